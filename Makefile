@@ -1,0 +1,92 @@
+# Two commands start on a machine that has Python 3.11 or newer and make:
+#   make lab    opens JupyterLab on the first notebook
+#   make test   runs every test: Python, front end, notebooks, browser
+# Each makes .venv first and installs again only when pyproject.toml has changed (or the folder has moved).
+
+VENV := .venv
+PY := $(VENV)/bin/python
+FIRST := 01_first_model
+
+# Passed on as they are, e.g. `make lab LAB_FLAGS="--no-browser --port=8899"`, `make test TEST_FLAGS="-k walk -x"`.
+LAB_FLAGS ?=
+TEST_FLAGS ?=
+BENCH_FLAGS ?=
+WORKERS ?= 2
+
+# The first of these that is there and is new enough. `make lab PYTHON=/path/to/python3.13` chooses another.
+PYTHON ?= $(eval PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done))$(PYTHON)
+
+# An editable install remembers where it was made, so a folder that was moved or copied is installed again.
+MOVED := $(if $(filter $(CURDIR),$(shell cat $(VENV)/folder 2>/dev/null)),,moved)
+
+# JupyterLab does not start for root unless it is told that this is meant.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.DEFAULT_GOAL := help
+.PHONY: help lab demo test test-long bench lint format leaks clean moved provision frontend
+
+help:
+	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
+	@echo "make demo    run that notebook without a screen and write build/$(FIRST).html, one page that needs no network"
+	@echo "make test    run every test (TEST_FLAGS is passed on to pytest)"
+	@echo "make test-long  run the tests that take minutes: files killed and damaged many thousand times"
+	@echo "make leaks   run the tests of the core with JAX's own check for leaked tracers"
+	@echo "make bench   time nbmodule against raw JAX and the peers that are installed (BENCH_FLAGS is passed on)"
+	@echo "make lint    ruff, pyright and tsc; \`make format\` mends what can be mended"
+	@echo "make clean   delete .venv, node_modules and build"
+
+lab: $(VENV)/installed-notebooks
+	@$(PY) -m jupytext --quiet --sync notebooks/$(FIRST).py
+	$(PY) -m jupyterlab notebooks/$(FIRST).ipynb $(AS_ROOT) $(LAB_FLAGS)
+
+demo: $(VENV)/installed-notebooks
+	@$(PY) tools/make_page.py notebooks/$(FIRST).py build/$(FIRST).html
+
+test: provision $(VENV)/installed-test frontend
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TEST_FLAGS)
+
+test-long: provision $(VENV)/installed-test
+	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)
+
+# Caches of compiled functions are off while JAX looks for leaks, so this is slow and stands apart.
+leaks: $(VENV)/installed-test
+	@JAX_CHECK_TRACER_LEAKS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/core tests/nn tests/optim tests/calls) $(TEST_FLAGS)
+
+bench: $(VENV)/installed-notebooks
+	@$(PY) -m benchmarks $(BENCH_FLAGS)
+
+lint: $(VENV)/installed-test frontend
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m pyright
+	@npm run --silent types
+
+format: $(VENV)/installed-test
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+provision:
+	@tools/provision
+
+frontend: node_modules/installed
+
+node_modules/installed: package.json package-lock.json | provision
+	@if ! command -v npm >/dev/null; then echo "npm is missing: the front-end tests will be skipped"; \
+	elif npm ci --silent; then touch $@; \
+	else echo "npm could not install the packages of package-lock.json: the front-end tests will be skipped"; fi
+
+$(VENV)/installed-%: pyproject.toml $(MOVED)
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found (set PYTHON=/path/to/python3.x)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/provision python3-venv
+	@test -x $(PY) || { echo "making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing nbmodule[$*] into $(VENV): some minutes the first time"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@echo '{}' > $(VENV)/package.json # else node takes JupyterLab's own scripts for ES modules, as our package.json says of ours
+	@echo "$(CURDIR)" > $(VENV)/folder
+	@touch $@
+
+moved:
+
+clean:
+	rm -rf $(VENV) node_modules build

@@ -1,0 +1,1 @@
+"""One comparison in each file: `run(quick)` gives its tables."""

@@ -1,0 +1,71 @@
+"""What tracking costs: the same compiled training step untracked, with statistics, with all returns; peers that capture returns.
+
+The tracked step is another executable, the untracked one is the very same as if tracking did not exist, so that its ratio is 1 by
+construction (`tests/calls/test_track.py` asserts it). Peers run their own model, each beside its own untracked step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import nbmodule as nb
+from benchmarks.models import MLP, Transformer, mean_square
+from benchmarks.peers import capture as peers
+from benchmarks.timing import Table, interleave
+from nbmodule.calls import track
+
+SIZE = {"layers": 12, "width": 256, "heads": 8, "vocabulary": 256, "context": 128}
+
+
+def run(quick: bool = False) -> list[Table]:
+    layers = 4 if quick else SIZE["layers"]
+    model = Transformer(**{**SIZE, "layers": layers})
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, SIZE["vocabulary"], SIZE["context"]))
+    mlp, x = MLP(50, 8), jnp.ones((16, 8))
+    rounds = 7 if quick else 15
+    title = f"Tracking a training step, transformer of {layers} layers, width 256, 128 tokens"
+    return [
+        _table(title, model, lambda m, x: m(x).mean(), tokens, {"statistics": 1.05, "all returns": 1.15}, rounds, 0.5, peers.transformer),
+        _table("Tracking a training step, MLP of 50 layers of width 8", mlp, lambda m, x: mean_square(m(x), 1.0), x,
+               {"statistics": 1.15, "all returns": 1.15}, rounds * 3, 0.02, peers.mlp),
+    ]  # fmt: skip
+
+
+def _step(loss: Callable[..., Any]) -> Any:
+    @nb.jit
+    def step(model: Any, x: Any) -> Any:
+        value, gradients = nb.value_and_grad(loss)(model, x)
+        model.v = model.v - gradients * 1e-6
+        return value
+
+    return step
+
+
+def _table(
+    title: str, model: Any, loss: Any, x: Any, targets: dict[str, float], rounds: int, seconds: float, others: Any
+) -> Table:
+    """The untracked step is one program; each tracked variant enters its context once, around all its samples."""
+    step = _step(loss)
+
+    def tracked(**options: Any) -> Callable[[], Any]:
+        watching = track(model, last=1, **options)
+
+        def once() -> Any:
+            with watching:
+                return step(model, x)
+
+        return once
+
+    variants = {
+        "untracked": lambda: step(model, x),
+        "statistics": tracked(returns="stats"),
+        "all returns": tracked(),
+        "statistics and gradients": tracked(returns="stats", gradients=True),
+        **others(),
+    }
+    note = "A context is entered and left around each step, as a recorder does."
+    return interleave(title, variants, "untracked", targets=targets, rounds=rounds, seconds=seconds, note=note)

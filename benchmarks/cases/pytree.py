@@ -1,0 +1,38 @@
+"""A model as a PyTree, against lists and dicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks import peers
+from benchmarks.models import Affine, Chain, raw_affine
+from benchmarks.timing import Table, interleave
+
+
+def _unflatten(tree: Any) -> Callable[[], int]:
+    leaves, structure = jax.tree.flatten(tree)
+    return lambda: (jax.tree.unflatten(structure, leaves), 0)[1]
+
+
+def run(quick: bool = False) -> list[Table]:
+    tree = raw_affine(100)
+    flat = jax.tree.leaves(tree)
+    model = Chain([Affine(jnp.ones(4), jnp.ones(4)) for _ in range(100)])
+    variants = {
+        "flat list": lambda: (jax.tree.flatten(flat), 0)[1],
+        "nested dicts": lambda: (jax.tree.flatten(tree), 0)[1],
+        "nb.Module": lambda: (jax.tree.flatten(model), 0)[1],
+        **{name: lambda t=t: (jax.tree.flatten(t), 0)[1] for name, t in peers.trees(100).items()},
+    }
+    table = interleave(
+        "Flatten, 200 leaves", variants, "flat list", targets={"nb.Module": 1.1}, rounds=9 if quick else 21, by="cpu"
+    )
+    back = {
+        name: _unflatten(t)
+        for name, t in {"flat list": flat, "nested dicts": tree, "nb.Module": model, **peers.trees(100)}.items()
+    }
+    return [table, interleave("Unflatten, 200 leaves", back, "flat list", rounds=9 if quick else 21, by="cpu")]

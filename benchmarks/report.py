@@ -1,0 +1,76 @@
+"""Tables as Markdown, for `docs/performance.md` and for the screen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+from benchmarks.timing import Row, Table
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "build" / "bench"
+PAGE = ROOT / "docs" / "performance.md"
+HEAD = """# Performance
+
+Measured by `make bench`, on two shared CPU cores unless a table says otherwise. All variants of a table run in the same
+rounds, in random order; a figure is the median over rounds, a ratio the median of the ratios within a round, so that the load
+of the machine hits all alike. *cpu* is the time of the calling thread alone, which on a busy machine is the better figure for
+what Python and dispatch cost. Peers have a column where they are installed. *target* is the largest ratio the project allows
+itself; a missed one is marked.
+"""
+
+
+def save(case: str, tables: list[Table], meta: dict[str, str]) -> None:
+    """Keep the tables of one case, with the date and versions they were measured with."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    record = {"case": case, "date": str(date.today()), **meta, "tables": [asdict(table) for table in tables]}
+    (RESULTS / f"{case}.json").write_text(json.dumps(record, indent=1))
+
+
+def markdown(table: Table) -> str:
+    more = sorted({key for row in table.rows for key in row.more})
+    lines = [f"### {table.title}", ""]
+    if table.note:
+        lines += [table.note, ""]
+    lines += ["| variant | wall µs | ratio | cpu µs | cpu ratio | target |" + "".join(f" {key} |" for key in more)]
+    lines += ["|---|---:|---:|---:|---:|---:|" + "---:|" * len(more)]
+    for row in sorted(table.rows, key=lambda row: row.us):
+        cells = [
+            row.name,
+            figure(row.us),
+            figure(row.ratio),
+            figure(row.cpu_us),
+            figure(row.cpu_ratio),
+            target(table, row),
+        ]
+        lines.append("| " + " | ".join([*cells, *(figure(row.more.get(key)) for key in more)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def figure(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def target(table: Table, row: Row) -> str:
+    if row.target is None:
+        return ""
+    found = row.cpu_ratio if table.by == "cpu" else row.ratio
+    return f"{row.target:g} ({table.by})" + (" **missed**" if found is not None and found > row.target else "")
+
+
+def write_page() -> None:
+    """Make the page anew from all kept results."""
+    parts = [HEAD]
+    for path in sorted(RESULTS.glob("*.json")):
+        record = json.loads(path.read_text())
+        parts.append(f"## {record['case'].replace('_', ' ')}\n\nMeasured {record['date']} with {record['versions']}.\n")
+        for entry in record["tables"]:
+            table = Table(**{**entry, "rows": [Row(**row) for row in entry["rows"]]})
+            parts.append(markdown(table))
+    PAGE.write_text("\n".join(parts))

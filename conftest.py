@@ -1,0 +1,43 @@
+"""Settings under which every test and every docstring example runs, and the plugins of this project's tests.
+
+It stands at the root, so that it is also in force where only `nbmodule` is collected for its examples.
+"""
+
+import os
+
+# Before JAX is imported: tests run on the CPU, in JAX's default precision, whatever the machine has.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.pop("JAX_ENABLE_X64", None)
+# Matplotlib draws into memory, also where a screen exists.
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import pytest
+from hypothesis import settings
+
+pytest_plugins = ["missing_tools", "worker_groups", "harness.fixtures"]
+
+# A first call may compile for a second, so examples have no deadline; examples are the same in each run.
+settings.register_profile("nbmodule", max_examples=30, deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("nbmodule")
+
+
+def pytest_configure() -> None:
+    """Check the shapes of annotated functions at each call; `NBMODULE_CHECK_TYPES=0` turns this off."""
+    if os.environ.get("NBMODULE_CHECK_TYPES", "1") != "0":
+        from jaxtyping import install_import_hook
+
+        from call_checks import ROOMS
+
+        install_import_hook(ROOMS, "call_checks.check_shapes")
+
+
+@pytest.fixture(autouse=True)
+def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
+    """Docstring examples may use `nb`, `jax`, `jnp` and `np` without importing them."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import nbmodule as nb
+
+    doctest_namespace.update(nb=nb, jax=jax, jnp=jnp, np=np)

@@ -1,0 +1,140 @@
+"""One call of one module: where it stands, what went in and came out. Values are read when they are first looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.calls.statistics import Statistics, read_statistics
+from nbmodule.core.parcel import as_given
+
+
+class Call:
+    """One call of one module, or one value named by `nb.tap`, or one operation.
+
+    Attributes:
+        path: dotted name below the tracked model, `''` for the model itself.
+        index: counts repeats of that path within one parent call, from 0.
+        parent: the call around this one, None for an outermost one.
+        step: number of the outermost call that it belongs to.
+        order: position within the step.
+        depth: how many calls are around it.
+        returned: position in the order of returning, -1 if it did not return.
+        class_name: name of the module's class, or of the operation.
+        kind: `call`, `tap` or `operation`.
+        input_shapes: shapes of the arguments as text.
+        return_shapes: shapes of the return as text.
+        seconds: wall time until the arrays were ready, for eager calls; with `profile=True` measured alone.
+        start: when an eager call began, in seconds on the clock of `time.perf_counter`.
+        error: first line of the exception that ended the call, empty if none.
+        lifted: what the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost last.
+        captured: whether the values could be brought out; not if a raw JAX transform lies in between.
+        source: file and line, for an operation.
+        flops: floating-point operations by the compiler's cost analysis of the module alone; None before `calls.estimate()`.
+        bytes_accessed: bytes read and written, likewise.
+    """
+
+    __slots__ = (
+        "_found", "_module", "_values", "bytes_accessed", "captured", "class_name", "depth", "error", "flops", "index", "input_shapes", "kind", "lifted",
+        "order", "parent", "path", "return_shapes", "returned", "seconds", "source", "start", "step",
+    )  # fmt: skip
+
+    def __init__(
+        self, path: str, values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None, **facts: Any
+    ) -> None:
+        self.path, self._values, self._found = path, values, None
+        self.index = self.order = self.depth = self.step = 0
+        self.returned = -1
+        self.class_name = self.input_shapes = self.return_shapes = self.error = self.source = ""
+        self.kind, self.lifted, self.captured = "call", (), True
+        self.parent: Call | None = None
+        self.seconds: float | None = None
+        self.start: float | None = None
+        self.flops: float | None = None
+        self.bytes_accessed: float | None = None
+        self._module: Callable[[], Any] = _nothing
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    # -- values --------------------------------------------------------------------------------------
+    @property
+    def values(self) -> dict[str, Any]:
+        """Everything that was recorded, as it came out."""
+        if self._found is None:
+            self._found = self._values() if callable(self._values) else (self._values or {})
+        return self._found
+
+    @property
+    def module(self) -> Any:
+        """The module that was called, if it still exists."""
+        return self._module()
+
+    @property
+    def returns(self) -> Any:
+        """What the call returned; None if that was not kept."""
+        return arrays_of(self.values.get("output"))
+
+    @property
+    def inputs(self) -> tuple[Any, ...] | None:
+        """The positional arguments; None if they were not kept."""
+        given = self.values.get("input")
+        return arrays_of(given[0]) if given is not None else None
+
+    @property
+    def keywords(self) -> dict[str, Any] | None:
+        """The keyword arguments; None if they were not kept."""
+        given = self.values.get("input")
+        return arrays_of(given[1]) if given is not None else None
+
+    @property
+    def gradient(self) -> Any:
+        """Gradient of the loss by the return, in its structure; None if there is none."""
+        gradient = self.values.get("gradient")
+        return None if gradient is None or hasattr(gradient, "mask") else arrays_of(gradient)
+
+    @property
+    def statistics(self) -> Statistics | list[Statistics | None] | None:
+        """Statistics of the return: of its one array, or a list for all its arrays."""
+        return self._statistics("statistics", "output")
+
+    @property
+    def gradient_statistics(self) -> Statistics | list[Statistics | None] | None:
+        """Statistics of the gradient by the return, likewise."""
+        return self._statistics("gradient_statistics", "gradient")
+
+    def _statistics(self, reduced: str, whole: str) -> Any:
+        found = self.values.get(reduced)
+        if found is None:
+            tree = self.values.get(whole)
+            if tree is None or hasattr(tree, "mask"):
+                return None
+            from nbmodule.calls.statistics import reduce_tree
+
+            found = self.values[reduced] = reduce_tree(as_given(tree))
+        read = [read_statistics(parts) for parts in found]
+        return read[0] if len(read) == 1 else read
+
+    def __repr__(self) -> str:
+        name = self.path or self.class_name
+        number = f" (call {self.index + 1})" if self.index else ""
+        if self.error:
+            return f"<Call {name}{number}: given {self.input_shapes or 'nothing'}, raised {self.error}>"
+        return f"<Call {name}{number}: {self.input_shapes or 'nothing'} → {self.return_shapes or 'nothing'}>"
+
+
+def _nothing() -> None:
+    """Stands for a module that is not known."""
+
+
+def arrays_of(tree: Any) -> Any:
+    """Recorded values as the user knows them: packed ones become JAX arrays again."""
+    if tree is None:
+        return None
+    given = as_given(tree)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(leaf) if type(leaf) is np.ndarray and leaf.base is not None else leaf, given
+    )

@@ -1,0 +1,204 @@
+"""`Calls`: what ran, in order, as a list that is also looked up by path."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+from nbmodule.calls.call import Call
+from nbmodule.calls.shown import Shown
+from nbmodule.calls.sizes import format_size
+from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.tree.paths import hint, match
+
+_GLOB = frozenset("*?[")
+
+
+class Calls(Shown, Sequence[Call]):
+    """Calls in the order in which they began, the called module itself first.
+
+    `calls[3]` is the fourth call, `calls['blocks.5']` the first call of that path, `calls['blocks.5', 1]` the second;
+    `calls['blocks.*']` and `calls.find(fn)` are all calls that fit.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> [call.path for call in calls], calls['1'].return_shapes
+        (['', '0', '1'], 'float32[2, 4]')
+    """
+
+    def __init__(
+        self, items: Sequence[Call] = (), *, name: str = "", known: Sequence[str] = (), notes: Sequence[str] = ()
+    ) -> None:
+        self._items, self._known, self._notes = list(items), tuple(known), tuple(notes)
+        self._name = name or next((call.class_name for call in self._items if not call.path), "")
+
+    @property
+    def _list(self) -> list[Call]:
+        return self._items
+
+    @property
+    def name(self) -> str:
+        """Name of the class of the tracked model."""
+        return self._name
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Paths of all submodules that were tracked, called or not."""
+        return self._known
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: what was dropped, what could not be recorded."""
+        return self._notes
+
+    # -- as a list -----------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._list)
+
+    def __bool__(self) -> bool:
+        return bool(self._list)
+
+    @overload
+    def __getitem__(self, key: int) -> Call: ...
+    @overload
+    def __getitem__(self, key: slice) -> Calls: ...
+    @overload
+    def __getitem__(self, key: str | tuple[str, int]) -> Any: ...
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._among(key) if _GLOB.intersection(key) else self._nth(key, 0)
+        if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int):
+            return self._nth(*key)
+        if isinstance(key, slice):
+            return self._part(self._list[key])
+        position: Any = key
+        if hasattr(position, "__index__"):
+            return self._list[operator.index(position)]
+        raise ArgumentTypeError(
+            f"calls are looked up by position, by path, or by (path, number of the call); found {key!r}."
+        )
+
+    def _part(self, items: Sequence[Call]) -> Calls:
+        return Calls(items, name=self.name, known=self.known)
+
+    def _among(self, pattern: str) -> Calls:
+        found = [call for call in self._list if match(pattern, call.path)]
+        if not found:
+            raise self._missing(pattern)
+        return self._part(found)
+
+    def _nth(self, path: str, number: int) -> Call:
+        found = [call for call in self._list if call.path == path]
+        if not found:
+            raise self._missing(path)
+        if not -len(found) <= number < len(found):
+            raise PathError(
+                f'"{path}" was called {len(found)} times in what was recorded; there is no call {number} (they count from 0).'
+            )
+        return found[number]
+
+    def _missing(self, path: str) -> PathError:
+        called = self.paths
+        if path in self.known:
+            return PathError(f'"{path}" was not called in what was recorded.')
+        if not called:
+            return PathError(f'no call of "{path}": nothing was recorded.')
+        return PathError(f'no call of "{path}" was recorded{hint(path, [*called, *self.known])}')
+
+    def find(self, fn: Callable[[Call], Any]) -> Calls:
+        """The calls for which `fn` holds.
+
+        Example:
+            >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+            >>> with nb.track(model) as calls:
+            ...     _ = model(jnp.ones((2, 3)))
+            >>> [call.path for call in calls.find(lambda call: call.class_name == 'ReLU')]
+            ['1']
+        """
+        return self._part([call for call in self._list if fn(call)])
+
+    # -- facts ---------------------------------------------------------------------------------------
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths that were called, in the order of their first call."""
+        return tuple(dict.fromkeys(call.path for call in self._list))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of the outermost calls that are kept."""
+        return tuple(dict.fromkeys(call.step for call in self._list))
+
+    def step(self, number: int) -> Calls:
+        """The calls of one outermost call; negative numbers count from the last."""
+        steps = self.steps
+        if number < 0 and -number <= len(steps):
+            number = steps[number]
+        if number not in steps:
+            kept = f"kept are {steps[0]} to {steps[-1]}" if steps else "none is kept"
+            raise PathError(f"there is no step {number}; {kept}.")
+        return self._part([call for call in self._list if call.step == number])
+
+    @property
+    def not_called(self) -> tuple[str, ...]:
+        """Submodules that were not called."""
+        called = set(self.paths)
+        return tuple(path for path in self.known if path not in called)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values that are kept."""
+        import jax
+
+        return sum(
+            {
+                id(x): x.nbytes for call in self._list for x in jax.tree.leaves(call.values) if hasattr(x, "nbytes")
+            }.values()
+        )
+
+    @property
+    def failed(self) -> Call | None:
+        """The innermost call that ended with an exception, the first one."""
+        return next((call for call in reversed(self._list) if call.error), None)
+
+    def estimate(self) -> None:
+        """Set `flops` and `bytes_accessed` of all calls by the compiler's analysis of each submodule, taken alone.
+
+        Example:
+            >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+            >>> with nb.track(model) as calls:
+            ...     _ = model(jnp.ones((2, 3)))
+            >>> calls.estimate()
+            >>> calls['0'].flops >= 2 * 2 * 3 * 4
+            True
+        """
+        from nbmodule.calls.alone import estimate
+
+        estimate(self._list)
+
+    def save(self, path: Any) -> None:
+        """Keep the calls in a file, to be read by `nb.load_calls`; see there."""
+        from nbmodule.calls.kept import save_calls
+
+        save_calls(self, path)
+
+    def __repr__(self) -> str:
+        head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (f", {format_size(self.nbytes)}" if self else "")
+        lines = [f"{head}>"]
+        shown = self._list[:40]
+        for call in shown:
+            outcome = (
+                f"given {call.input_shapes}, raised {call.error}"
+                if call.error
+                else f"{call.input_shapes} → {call.return_shapes}"
+            )
+            number = f" ({call.index + 1})" if call.index else ""
+            lines.append(f"  {'  ' * call.depth}{call.path or call.class_name}{number}: {outcome}")
+        if len(self) > len(shown):
+            lines.append(f"  ... {len(self) - len(shown)} more")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])

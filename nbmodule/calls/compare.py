@@ -1,0 +1,335 @@
+"""`nb.compare`: two runs side by side, and the innermost module at fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.calls.alone import thrown_away
+from nbmodule.calls.call import Call
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.kept import as_calls
+from nbmodule.calls.shown import Shown
+from nbmodule.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far two arrays, or nested values, are apart.
+
+    Attributes:
+        agrees: whether all elements are within tolerance.
+        largest: largest absolute difference; infinite where one side is NaN and the other is not.
+        mean: mean absolute difference over finite elements.
+        where: index of the largest difference.
+        leaf: which of the arrays it is in.
+        actual: the element there.
+        expected: the element that was expected there.
+        reason: why the two cannot be compared, empty if they can.
+    """
+
+    agrees: bool
+    largest: float = 0.0
+    mean: float = 0.0
+    where: tuple[int, ...] = ()
+    leaf: int = 0
+    actual: float = 0.0
+    expected: float = 0.0
+    reason: str = ""
+
+
+def gap_between(actual: Any, expected: Any, rtol: float, atol: float) -> Gap:
+    """Compare two nested values, array by array: `|actual - expected| <= atol + rtol * |expected|`, NaN equal to NaN."""
+    found, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    if len(found) != len(wanted):
+        return Gap(False, float("inf"), reason=f"{len(found)} arrays, expected were {len(wanted)}")
+    worst = Gap(True)
+    means = []
+    for number, (a, b) in enumerate(zip(found, wanted)):
+        gap = _between(a, b, rtol, atol, number)
+        if gap.reason:
+            return gap
+        means.append(gap.mean)
+        if (not gap.agrees, gap.largest) > (not worst.agrees, worst.largest):
+            worst = gap
+    return replace(worst, mean=float(np.mean(means)) if means else 0.0)
+
+
+def _between(a: Any, b: Any, rtol: float, atol: float, number: int) -> Gap:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape:
+        return Gap(False, float("inf"), leaf=number, reason=f"shape {list(a.shape)}, expected was {list(b.shape)}")
+    if a.dtype.kind not in "biufcV" or b.dtype.kind not in "biufcV":
+        agrees = bool(np.array_equal(a, b))
+        return Gap(agrees, 0.0 if agrees else float("inf"), leaf=number, reason="" if agrees else "the values differ")
+    if not a.size:
+        return Gap(True, leaf=number)
+    wide = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        agrees = bool((apart <= atol + rtol * np.where(np.isfinite(b), np.abs(b), 0)).all())
+    at = np.unravel_index(int(apart.argmax()), apart.shape)
+    finite = apart[np.isfinite(apart)]
+    mean = float(finite.mean()) if finite.size else float("inf")
+    found, wanted = (float(np.abs(x[at]) if wide is np.complex128 else x[at]) for x in (a, b))
+    return Gap(agrees, float(apart[at]), mean, tuple(map(int, at)), number, found, wanted)
+
+
+class Pair:
+    """One call beside the call of the reference that it is compared with.
+
+    Attributes:
+        path: path of the call.
+        actual: the call.
+        expected: the call of the reference.
+        gap: how far the returns are apart.
+        input_gap: how far the arguments are apart; None where one side did not keep them.
+        fault: `module` if the module itself is at fault, `input` if its input was already different, `inside` if a module that it calls is
+            at fault, `tap` for the first value named by `nb.tap` that differs (the module around it is to be asked), empty if the returns agree.
+        alone: for calls whose input differs, how far the return is apart when the reference's input is fed to the module alone.
+    """
+
+    __slots__ = ("actual", "alone", "expected", "fault", "gap", "input_gap")
+
+    def __init__(self, actual: Call, expected: Call, gap: Gap, input_gap: Gap | None) -> None:
+        self.actual, self.expected, self.gap, self.input_gap = actual, expected, gap, input_gap
+        self.fault = ""
+        self.alone: Gap | None = None
+
+    @property
+    def path(self) -> str:
+        return self.actual.path
+
+    @property
+    def index(self) -> int:
+        """Counts repeats of the path within one parent call."""
+        return self.actual.index
+
+    @property
+    def largest(self) -> float:
+        """Largest absolute difference of the returns."""
+        return self.gap.largest
+
+    @property
+    def mean(self) -> float:
+        """Mean absolute difference of the returns."""
+        return self.gap.mean
+
+    @property
+    def where(self) -> tuple[int, ...]:
+        """Index of the largest difference."""
+        return self.gap.where
+
+    def sentence(self) -> str:
+        """What was found, in one sentence."""
+        name = self.path or self.actual.class_name or "the model"
+        if not self.fault:
+            return f"{name} agrees"
+        if self.gap.reason:
+            apart = f"its return has {self.gap.reason}"
+        else:
+            apart = f"its return differs by {self.largest:.3g} at {list(self.where)} (expected {self.gap.expected:.6g}, found {self.gap.actual:.6g})"
+        if self.input_gap is None:
+            given = "its input was not kept"
+        elif self.input_gap.agrees:
+            given = f"its input agrees {f'to {self.input_gap.largest:.1g}' if self.input_gap.largest else 'exactly'}"
+        elif self.fault == "module":
+            given = "its input differs too, but given the reference's input alone it still fails"
+        else:
+            given = f"its input already differs by {self.input_gap.largest:.3g}"
+        if self.fault == "inside":
+            given = "a module inside it is at fault"
+        if self.fault == "tap":
+            given = "a value inside a module"
+        return f"{name} ({given}, {apart})"
+
+    def __repr__(self) -> str:
+        return f"<{self.sentence()}{f'; fault: {self.fault}' if self.fault else ''}>"
+
+
+class Comparison(Shown, Sequence[Pair]):
+    """Two runs side by side: pairs of calls in the order in which they returned."""
+
+    def __init__(self, pairs: list[Pair], unmatched: list[Call], unexpected: list[Call], name: str) -> None:
+        self.pairs, self.unmatched, self.unexpected, self.name = pairs, unmatched, unexpected, name
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.pairs)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return next(pair for pair in self.pairs if pair.path == key)
+        return self.pairs[key]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all returns are within tolerance."""
+        return all(pair.gap.agrees for pair in self.pairs)
+
+    @property
+    def first(self) -> Pair | None:
+        """The innermost module at fault; if none is, the first call whose return differs (its input did); None if all agree."""
+        at_fault = next((pair for pair in self.pairs if pair.fault == "module"), None)
+        return at_fault or next((pair for pair in self.pairs if pair.fault), None)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"<Comparison of {len(self.pairs)} calls: "
+            + ("all agree>" if self.agrees else f"{sum(1 for p in self.pairs if p.fault)} differ>")
+        ]
+        if self.first is not None:
+            lines.append(f"  first fault: {self.first.sentence()}")
+        if self.unmatched:
+            lines.append(
+                f"  without a counterpart: {', '.join(call.path or call.class_name for call in self.unmatched[:10])}"
+            )
+        if self.unexpected:
+            lines.append(
+                f"  only in the reference: {', '.join(call.path or call.class_name for call in self.unexpected[:10])}"
+            )
+        return "\n".join(lines)
+
+
+def compare(calls: Calls, reference: Any, *, rtol: float = 1e-4, atol: float = 1e-5) -> Comparison:
+    """Compare what ran with a reference run, and name the innermost module at fault.
+
+    Calls are aligned by path and number, those that are left by order and shape. Where the return of a module differs, its input
+    decides: if that agrees, the module is at fault; else the reference's input is fed to the module alone, with the variables it has
+    now, and the module is at fault only if its return still differs. Track both runs with `inputs=True` for that (eager code keeps
+    inputs anyway).
+
+    Args:
+        calls: a tracked run with returns; of several steps the last one counts.
+        reference: calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`; arrays of any framework.
+        rtol: relative tolerance, to the size of each expected element.
+        atol: absolute tolerance, in the units of the values.
+
+    Raises:
+        ArgumentError: one of the runs kept no returns, or there is nothing to align.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as before:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> model[0].weight[0] = 7.0
+        >>> with nb.track(model) as after:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> nb.compare(after, before).first.path, nb.compare(after, before).first.fault
+        ('0', 'module')
+    """
+    expected = as_calls(reference)
+    actual = _comparable(calls, "the run")
+    wanted = _comparable(expected, "the reference")
+    pairs, unmatched, unexpected = aligned(actual, wanted)
+    if not pairs:
+        raise ArgumentError(
+            f"no call of the run fits one of the reference, neither by path nor by shape: paths of the run begin {_some(actual)}, those of the "
+            f"reference {_some(wanted)}."
+        )
+    made = [_pair(a, b, rtol, atol) for a, b in pairs]
+    made.sort(key=lambda pair: pair.actual.returned)
+    for number, pair in enumerate(made):
+        if not pair.gap.agrees:
+            pair.fault = _fault(pair, made[:number], rtol, atol)
+    return Comparison(made, unmatched, unexpected, calls.name)
+
+
+def _comparable(calls: Calls, what: str) -> list[Call]:
+    steps = calls.steps
+    listed = [call for call in calls if call.step == steps[-1] and call.returned >= 0 and call.kind != "operation"]
+    kept = [call for call in listed if "output" in call.values]
+    if not kept:
+        raise ArgumentError(f"{what} holds no returns to compare: track it with returns=True.")
+    return kept
+
+
+def _some(calls: list[Call]) -> str:
+    return ", ".join(f'"{call.path}"' for call in calls[:3])
+
+
+def _pair(a: Call, b: Call, rtol: float, atol: float) -> Pair:
+    given, wanted = a.values.get("input"), b.values.get("input")
+    input_gap = None
+    if given is not None and wanted is not None:
+        input_gap = gap_between(_arrays(given), _arrays(wanted), rtol, atol)
+    return Pair(a, b, gap_between(a.returns, b.returns, rtol, atol), input_gap)
+
+
+def _arrays(tree: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
+
+
+def aligned(actual: list[Call], expected: list[Call]) -> tuple[list[tuple[Call, Call]], list[Call], list[Call]]:
+    """Pairs by path and number; what is left by order and shape."""
+    waiting: dict[str, list[Call]] = {}
+    for call in expected:
+        waiting.setdefault(call.path, []).append(call)
+    pairs, left = [], []
+    for call in actual:
+        same = waiting.get(call.path)
+        if same:
+            pairs.append((call, same.pop(0)))
+        else:
+            left.append(call)
+    left.sort(key=lambda call: call.returned)
+    others = sorted((call for calls in waiting.values() for call in calls), key=lambda call: call.returned)
+    matcher = SequenceMatcher(None, list(map(_shapes, left)), list(map(_shapes, others)), autojunk=False)
+    by_shape = [(a + i, b + i) for a, b, size in matcher.get_matching_blocks() for i in range(size)]
+    pairs += [(left[i], others[j]) for i, j in by_shape]
+    mine, theirs = {i for i, _ in by_shape}, {j for _, j in by_shape}
+    return pairs, [c for i, c in enumerate(left) if i not in mine], [c for j, c in enumerate(others) if j not in theirs]
+
+
+def _shapes(call: Call) -> tuple[Any, ...]:
+    return tuple(np.shape(x) for x in jax.tree.leaves(call.returns))
+
+
+def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
+    """Who is at fault for a return that differs; `earlier` returned before."""
+    if pair.actual.kind == "tap":
+        return "input" if any(other.fault for other in earlier) else "tap"
+    if any(other.fault in ("module", "inside") and _inside(other.actual, pair.actual) for other in earlier):
+        return "inside"
+    if pair.input_gap is None:  # all that is known is whether something before it was already wrong
+        return "input" if any(other.fault not in ("", "tap") for other in earlier) else "module"
+    if pair.input_gap.agrees:
+        return "module"
+    pair.alone = _fed(pair, rtol, atol)
+    return "module" if pair.alone is not None and not pair.alone.agrees else "input"
+
+
+def _inside(inner: Call, outer: Call) -> bool:
+    around = inner.parent
+    while around is not None:
+        if around is outer:
+            return True
+        around = around.parent
+    return False
+
+
+def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
+    """How far the module's return is apart when it is given the reference's input; None if it cannot be run again as it ran."""
+    module, own, given = pair.actual.module, pair.actual.values.get("input"), pair.expected.values.get("input")
+    if module is None or own is None or given is None or pair.actual.lifted:
+        return None
+    try:
+        again = thrown_away(module, *own[0], **own[1])
+        if not gap_between(again, pair.actual.returns, rtol, atol).agrees:
+            return None  # it draws random numbers, or its variables have changed since
+        args, kwargs = jax.tree.map(
+            lambda mine, theirs: jax.numpy.asarray(theirs) if hasattr(mine, "dtype") else mine, own, given
+        )
+        return gap_between(thrown_away(module, *args, **kwargs), pair.expected.returns, rtol, atol)
+    except Exception:  # noqa: BLE001 - a module that does not take the reference's input says nothing about itself
+        return None

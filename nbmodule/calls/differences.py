@@ -1,0 +1,227 @@
+"""`nb.diff` and `nb.check`: two nested values side by side, and an answer to an exercise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.calls.compare import Gap, gap_between
+from nbmodule.calls.kept import host_arrays
+from nbmodule.calls.shown import Shown
+from nbmodule.core.tracker import describe
+from nbmodule.core.variable import Variable
+from nbmodule.core.walk import is_module, plan_of
+
+
+@dataclass(frozen=True)
+class Change:
+    """One leaf of two trees.
+
+    Attributes:
+        path: where it lies, as `encoder/linear/w`.
+        status: `same`, `changed`, `shape`, `dtype`, `missing` (only in the first) or `unexpected` (only in the second).
+        a: the leaf of the first tree.
+        b: the leaf of the second tree.
+        largest: largest absolute difference.
+        where: its index.
+        relative: norm of the difference over the norm of the first.
+    """
+
+    path: str
+    status: str
+    a: Any = None
+    b: Any = None
+    largest: float | None = None
+    where: tuple[int, ...] | None = None
+    relative: float | None = None
+
+
+class Difference(Shown, Sequence[Change]):
+    """How two nested values differ, leaf by leaf; `bool()` tells whether they do."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        self.changes = changes
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return next(change for change in self.changes if change.path == key)
+        return self.changes[key]
+
+    def __bool__(self) -> bool:
+        return any(change.status != "same" for change in self.changes)
+
+    def __repr__(self) -> str:
+        apart = [change for change in self.changes if change.status != "same"]
+        lines = [f"<Difference: {len(apart)} of {len(self.changes)} leaves differ>"]
+        for change in apart[:40]:
+            if change.status == "changed":
+                lines.append(
+                    f"  {change.path}: by {change.largest:.3g} at {list(change.where or ())}, {change.relative:.3g} of its norm"
+                )
+            else:
+                lines.append(f"  {change.path}: {change.status}, {_text(change.a)} and {_text(change.b)}")
+        return "\n".join([*lines, f"  ... {len(apart) - 40} more"] if len(apart) > 40 else lines)
+
+
+def _text(leaf: Any) -> str:
+    return "nothing" if leaf is None else describe(leaf)
+
+
+def diff(a: Any, b: Any, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
+    """Compare two Containers, nested dicts or modules, leaf by leaf.
+
+    Args:
+        a: the first; arrays of any framework.
+        b: the second.
+        rtol: relative tolerance, to the size of each element of `a`; 0 tells any difference.
+        atol: absolute tolerance.
+
+    Example:
+        >>> changes = nb.diff({'w': jnp.zeros(2), 'b': jnp.ones(1)}, {'w': jnp.array([0.0, 0.5]), 'b': jnp.ones(1)})
+        >>> [(change.path, change.status, change.largest) for change in changes]
+        [('w', 'changed', 0.5), ('b', 'same', 0.0)]
+    """
+    first, second = dict(_flat(a)), dict(_flat(b))
+    found = [
+        _change(path, first[path], second[path], rtol, atol) if path in second else Change(path, "missing", first[path])
+        for path in first
+    ]
+    return Difference(
+        found + [Change(path, "unexpected", None, leaf) for path, leaf in second.items() if path not in first]
+    )
+
+
+def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    if is_module(tree):
+        for box, place in plan_of(tree).places.items():
+            yield "/".join((*path, *place.chain)), box.value
+    elif isinstance(tree, Variable):
+        yield "/".join(path), tree.value
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _flat(value, (*path, str(key)))
+    elif isinstance(tree, (list, tuple)):
+        for number, value in enumerate(tree):
+            yield from _flat(value, (*path, str(number)))
+    else:
+        yield "/".join(path) or "value", host_arrays(tree)
+
+
+def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
+    if not hasattr(a, "dtype") or not hasattr(b, "dtype"):
+        same = a is b or bool(np.all(a == b))
+        return Change(
+            path, "same" if same else "changed", a, b, 0.0 if same else float("inf"), (), 0.0 if same else float("inf")
+        )
+    if a.shape != b.shape:
+        return Change(path, "shape", a, b)
+    if a.dtype != b.dtype:
+        return Change(path, "dtype", a, b)
+    gap = gap_between(b, a, rtol, atol)
+    if gap.agrees and (rtol or atol or not gap.largest):
+        return Change(path, "same", a, b, gap.largest, gap.where, 0.0 if not gap.largest else _relative(a, b))
+    return Change(path, "changed", a, b, gap.largest, gap.where, _relative(a, b))
+
+
+def _relative(a: Any, b: Any) -> float:
+    a, b = (np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (a, b))
+    with np.errstate(all="ignore"):
+        size = float(np.linalg.norm(a))
+        return float(np.linalg.norm(b - a)) / size if size else float("inf")
+
+
+# -- exercises ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Verdict(Shown):
+    """The answer of `nb.check`: true or false, with a sentence that helps."""
+
+    right: bool
+    sentence: str
+
+    def __bool__(self) -> bool:
+        return self.right
+
+    def __repr__(self) -> str:
+        return f"{'✓' if self.right else '✗'} {self.sentence}"
+
+
+def check(actual: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5) -> Verdict:
+    """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far off, and what it looks like.
+
+    Args:
+        actual: the answer; an array of any framework, or nested values.
+        expected: the right one.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+
+    Example:
+        >>> nb.check(jnp.array([2.0, 4.0]), jnp.array([1.0, 2.0]))
+        ✗ every element is 2 times the expected one (largest difference 2 at [1]: expected 2, found 4)
+        >>> nb.check(jnp.array([1.0, 2.0]), [1.0, 2.0])
+        ✓ right: float32[2]
+    """
+    actual, expected = host_arrays(actual), host_arrays(expected)
+    actual = actual.value if isinstance(actual, Variable) else actual
+    if hasattr(actual, "dtype") and not isinstance(expected, (Mapping, tuple)):
+        expected = np.asarray(expected)
+    elif (
+        not hasattr(actual, "dtype")
+        and hasattr(expected, "dtype")
+        and not isinstance(actual, (Mapping, tuple))
+        and actual is not None
+    ):
+        actual = np.asarray(actual)
+    if jax.tree.structure(actual) != jax.tree.structure(expected):
+        return Verdict(False, f"the structure is another one: expected {describe(expected)}, found {describe(actual)}")
+    gap = gap_between(actual, expected, rtol, atol)
+    if gap.agrees:
+        return Verdict(True, f"right: {describe(actual)}")
+    return Verdict(False, _what_is_wrong(actual, expected, gap, rtol, atol))
+
+
+def _what_is_wrong(actual: Any, expected: Any, gap: Gap, rtol: float, atol: float) -> str:
+    a, b = np.asarray(jax.tree.leaves(actual)[gap.leaf]), np.asarray(jax.tree.leaves(expected)[gap.leaf])
+
+    def close(x: Any, y: Any) -> bool:
+        return x.shape == y.shape and gap_between(x, y, rtol, atol).agrees
+
+    if a.shape != b.shape:
+        more = (
+            "; transposed it would be right"
+            if a.ndim > 1 and close(a.T, b)
+            else "; the elements are right"
+            if a.size == b.size and close(a.ravel(), b.ravel())
+            else ""
+        )
+        return f"the shape is {list(a.shape)}, expected is {list(b.shape)}{more}"
+    if a.dtype.kind not in "iufc":
+        return f"{int((a != b).sum())} of {a.size} elements differ, the first at {list(gap.where)}"
+    figures = f"largest difference {gap.largest:.4g} at {list(gap.where)}: expected {gap.expected:.6g}, found {gap.actual:.6g}"
+    guess = _guess(a.astype(np.float64) if a.dtype.kind != "c" else a, b, close)
+    nan = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
+    return f"{guess or (f'{nan} of {a.size} elements are not finite' if nan else 'the values differ')} ({figures})"
+
+
+def _guess(a: np.ndarray, b: np.ndarray, close: Any) -> str:
+    """What the wrong answer looks like, if it is something simple."""
+    if a.ndim > 1 and close(a.T, b):
+        return "the answer is transposed"
+    if close(-a, b):
+        return "the sign is wrong"
+    with np.errstate(all="ignore"):
+        factor, offset = np.median((a / b)[b != 0]) if (b != 0).any() else np.nan, np.median(a - b)
+        if np.isfinite(factor) and factor and close(a / factor, b):
+            return f"every element is {factor:.4g} times the expected one"
+        if np.isfinite(offset) and close(a - offset, b):
+            return f"every element is {abs(offset):.4g} too {'large' if offset > 0 else 'small'}"
+    return "the right elements in another order" if a.size > 1 and close(np.sort(a.ravel()), np.sort(b.ravel())) else ""

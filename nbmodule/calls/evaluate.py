@@ -1,0 +1,188 @@
+"""Run a traced function operation by operation, loops as Python loops, and tell a watcher of each.
+
+What is traced says for each operation in which submodule it stands (name scopes) and which line of code made it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jex
+from jax.extend import source_info_util
+
+source_info_util.register_exclusion(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+)  # lines of the user's code are wanted
+
+_WRAPPERS = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat2": "jaxpr", "remat": "jaxpr",
+    "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",
+}  # fmt: skip
+_SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
+_REPEAT = re.compile(r"#[1-9]\d*$")
+
+
+class Operation(NamedTuple):
+    """One operation that was run.
+
+    Attributes:
+        name: of the primitive, as JAX calls it.
+        scopes: names of the module calls around it, outermost first.
+        phase: `forward`, `derivative` (forward, while being differentiated), `backward` or `recomputed`.
+        source: file and line of the code that made it, as `model.py:12`.
+        code: that line.
+        inputs: its operands.
+        outputs: its results.
+        turns: for each loop around it which turn it was, outermost first.
+    """
+
+    name: str
+    scopes: tuple[str, ...]
+    phase: str
+    source: str
+    code: str
+    inputs: list[Any]
+    outputs: list[Any]
+    turns: tuple[int, ...]
+
+
+class _Place(NamedTuple):
+    """Where a jaxpr stands: the stack and the sources of the equations around it, and the turns of loops."""
+
+    stack: tuple[Any, ...] = ()
+    sources: tuple[Any, ...] = ()
+    turns: tuple[int, ...] = ()
+
+
+Watcher = Callable[[Operation], None]
+
+
+def evaluate(closed: Any, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
+    """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has run."""
+    return _run(closed, list(arrays), _Place(), watch)
+
+
+def _run(jaxpr: Any, arrays: list[Any], place: _Place, watch: Watcher) -> list[Any]:
+    inner, consts = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+    known: dict[Any, Any] = dict(zip(inner.constvars, consts))
+    known |= zip(inner.invars, arrays)
+
+    def value(atom: Any) -> Any:
+        return atom.val if isinstance(atom, jex.Literal) else known[atom]
+
+    for equation in inner.eqns:
+        operands = [value(atom) for atom in equation.invars]
+        here = _Place(
+            (*place.stack, *equation.source_info.name_stack.stack), (equation.source_info, *place.sources), place.turns
+        )
+        results = _step(equation, operands, here, watch)
+        known.update(zip(equation.outvars, results))
+    return [value(atom) for atom in inner.outvars]
+
+
+def _step(equation: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
+    name, params = equation.primitive.name, equation.params
+    if name in _WRAPPERS and _WRAPPERS[name] in params:
+        return _run(params[_WRAPPERS[name]], operands, here, watch)
+    if name == "scan":
+        return _scan(params, operands, here, watch)
+    if name == "while":
+        return _while(params, operands, here, watch)
+    if name == "cond":
+        branches = params["branches"]
+        return _run(branches[min(max(int(operands[0]), 0), len(branches) - 1)], operands[1:], here, watch)
+    results = bind(equation, operands)
+    scopes, phase = read_stack(here.stack)
+    source, code = locate(here.sources)
+    watch(Operation(name, scopes, phase, source, code, operands, results, here.turns))
+    return results
+
+
+def bind(equation: Any, operands: Sequence[Any]) -> list[Any]:
+    """Run one equation on arrays; always a list of results."""
+    found = equation.primitive.get_bind_params(equation.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)  # a pair before jax 0.9
+    with equation.ctx.manager:
+        result = equation.primitive.bind(*functions, *operands, **params)
+    return list(result) if equation.primitive.multiple_results else [result]
+
+
+def _scan(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
+    fixed, carried, length = params["num_consts"], params["num_carry"], params["length"]
+    consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+    collected: list[list[Any]] = []
+    turns = range(length)
+    for turn in reversed(turns) if params["reverse"] else turns:
+        results = _run(
+            params["jaxpr"], [*consts, *carry, *(x[turn] for x in xs)], here._replace(turns=(*here.turns, turn)), watch
+        )
+        carry = results[:carried]
+        collected.append(results[carried:])
+    if params["reverse"]:
+        collected.reverse()
+    if not collected:
+        avals = [v.aval for v in params["jaxpr"].jaxpr.outvars[carried:]]
+        return [*carry, *(jnp.zeros((0, *aval.shape), aval.dtype) for aval in avals)]
+    return [*carry, *(jnp.stack(ys) for ys in zip(*collected))]
+
+
+def _while(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
+    tests, fixed = params["cond_nconsts"], params["body_nconsts"]
+    carry, turn = operands[tests + fixed :], 0
+    while bool(_run(params["cond_jaxpr"], [*operands[:tests], *carry], here, watch)[0]):
+        carry = _run(
+            params["body_jaxpr"],
+            [*operands[tests : tests + fixed], *carry],
+            here._replace(turns=(*here.turns, turn)),
+            watch,
+        )
+        turn += 1
+    return carry
+
+
+def locate(sources: Sequence[Any]) -> tuple[str, str]:
+    """The innermost line of the user's code, as `file.py:12` and its text; empty where there is none."""
+    for source in sources:
+        match = _SUMMARY.match(source_info_util.summarize(source))
+        if match:
+            return f"{os.path.basename(match[1])}:{match[2]}", linecache.getline(match[1], int(match[2])).strip()
+    return "", ""
+
+
+def read_stack(stack: tuple[Any, ...]) -> tuple[tuple[str, ...], str]:
+    """Module scopes of a name stack, outermost first, and the pass in which the operation was made."""
+    marks = [(element.name, type(element).__name__ == "Transform") for element in stack]
+    names = [name for name, is_transform in marks if is_transform]
+    phase = "backward" if "transpose" in names else "derivative" if "jvp" in names else "forward"
+    scopes = [name for name, is_transform in without_repetition(marks) if not is_transform]
+    if "rematted_computation" in scopes:
+        phase = "recomputed"
+    return tuple(plain_name(name) for name in scopes if name not in ("rematted_computation", "checkpoint")), phase
+
+
+def without_repetition(marks: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """Drop the second copy that JAX appends to the stack of a rematerialized equation: `X + Y`, `Y` being `X` without `transpose`."""
+    transpose = ("transpose", True)
+    if transpose not in marks:
+        return marks
+    for end in range(marks.index(transpose) + 2, len(marks)):
+        bare = [mark for mark in marks[:end] if mark != transpose]
+        if marks[end : end + len(bare)] == bare:
+            return marks[:end] + marks[end + len(bare) :]
+    return marks
+
+
+def plain_name(scope: str) -> str:
+    """The name of a module from its scope: without the number of the call, escapes undone."""
+    return _REPEAT.sub("", scope).replace("%2F", "/").replace("%28", "(").replace("%29", ")").replace("%25", "%")
+
+
+def traced(fn: Callable[..., Any], arrays: Sequence[Any]) -> Any:
+    """The closed jaxpr of a function of arrays."""
+    return jax.make_jaxpr(fn)(*arrays)

@@ -1,0 +1,265 @@
+"""Calls in a file: as a reference that other runs, also of other frameworks, are compared with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.calls.call import Call, arrays_of
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.statistics import Statistics
+from nbmodule.core.parcel import Aside, as_given
+from nbmodule.core.tracker import describe, describe_arguments
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDependencyError
+from nbmodule.tree.sockets import socket
+
+_FACTS = (
+    "path",
+    "index",
+    "step",
+    "order",
+    "depth",
+    "returned",
+    "class_name",
+    "kind",
+    "input_shapes",
+    "return_shapes",
+    "seconds",
+    "error",
+    "source",
+)
+_FORMAT = "nbmodule calls 1"
+_VALUES = ("input", "output", "gradient")
+
+
+def save_calls(calls: Calls, path: str | os.PathLike[str]) -> None:
+    """Write calls to `.h5` or `.safetensors`; the file appears whole or not at all."""
+    write_record(path, calls, {})
+
+
+def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, Any]) -> None:
+    """Write calls, and nested values of other kinds beside them."""
+    arrays: dict[str, Any] = {}
+    listed = list(calls)
+    places = {id(call): number for number, call in enumerate(listed)}
+    rows = []
+    for call in listed:
+        row = {name: getattr(call, name) for name in _FACTS}
+        row["parent"] = places.get(id(call.parent)) if call.parent is not None else None
+        row["lifted"] = list(call.lifted)
+        for kind in _VALUES:
+            value = call.values.get(kind)
+            if value is not None and not hasattr(value, "mask"):
+                row[kind] = encoded(arrays_of(value), arrays)
+        for kind in ("statistics", "gradient_statistics"):
+            if kind in call.values:
+                found = getattr(call, kind)
+                row[kind] = [None if s is None else list(s) for s in (found if isinstance(found, list) else [found])]
+        rows.append(row)
+    record = {
+        "format": _FORMAT,
+        "name": calls.name,
+        "known": list(calls.known),
+        "calls": rows,
+        "more": encoded(dict(more), arrays),
+    }
+    facts, target = json.dumps(record), os.fspath(path)
+    if target.endswith(".safetensors"):
+        _write_safetensors({name: jax.numpy.asarray(x) for name, x in arrays.items()}, target, {"calls": facts})
+    elif target.endswith((".h5", ".hdf5")):
+        socket("save_hdf5")(target, {"facts": np.frombuffer(facts.encode(), np.uint8), "arrays": arrays})
+    else:
+        raise ArgumentError(
+            f"calls are kept in files ending in .h5, .hdf5 or .safetensors; found {target!r}. Nothing was written."
+        )
+
+
+def load_calls(path: str | os.PathLike[str]) -> Calls:
+    """Read calls that `calls.save(path)` wrote.
+
+    Args:
+        path: of an `.h5` or `.safetensors` file.
+
+    Raises:
+        FileFormatError: the file is damaged, or holds something else.
+
+    Example:
+        >>> import os, tempfile
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> path = os.path.join(tempfile.mkdtemp(), "reference.h5")
+        >>> calls.save(path)
+        >>> bool((nb.load_calls(path)["1"].returns == calls["1"].returns).all())
+        True
+    """
+    return read_record(path)[0]
+
+
+def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
+    """Read what `write_record` wrote."""
+    target = os.fspath(path)
+    if target.endswith(".safetensors"):
+        facts, arrays = _read_safetensors(target)
+    else:
+        tree = socket("load_hdf5")(target)
+        if "facts" not in tree:
+            raise FileFormatError(f"{target} holds no calls: it has no entry 'facts'. Was it written by `calls.save`?")
+        facts, arrays = bytes(np.asarray(tree["facts"])).decode(), tree.get("arrays", {})
+    try:
+        record = json.loads(facts)
+        return _restored(record, arrays), decoded(record["more"], arrays)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise FileFormatError(f"{target} holds no calls that can be read: {error}.") from error
+
+
+def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
+    if record.get("format") != _FORMAT:
+        raise ValueError(f"its format is {record.get('format')!r}")
+    made: list[Call] = []
+    for row in record["calls"]:
+        values: dict[str, Any] = {kind: decoded(row[kind], arrays) for kind in _VALUES if kind in row}
+        for kind in ("statistics", "gradient_statistics"):
+            if kind in row:
+                values[kind] = [None if s is None else Statistics.of(s) for s in row[kind]]
+        call = Call(**{name: row[name] for name in _FACTS}, values=values, lifted=tuple(row["lifted"]))
+        call.parent = made[row["parent"]] if row["parent"] is not None else None
+        made.append(call)
+    return Calls(made, name=record["name"], known=record["known"])
+
+
+# -- any nested value as JSON and arrays -------------------------------------------------------------
+def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
+    """What JSON can say of a nested value; arrays go to `arrays` under a number. Other nodes of a PyTree become lists of leaves."""
+    if isinstance(tree, Aside):
+        tree = as_given(tree)
+    if isinstance(tree, (jax.Array, np.ndarray, np.generic)) and not _is_key(tree):
+        name = f"a{len(arrays)}"
+        arrays[name] = tree
+        return {"array": name}
+    if isinstance(tree, Mapping):
+        return {"dict": [[str(key), encoded(value, arrays)] for key, value in tree.items()]}
+    if isinstance(tree, (list, tuple)):
+        return {"tuple" if isinstance(tree, tuple) else "list": [encoded(value, arrays) for value in tree]}
+    if tree is None or isinstance(tree, (bool, int, float, str)):
+        return {"value": tree}
+    leaves = jax.tree.leaves(tree)
+    if leaves and leaves[0] is not tree:
+        return {"list": [encoded(leaf, arrays) for leaf in leaves]}
+    return {"value": repr(tree)}
+
+
+def _is_key(x: Any) -> bool:
+    return isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
+    """The nested value that `encoded` told."""
+    ((kind, value),) = spec.items()
+    if kind == "array":
+        return arrays[value]
+    if kind == "dict":
+        return {key: decoded(part, arrays) for key, part in value}
+    if kind in ("list", "tuple"):
+        parts = [decoded(part, arrays) for part in value]
+        return tuple(parts) if kind == "tuple" else parts
+    return value
+
+
+def _import_safetensors() -> Any:
+    try:
+        import safetensors.flax
+    except ImportError as error:
+        raise MissingDependencyError(
+            "files ending in .safetensors need safetensors, which is not installed: `pip install safetensors`. Files ending in .h5 need nothing more."
+        ) from error
+    return safetensors
+
+
+def _write_safetensors(arrays: dict[str, Any], path: str, metadata: dict[str, str]) -> None:
+    content = _import_safetensors().flax.save(arrays, metadata)
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:
+    safetensors = _import_safetensors()
+    try:
+        with safetensors.safe_open(path, framework="flax") as file:
+            metadata = file.metadata() or {}
+            if "calls" not in metadata:
+                raise FileFormatError(f"{path} holds no calls. Was it written by `calls.save`?")
+            return metadata["calls"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except safetensors.SafetensorError as error:
+        raise FileFormatError(f"{path} cannot be read: {error}.") from error
+
+
+# -- references of any origin ------------------------------------------------------------------------
+def as_calls(reference: Any) -> Calls:
+    """A reference as calls: calls, a path of a file, `{path: returns}`, or rows `(path, returns)` or `(path, inputs, returns)`.
+
+    In a mapping a list holds one return for each call, and `{'inputs': ..., 'returns': ...}` one call with its arguments. Arrays
+    may be those of any framework.
+    """
+    if isinstance(reference, Calls):
+        return reference
+    if isinstance(reference, (str, os.PathLike)):
+        return load_calls(reference)
+    if isinstance(reference, Mapping):
+        rows: Iterable[Any] = [(path, *row) for path, value in reference.items() for row in _rows_of(value)]
+    elif isinstance(reference, (list, tuple)):
+        rows = reference
+    else:
+        raise ArgumentTypeError(
+            f"a reference is calls, a path, a mapping or rows (path, inputs, returns); found {type(reference).__name__}."
+        )
+    return Calls([_foreign(number, row) for number, row in enumerate(rows)], name="reference")
+
+
+def _rows_of(value: Any) -> list[tuple[Any, ...]]:
+    if isinstance(value, Mapping) and "returns" in value:
+        return [(value.get("inputs"), value["returns"])]
+    return [(each,) for each in value] if isinstance(value, list) else [(value,)]
+
+
+def _foreign(number: int, row: Any) -> Call:
+    if not isinstance(row, (tuple, list)) or len(row) not in (2, 3) or not isinstance(row[0], str):
+        raise ArgumentTypeError(
+            "a row of a reference is (path, returns) or (path, inputs, returns), with the path as text."
+        )
+    path, returns = row[0], host_arrays(row[-1])
+    values: dict[str, Any] = {"output": returns}
+    if len(row) == 3 and row[1] is not None:
+        inputs: Any = host_arrays(row[1])
+        values["input"] = (inputs if isinstance(inputs, tuple) else (inputs,), {})
+    shapes = describe_arguments(values["input"][0], {}) if "input" in values else ""
+    return Call(path, values, order=number, returned=number, return_shapes=describe(returns), input_shapes=shapes)
+
+
+def host_arrays(tree: Any) -> Any:
+    """A nested value with the arrays of any framework as NumPy arrays."""
+    if isinstance(tree, Mapping):
+        return {key: host_arrays(value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        parts = map(host_arrays, tree)
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    if isinstance(tree, jax.Array):
+        return tree
+    if hasattr(tree, "detach"):
+        array = tree.detach().cpu()
+        try:
+            return array.numpy()
+        except TypeError:  # bfloat16 of PyTorch
+            return array.float().numpy()
+    return np.asarray(tree) if hasattr(tree, "__array__") else tree

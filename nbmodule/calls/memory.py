@@ -1,0 +1,74 @@
+"""`nb.memory`: what recorders, calls and views hold."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from nbmodule.calls.shown import Shown
+from nbmodule.calls.sizes import format_size
+
+_holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = weakref.WeakKeyDictionary()
+
+
+class Held(NamedTuple):
+    """One thing that holds memory."""
+
+    kind: str
+    what: str
+    nbytes: int
+    holder: Any
+
+
+class Memory(Shown, Sequence[Held]):
+    """What is held, the largest first."""
+
+    def __init__(self, rows: list[Held]) -> None:
+        self.rows = sorted(rows, key=lambda row: -row.nbytes)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all together."""
+        return sum(row.nbytes for row in self.rows)
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "nothing is held by recorders, calls or views"
+        lines = [f"{format_size(self.nbytes)} held"]
+        return "\n".join([*lines, *(f"  {format_size(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)])
+
+
+def hold(thing: Any, kind: str, describe: Callable[[Any], str]) -> None:
+    """Let `nb.memory` list `thing`, as long as it lives; it has an attribute `nbytes`.
+
+    Args:
+        thing: a recorder, calls, a view.
+        kind: what it is, in a word.
+        describe: `describe(thing)` says which one.
+    """
+    _holders[thing] = (kind, describe)
+
+
+def memory() -> Memory:
+    """List what recorders, calls and views hold in memory or on disk; each goes when nothing refers to it, or by its `clear()`.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> any(held.holder is calls and held.nbytes == calls.nbytes for held in nb.memory())
+        True
+    """
+    return Memory(
+        [Held(kind, describe(thing), thing.nbytes, thing) for thing, (kind, describe) in list(_holders.items())]
+    )

@@ -1,0 +1,74 @@
+"""Every operation of one call of a submodule, run again by itself on what it was given, with the variables it had."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.calls.alone import unseen
+from nbmodule.calls.call import Call, arrays_of
+from nbmodule.calls.evaluate import Operation, evaluate
+from nbmodule.core.frame import framed
+from nbmodule.core.parcel import Aside, as_values
+from nbmodule.core.tracker import describe, describe_arguments
+from nbmodule.core.walk import plan_of
+from nbmodule.errors import ArgumentError
+
+
+def operations_of(call: Call) -> list[Call]:
+    """The operations of a call that was tracked with `operations=`, in order, as calls of kind `operation`."""
+    module, variables, given = call.module, call.values.get("variables"), call.values.get("input")
+    if module is None or variables is None or given is None:
+        raise ArgumentError(
+            f'the operations of "{call.path}" cannot be run again: its module is gone, or it ran where values could not be captured.'
+        )
+    if call.lifted:
+        raise ArgumentError(
+            f'"{call.path}" ran inside {", ".join(call.lifted)}, where its values are stacked: track operations outside of it.'
+        )
+    boxes = {place.name: box for box, place in plan_of(module).places.items()}
+    values = {name: jax.numpy.asarray(x) for name, x in variables.items()}
+    leaves, tree = jax.tree.flatten(arrays_of(given))
+    varied = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic))]
+
+    def run(*arrays: Any) -> Any:
+        full = list(leaves)
+        for i, array in zip(varied, arrays):
+            full[i] = array
+        args, kwargs = jax.tree.unflatten(tree, full)
+        pairs = [(boxes[name], value) for name, value in values.items() if name in boxes]
+        return framed(
+            lambda frame: [x for x in jax.tree.leaves(as_values(module(*args, **kwargs))) if not isinstance(x, Aside)],
+            pairs,
+        )
+
+    found: list[Call] = []
+    with unseen():
+        arrays = [jax.numpy.asarray(leaves[i]) for i in varied]
+        evaluate(
+            jax.make_jaxpr(run)(*arrays), arrays, lambda operation: found.append(_as_call(operation, call, len(found)))
+        )
+    return found
+
+
+def _as_call(operation: Operation, call: Call, number: int) -> Call:
+    scopes = operation.scopes[1:]  # the first one is the call itself
+    path = ".".join(filter(None, (call.path, *scopes, operation.name)))
+    outputs: Any = operation.outputs[0] if len(operation.outputs) == 1 else tuple(operation.outputs)
+    return Call(
+        path, {"output": outputs, "input": (tuple(operation.inputs), {})}, parent=call, step=call.step, order=number, depth=call.depth + 1 + len(scopes),
+        returned=number, class_name=operation.name, kind="operation", input_shapes=describe_arguments(tuple(operation.inputs), {}),
+        return_shapes=describe(outputs), source=operation.source,
+    )  # fmt: skip
+
+
+def numbered(calls: Sequence[Call]) -> list[Call]:
+    """The same calls, with repeats of one path within one parent call counted."""
+    counts: dict[Any, int] = {}
+    for call in calls:
+        key = (id(call.parent), call.path)
+        call.index = counts[key] = counts.get(key, -1) + 1
+    return list(calls)

@@ -1,0 +1,309 @@
+"""`nb.Recorder`: what a model does at every hundredth step of its training, kept to move back and forth in time."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.kept import read_record, write_record
+from nbmodule.calls.memory import hold
+from nbmodule.calls.shown import Shown
+from nbmodule.calls.sizes import bytes_of, format_size
+from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
+from nbmodule.calls.track import Tracking
+from nbmodule.core.walk import plan_of
+from nbmodule.errors import ArgumentError, FileFormatError, PathError
+
+_FILE = re.compile(r"step_(\d{9})\.h5")
+
+
+class RecordedStep(Calls):
+    """The calls of one recorded step.
+
+    Attributes:
+        number: of the step.
+        gradients: by parameters, by path: arrays or statistics; empty if they were not asked for.
+        parameters: the parameters after the step, likewise.
+    """
+
+    def __init__(self, number: int, calls: Calls, gradients: dict[str, Any], parameters: dict[str, Any]) -> None:
+        super().__init__(list(calls), name=calls.name, known=calls.known)
+        self.number, self.gradients, self.parameters = number, gradients, parameters
+
+    @property
+    def nbytes(self) -> int:
+        extra = {id(x): x.nbytes for x in jax.tree.leaves((self.gradients, self.parameters)) if hasattr(x, "nbytes")}
+        return super().nbytes + sum(extra.values())
+
+
+class Recorder(Shown):
+    """Keeps tracked values over the steps of a training run.
+
+    Wrap each step in `with recorder:`, or the function of a step by `recorder.wrap(step)`. Only every n-th step is tracked; the others
+    run the very executable that they would run without a recorder. `recorder[1200]` is the calls of that step.
+
+    In memory it is a ring: the oldest steps leave when the budget is full. On disk each step is an HDF5 file of its own in a folder,
+    which appears whole or not at all, so whatever happens to the run (or to the disk), earlier steps can be read.
+
+    Args:
+        model: the module to follow.
+        returns: as in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
+        parameters: whether to keep the parameters after each recorded step.
+        gradients: whether to keep gradients by returns and parameters.
+        every: how many steps lie between recorded ones.
+        budget: memory, or room on disk.
+        where: `'memory'`, or the path of a folder; what an earlier run left there is read, and recording goes on.
+        depth: as in `nb.track`.
+        only: as in `nb.track`.
+        on_error: what to do if a step cannot be written: `'warn'` goes on training, `'raise'` stops.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> step = nb.jit(lambda x: model(x).sum())
+        >>> recorder = nb.Recorder(model, every=10)
+        >>> for _ in range(25):
+        ...     with recorder:
+        ...         _ = step(jnp.ones((2, 3)))
+        >>> recorder.steps, recorder[20]['1'].statistics.min >= 0
+        ((0, 10, 20), True)
+    """
+
+    def __init__(
+        self, model: Any, returns: bool | str = "stats", parameters: bool = False, gradients: bool = False, every: int = 100,
+        budget: str | int = "256MB", where: Any = "memory", *, depth: int | None = None, only: Any = None, on_error: str = "warn",
+    ) -> None:  # fmt: skip
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ArgumentError(f"every counts steps: a number of at least 1 is wanted, found {every!r}.")
+        if on_error not in ("warn", "raise"):
+            raise ArgumentError(f"on_error is 'warn' or 'raise'; found {on_error!r}.")
+        self.every, self.budget, self.on_error = every, bytes_of(budget), on_error
+        self.returns, self.parameters = returns, bool(parameters)
+        self._model = weakref.ref(model)
+        self._tracking = Tracking(model, returns, True, gradients, depth, only, None, (), False, 16, self.budget)
+        self.name = type(model).__name__
+        self._store: _Memory | _Folder = _Memory(self.budget) if where == "memory" else _Folder(where, self.budget)
+        steps = self._store.steps()
+        self.next = steps[-1] + 1 if steps else 0
+        self.errors: list[str] = []
+        self._open: list[Any] = []
+        hold(
+            self, "recorder", lambda recorder: f"{recorder.name}, {len(recorder.steps)} steps, {recorder._store.where}"
+        )
+
+    # -- recording -----------------------------------------------------------------------------------
+    def __enter__(self) -> Recorder:
+        context = self.step()
+        context.__enter__()
+        self._open.append(context)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self._open.pop().__exit__(*exc)
+
+    @contextmanager
+    def step(self, number: int | None = None) -> Iterator[None]:
+        """Record what runs inside, if it is the turn of this step.
+
+        Args:
+            number: of the step; by default they are counted. A step given again replaces the earlier one.
+        """
+        number = self.next if number is None else number
+        self.next = number + 1
+        if number % self.every:
+            yield
+            return
+        done = False
+        tracking = self._tracking
+        calls = tracking.__enter__()
+        try:
+            yield
+            done = True
+        except BaseException as error:
+            tracking.__exit__(type(error), error, error.__traceback__)
+            self._keep(number, calls)  # a step that failed is the one to look at
+            raise
+        finally:
+            if done:
+                tracking.__exit__(None, None, None)
+                self._keep(number, calls)
+
+    def wrap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that does what `fn` does and is one step of this recorder."""
+
+        @wraps(fn, updated=())
+        def stepping(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fn(*args, **kwargs)
+
+        return stepping
+
+    def _keep(self, number: int, calls: Any) -> None:
+        if not len(calls):
+            return
+        gradients = calls.gradients if self._tracking.gradients else {}
+        step = RecordedStep(number, calls, gradients, self._parameters())
+        try:
+            self._store.put(step)
+        except OSError as error:
+            text = f"step {number} could not be recorded: {error} Steps recorded earlier are unchanged."
+            self.errors.append(text)
+            if self.on_error == "raise":
+                raise
+            warnings.warn(f"{text} Training goes on.", RuntimeWarning, stacklevel=4)
+
+    def _parameters(self) -> dict[str, Any]:
+        model = self._model()
+        if not self.parameters or model is None:
+            return {}
+        values = {place.name: box.value for box, place in plan_of(model).places.items()}
+        if self.returns == "stats":
+            return {name: read_statistics(reduce_tree([x])[0]) for name, x in values.items()}
+        return {
+            name: jax.numpy.copy(x) for name, x in values.items()
+        }  # the array itself may be donated to the next step
+
+    # -- looking back --------------------------------------------------------------------------------
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Numbers of the recorded steps."""
+        return tuple(self._store.steps())
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[RecordedStep]:
+        return (self._store.get(number) for number in self.steps)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.steps
+
+    def __getitem__(self, number: int) -> RecordedStep:
+        steps = self.steps
+        if number < 0 and -number <= len(steps):
+            number = steps[number]
+        if number not in steps:
+            near = min(steps, key=lambda step: abs(step - number)) if steps else None
+            raise PathError(
+                f"step {number} was not recorded; "
+                + (f"the nearest one is {near}, recorded are {_some(steps)}." if steps else "nothing was.")
+            )
+        return self._store.get(number)
+
+    def nearest(self, number: int) -> RecordedStep:
+        """The recorded step nearest to a number."""
+        if not self.steps:
+            raise PathError("nothing was recorded yet.")
+        return self[min(self.steps, key=lambda step: abs(step - number))]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the recorded steps take."""
+        return self._store.nbytes()
+
+    def clear(self) -> None:
+        """Forget all recorded steps; files are deleted."""
+        self._store.clear()
+
+    def __repr__(self) -> str:
+        return f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), {format_size(self.nbytes)} of {format_size(self.budget)}, {self._store.where}>"
+
+
+def _some(steps: tuple[int, ...]) -> str:
+    if len(steps) <= 6:
+        return ", ".join(map(str, steps)) or "none"
+    return f"{', '.join(map(str, steps[:3]))}, ..., {steps[-1]}"
+
+
+class _Memory:
+    """A ring in memory."""
+
+    where = "in memory"
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.kept: dict[int, tuple[RecordedStep, int]] = {}
+
+    def put(self, step: RecordedStep) -> None:
+        self.kept.pop(step.number, None)
+        self.kept[step.number] = (step, step.nbytes)
+        while self.nbytes() > self.budget and len(self.kept) > 1:
+            del self.kept[min(number for number in self.kept if number != step.number)]
+
+    def get(self, number: int) -> RecordedStep:
+        return self.kept[number][0]
+
+    def steps(self) -> list[int]:
+        return sorted(self.kept)
+
+    def nbytes(self) -> int:
+        return sum(size for _, size in self.kept.values())
+
+    def clear(self) -> None:
+        self.kept.clear()
+
+
+class _Folder:
+    """A file for each step."""
+
+    def __init__(self, path: Any, budget: int) -> None:
+        self.path, self.budget = Path(path), budget
+        if self.path.exists() and not self.path.is_dir():
+            raise ArgumentError(
+                f"a recorder keeps its steps in a folder, and {self.path} is a file. Give another path, or 'memory'."
+            )
+        self.where = f"in {self.path}"
+
+    def file(self, number: int) -> Path:
+        return self.path / f"step_{number:09d}.h5"
+
+    def put(self, step: RecordedStep) -> None:
+        gradients, parameters = (_with_statistics_as_lists(x) for x in (step.gradients, step.parameters))
+        write_record(self.file(step.number), step, {"gradients": gradients, "parameters": parameters})
+        steps = self.steps()
+        while self.nbytes() > self.budget and len(steps) > 1:
+            self.file(steps.pop(0)).unlink(missing_ok=True)
+
+    def get(self, number: int) -> RecordedStep:
+        file = self.file(number)
+        try:
+            calls, more = read_record(file)
+        except FileFormatError as error:
+            raise FileFormatError(
+                f"step {number} cannot be read, the others are not touched by that: {error}"
+            ) from error
+        return RecordedStep(number, calls, *(_with_statistics(more[kind]) for kind in ("gradients", "parameters")))
+
+    def steps(self) -> list[int]:
+        if not self.path.is_dir():
+            return []
+        return sorted(int(match[1]) for name in os.listdir(self.path) if (match := _FILE.fullmatch(name)))
+
+    def nbytes(self) -> int:
+        return sum(self.file(number).stat().st_size for number in self.steps())
+
+    def clear(self) -> None:
+        for number in self.steps():
+            self.file(number).unlink(missing_ok=True)
+
+
+def _with_statistics_as_lists(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: {"statistics": list(x)} if isinstance(x, Statistics) else x for name, x in values.items()}
+
+
+def _with_statistics(values: dict[str, Any]) -> dict[str, Any]:
+    def restored(x: Any) -> Any:
+        if not isinstance(x, dict):
+            return x
+        return Statistics.of(x["statistics"])
+
+    return {name: restored(x) for name, x in values.items()}

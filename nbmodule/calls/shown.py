@@ -1,0 +1,18 @@
+"""What all results of this room have in common: a rich display in notebooks, asked for through the socket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbmodule.tree.sockets import socket
+
+
+class Shown:
+    """Has a rich display."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return socket("display")(self)
+
+    def show(self) -> None:
+        """Put it on the screen, also outside of notebooks."""
+        socket("show")(self)

@@ -1,0 +1,178 @@
+"""The calls of each outermost call (a *step*), kept as they came out and made into `Call`s when somebody looks.
+
+A compiled step hands over the same static facts each time, so what they say (paths, parents) is worked out once; what is
+added per step is one small object around a few arrays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.calls.call import Call
+from nbmodule.calls.watch import Fact, Watch
+from nbmodule.core.capture import ran
+from nbmodule.core.parcel import Parcel
+from nbmodule.core.record import CallInfo, Log
+
+
+class Step:
+    """One outermost call, with everything that was called inside it."""
+
+    __slots__ = ("_calls", "facts", "gradients_of", "infos", "lifted", "nbytes", "number", "order", "values")
+
+    def __init__(
+        self,
+        number: int,
+        infos: tuple[CallInfo, ...],
+        values: Any,
+        facts: list[Fact],
+        gradients_of: list[Any],
+        order: bool,
+    ) -> None:
+        self.number, self.infos, self.values, self.facts = number, infos, values, facts
+        self.gradients_of, self.order = gradients_of, order
+        self.nbytes = values.nbytes if isinstance(values, Parcel) else _nbytes(values)
+        self._calls: list[Call] | None = None
+
+    def value(self, number: int) -> dict[str, Any]:
+        return self.values.part(number) if isinstance(self.values, Parcel) else self.values[number]
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls, made at first sight."""
+        if self._calls is None:
+            self._calls = self._made()
+        return self._calls
+
+    def _made(self) -> list[Call]:
+        made: list[Call | None] = []
+        counts: dict[tuple[int, str], int] = {}
+        for fact in self.facts:
+            around = made[fact.parent] if fact.parent >= 0 else None
+            if "branch" in fact.info.lifted and not _ran(self.value(fact.number)):
+                made.append(None)
+                continue
+            key = (fact.parent, fact.path)
+            counts[key] = counts.get(key, -1) + 1
+            made.append(self._call(fact, around, counts[key]))
+        found = [call for call in made if call is not None]
+        if not self.order:
+            found.sort(key=lambda call: call.returned if call.returned >= 0 else len(self.infos))
+        for position, call in enumerate(found):
+            call.order = position
+            if not self.order:
+                call.parent, call.depth = None, 0
+        return found
+
+    def _call(self, fact: Fact, parent: Call | None, index: int) -> Call:
+        info = fact.info
+        eager = self.values[fact.number] if not isinstance(self.values, Parcel) else {}
+        return Call(
+            fact.path, lambda: self.value(fact.number), index=index, parent=parent, step=self.number, depth=parent.depth + 1 if parent else 0,
+            returned=info.returned, class_name=info.name, kind=info.kind, input_shapes=info.inputs, return_shapes=info.outputs, error=info.error,
+            lifted=tuple(name for name in info.lifted if name != "branch"), captured=info.captured, seconds=eager.get("seconds"),
+            start=eager.get("start"), _module=info.module,
+        )  # fmt: skip
+
+    def gradients(self) -> dict[str, Any]:
+        """Gradients by the model's parameters, by path, or their statistics."""
+        found: dict[str, Any] = {}
+        for number, names in self.gradients_of:
+            found |= {names(name): value for name, value in self.value(number).get("parameters", {}).items()}
+        return found
+
+
+def _ran(value: dict[str, Any]) -> bool:
+    mark = value.get("ran")
+    return bool(np.any(mark)) if mark is not None and np.ndim(mark) else ran(value)
+
+
+def _nbytes(values: list[Any]) -> int:
+    seen = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(values) if hasattr(leaf, "nbytes")}
+    return sum(seen.values())
+
+
+class Steps(Log):
+    """A log whose outermost calls are steps, of which the last ones are kept.
+
+    Args:
+        watch: which calls are looked at.
+        last: how many steps are kept.
+        budget: bytes that their values may take; the newest step is always kept.
+        order: whether calls are listed in the order in which they began.
+    """
+
+    __slots__ = ("budget", "count", "kept", "last", "lock", "nbytes", "order", "outer", "unlisted", "watch")
+
+    def __init__(self, watch: Watch, last: int, budget: int, order: bool) -> None:
+        super().__init__()
+        self.watch, self.last, self.budget, self.order = watch, last, budget, order
+        self.kept: deque[Step] = deque()
+        self.count = self.nbytes = self.unlisted = 0
+        self.lock = threading.RLock()
+        self.outer: Log | None = None  # of a tracker around this one
+
+    def end(self, index: int, outputs: str, values: dict[str, Any], error: str = "", captured: bool = True) -> None:
+        super().end(index, outputs, values, error, captured)
+        if self.open < 0:
+            self.flush()
+
+    def merge(self, infos: tuple[CallInfo, ...], values: Any, *, lifted: str = "") -> None:
+        if self.open >= 0 or lifted:
+            super().merge(infos, values, lifted=lifted)
+            if self.open < 0:
+                self.flush()
+        else:
+            self.add(infos, values)
+
+    def flush(self) -> None:
+        """Make what was logged since into a step."""
+        infos, values = tuple(self.infos), self.values
+        self.infos, self.values, self.open, self.returns = [], [], -1, 0
+        if infos:
+            self.add(infos, values)
+
+    def add(self, infos: tuple[CallInfo, ...], values: Any) -> None:
+        if self.outer is not None:
+            self.outer.merge(infos, values)
+        facts, gradients_of = self.watch.seen(infos)
+        if not facts and not gradients_of:
+            self.unlisted += 1
+            return
+        if not facts and self.kept and self.count and not isinstance(values, Parcel):
+            last = self.kept[-1]
+            self.kept[-1] = joined(last, infos, values, gradients_of)  # gradients of an eager `nb.grad` that just ended
+            self.nbytes += self.kept[-1].nbytes - last.nbytes
+            return
+        step = Step(self.count, infos, values, facts, gradients_of, self.order)
+        self.count += 1
+        with self.lock:
+            self.kept.append(step)
+            self.nbytes += step.nbytes
+            while len(self.kept) > self.last or (self.nbytes > self.budget and len(self.kept) > 1):
+                self.nbytes -= self.kept.popleft().nbytes
+
+    def clear(self) -> None:
+        """Forget all steps; numbers go on."""
+        with self.lock:
+            self.kept.clear()
+            self.nbytes = 0
+
+
+def joined(step: Step, infos: tuple[CallInfo, ...], values: list[Any], gradients_of: list[Any]) -> Step:
+    """The same step with the records of gradients added."""
+    before = step.values.opened() if isinstance(step.values, Parcel) else step.values
+    start = len(step.infos)
+    return Step(
+        step.number,
+        (*step.infos, *infos),
+        [*before, *values],
+        step.facts,
+        [*step.gradients_of, *((start + i, names) for i, names in gradients_of)],
+        step.order,
+    )

@@ -1,0 +1,261 @@
+"""`nb.track`: record what a model does while any code runs, compiled or not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+
+from nbmodule.calls.call import Call, arrays_of
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.memory import hold
+from nbmodule.calls.sizes import bytes_of, format_size
+from nbmodule.calls.statistics import read_statistics, reduce_tree
+from nbmodule.calls.steps import Steps
+from nbmodule.calls.watch import Watch
+from nbmodule.core.frame import EAGER, here, now
+from nbmodule.core.parcel import Aside, as_values
+from nbmodule.core.tracker import Tracker, slot_of
+from nbmodule.core.walk import plan_of
+from nbmodule.errors import ArgumentError, PathError, TraceError
+from nbmodule.tree.paths import match
+
+
+def track(
+    model: Any, returns: bool | str = True, order: bool = True, gradients: bool = False, depth: int | None = None, only: Any = None, *,
+    inputs: bool | None = None, operations: str | Sequence[str] = (), profile: bool = False, last: int = 100, budget: str | int = "1GB",
+) -> Tracking:  # fmt: skip
+    """Record the calls of `model` and its submodules while the code in a `with` block runs.
+
+    The code may be anything: one call or a thousand steps, eager, `nb.jit`, `nb.grad`, `nb.vmap`, `nb.scan`, `nb.cond`,
+    `nb.checkpoint`, nested in any way. A compiled function then runs as another executable with more outputs; when it is not
+    tracked it is the very same executable as ever. What runs under a raw JAX transform is listed without values.
+
+    Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow, the newest one always.
+
+    Args:
+        model: the module to follow; it is the root of the paths, also if it is itself a part.
+        returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside compiled code), False neither.
+        order: whether calls are listed in the order in which they began, with the call around each. False lists them flat, in the
+            order in which they returned.
+        gradients: whether to record the gradient of the loss by each return and by each parameter, where the code runs `nb.grad`.
+            With `returns='stats'` statistics of it. The function is traced once more for that.
+        depth: levels below the model; None for all, 0 for the model alone.
+        only: modules, paths, or globs such as `blocks.*`; None for all.
+        inputs: whether to keep arguments too. None keeps them in eager code, where it copies nothing, if returns are kept.
+        operations: path or globs of submodules of which every operation is recorded; see `Calls.operations`.
+        profile: measure each submodule alone, compiled, when the block ends.
+        last: how many steps are kept.
+        budget: how much memory they may take.
+
+    Raises:
+        PathError: `only` or `operations` names no submodule.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> step = nb.jit(lambda x: model(x).sum())
+        >>> with nb.track(model, returns='stats') as calls:
+        ...     _ = step(jnp.ones((2, 3)))
+        >>> calls['1'].statistics.min >= 0, calls['0'].return_shapes
+        (True, 'float32[2, 4]')
+    """
+    return Tracking(model, returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
+
+
+class Tracking:
+    """The context manager that `nb.track` gives; see there."""
+
+    def __init__(
+        self, model: Any, returns: Any, order: bool, gradients: bool, depth: int | None, only: Any, inputs: bool | None, operations: Any,
+        profile: bool, last: int, budget: Any,
+    ) -> None:  # fmt: skip
+        if returns is not True and returns is not False and returns != "stats":
+            raise ArgumentError(f"returns is True, 'stats' or False; found {returns!r}.")
+        if not (returns or order or gradients):
+            raise ArgumentError("nb.track with returns=False, order=False and gradients=False would record nothing.")
+        if isinstance(last, bool) or not isinstance(last, int) or last < 1:
+            raise ArgumentError(
+                f"last counts the steps that are kept: a number of at least 1 is wanted, found {last!r}."
+            )
+        self.watch = Watch(model, depth, only)
+        self.returns, self.order, self.gradients, self.profile = returns, bool(order), bool(gradients), bool(profile)
+        self.inputs = inputs
+        self.operations = (operations,) if isinstance(operations, str) else tuple(operations)
+        if self.operations and model._nbm.built:
+            for pattern in self.operations:
+                Watch(model, None, pattern)
+        self.last, self.budget = last, bytes_of(budget)
+        self.trackers: list[tuple[Tracker, Steps]] = []
+
+    def __enter__(self) -> Recorded:
+        steps = Steps(self.watch, self.last, self.budget, self.order)
+        kept = functools.partial(keep, self.returns, self.inputs, self.watch, self.operations)
+        key = ("track", self.watch.key, self.returns, self.inputs, self.gradients, self.operations)
+        keep_gradient = functools.partial(keep_gradients, self.returns == "stats") if self.gradients else None
+        keep_before = functools.partial(keep_variables, self.watch, self.operations) if self.operations else None
+        tracker = Tracker(
+            self.watch.wants, kept, key, keep_gradient=keep_gradient, keep_before=keep_before, timed=True, log=steps
+        )
+        if now.frame is not None or here() != EAGER:
+            raise TraceError(
+                "nb.track was entered inside a function that is being traced, or under v=: nothing could come out of it. "
+                "Put the `with` around the call of the compiled function. Nothing was recorded."
+            )
+        tracker.__enter__()
+        steps.outer = tracker.outer.log if tracker.outer is not None else None
+        self.trackers.append((tracker, steps))
+        recorded = Recorded(self.watch, steps)
+        hold(recorded, "calls", lambda calls: f"{calls.name}, {len(calls._steps.kept)} steps")
+        return recorded
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        tracker, steps = self.trackers.pop()
+        tracker.__exit__(kind, error, trace)
+        if error is not None and steps.open >= 0:  # an interruption: nobody closed the open calls
+            while steps.open >= 0:
+                steps.end(steps.open, "", {}, error=type(error).__name__)
+        if self.profile and error is None:
+            from nbmodule.calls.alone import measure
+
+            measure([call for step in list(steps.kept)[-1:] for call in step.calls])
+
+
+def keep(
+    returns: Any, inputs: bool | None, watch: Watch, operations: tuple[str, ...], module: Any, given: Any, outputs: Any
+) -> dict[str, Any]:
+    """What is kept of one call."""
+    values: dict[str, Any] = {}
+    if returns is True:
+        values["output"] = as_values(outputs)
+    elif returns:
+        values["statistics"] = reduce_tree(outputs)
+    if given is None:  # a value named by `nb.tap`
+        return values
+    wanted = bool(operations) and match(operations, path_of(watch, module))
+    if inputs or wanted or (inputs is None and returns is True and here() == EAGER):
+        values["input"] = as_values(given)
+    leaves, tree = jax.tree.flatten(given)
+    values["given"] = Aside((tuple(map(_shape, leaves)), tree))
+    return values
+
+
+def keep_variables(watch: Watch, operations: tuple[str, ...], module: Any) -> dict[str, Any]:
+    """The variables of a submodule whose operations are asked for, as they are before its call."""
+    if not match(operations, path_of(watch, module)):
+        return {}
+    return {"variables": {place.name: box.value for box, place in plan_of(module).places.items()}}
+
+
+def _shape(leaf: Any) -> Any:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf
+
+
+def keep_gradients(reduced: bool, gradient: Any, of: str) -> dict[str, Any]:
+    """What is kept of a gradient: by a return, or by variables under their names."""
+    if of == "variables":
+        return {
+            "parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()} if reduced else dict(gradient)
+        }
+    return {"gradient_statistics": reduce_tree(gradient)} if reduced else {"gradient": as_values(gradient)}
+
+
+def path_of(watch: Watch, module: Any) -> str:
+    """The path of a module below the tracked model."""
+    model = watch.model
+    place = plan_of(model).modules.get(module) if model is not None and module is not model else None
+    return place.name if place is not None else ""
+
+
+class Recorded(Calls):
+    """The calls that `nb.track` keeps; they grow while its block runs."""
+
+    def __init__(self, watch: Watch, steps: Steps) -> None:
+        self._watch, self._steps = watch, steps
+
+    @property
+    def name(self) -> str:
+        model = self._watch.model
+        return type(model).__name__ if model is not None else "a model that is gone"
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Paths of all submodules that are tracked, called or not."""
+        model, wanted = self._watch.model, self._watch.wanted()
+        return (
+            tuple(place.name for m, place in plan_of(model).modules.items() if slot_of(m) in wanted)
+            if model is not None
+            else ()
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: what was dropped, what could not be recorded."""
+        return tuple(self._said())
+
+    def _said(self) -> Iterator[str]:
+        steps = self._steps
+        if steps.count > len(steps.kept) > 0:
+            yield f"the last {len(steps.kept)} of {steps.count} steps are kept (last={steps.last}, budget={format_size(steps.budget)})"
+        if any(not call.captured for call in self):
+            yield "calls marked 'not captured' ran under a raw JAX transform: use the transform of the same name from nbmodule"
+        if not steps.count:
+            yield "nothing was recorded: the model was not called, or only inside a function that jax.jit had compiled before (use nb.jit)"
+
+    @property
+    def gradients(self) -> dict[str, Any]:
+        """Gradients of the last step by the model's parameters, by path; their statistics if those were asked for."""
+        return self.gradients_at(-1)
+
+    def gradients_at(self, step: int) -> dict[str, Any]:
+        """Gradients of a step that is kept by the model's parameters; negative numbers count from the last."""
+        kept = {each.number: each for each in list(self._steps.kept)}
+        number = list(kept)[step] if step < 0 and -step <= len(kept) else step
+        if number not in kept:
+            raise PathError(
+                f"step {step} is not kept; kept are {min(kept)} to {max(kept)}."
+                if kept
+                else f"step {step} is not kept: nothing was recorded."
+            )
+        return {
+            path: arrays_of(x) if hasattr(x, "dtype") else read_statistics(x)
+            for path, x in kept[number].gradients().items()
+        }
+
+    @property
+    def operations(self) -> Calls:
+        """Every operation of the submodules that `operations=` named, in their calls of the last step, with values and lines of code.
+
+        They are run one by one when somebody looks, on the inputs and variables that were recorded.
+
+        Example:
+            >>> model = nb.Sequential(nb.Linear(3, 4), nb.Lambda(lambda x: jnp.exp(x) + 1))
+            >>> with nb.track(model, operations='1') as calls:
+            ...     _ = nb.jit(lambda x: model(x))(jnp.ones((2, 3)))
+            >>> [call.class_name for call in calls.operations]
+            ['exp', 'add']
+        """
+        from nbmodule.calls.operations import numbered, operations_of
+
+        steps = list(self._steps.kept)
+        chosen = [call for call in steps[-1].calls if "variables" in call.values] if steps else []
+        return Calls(
+            numbered([operation for call in chosen for operation in operations_of(call)]),
+            name=f"operations of {self.name}",
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values that are kept."""
+        return self._steps.nbytes
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+        self._steps.clear()
+
+    @property
+    def _list(self) -> list[Call]:
+        with self._steps.lock:
+            kept = list(self._steps.kept)
+        return [call for step in kept for call in step.calls]

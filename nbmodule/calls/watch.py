@@ -1,0 +1,141 @@
+"""Which calls are looked at: those of a model and its submodules, down to a depth, among the chosen ones; and their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from nbmodule.core.capture import depths, find_modules
+from nbmodule.core.frame import now
+from nbmodule.core.record import CallInfo
+from nbmodule.core.tracker import slot_of
+from nbmodule.core.walk import is_module, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+
+_known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
+
+
+class Fact(NamedTuple):
+    """What is known about one logged call without its values."""
+
+    number: int
+    """Position in the log of its step."""
+    path: str
+    info: CallInfo
+    parent: int
+    """Position, among the facts, of the call around it; -1 for none."""
+
+
+class Watch:
+    """What is to be tracked of one model.
+
+    Args:
+        model: a module; it is the root of what is tracked, also if it is itself a part.
+        depth: levels below it; None for all, 0 for itself alone.
+        only: modules, paths or globs; None for all.
+    """
+
+    def __init__(self, model: Any, depth: int | None, only: Any) -> None:
+        if not is_module(model):
+            raise ArgumentTypeError(
+                f"nb.track follows a module; found {type(model).__name__}. For any function, track the module that it calls."
+            )
+        if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+            raise ArgumentError(
+                f"depth counts levels below the tracked module: None or a number of at least 0 is wanted, found {depth!r}."
+            )
+        self.slot, self.depth = slot_of(model), depth
+        self.only = None if only is None else tuple([only] if isinstance(only, str) or is_module(only) else only)
+        self._plan: Any = None
+        self._wanted: frozenset[Any] = frozenset()
+        if self.only is not None and model._nbm.built:
+            self.wanted()
+
+    @property
+    def key(self) -> Any:
+        """What distinguishes this choice, for the signature of compiled functions."""
+        only = (
+            None if self.only is None else tuple(slot_of(entry) if is_module(entry) else entry for entry in self.only)
+        )
+        return (self.slot, self.depth, only)
+
+    @property
+    def model(self) -> Any:
+        return self.slot()
+
+    def wanted(self) -> frozenset[Any]:
+        """The slots of the modules that are tracked; worked out anew when the structure of the model has changed."""
+        model = self.slot()
+        if model is None:
+            return frozenset()
+        plan = plan_of(model)
+        if plan is not self._plan:
+            levels = depths(model)
+            chosen = {m for m, level in levels.items() if self.depth is None or level <= self.depth}
+            if self.only is not None:
+                chosen &= {m for entry in self.only for m in ([model] if entry == "" else find_modules(model, entry))}
+            self._plan, self._wanted = plan, frozenset(map(slot_of, chosen))
+        return self._wanted
+
+    def wants(self, module: Any) -> bool:
+        """Whether the values of a call of `module`, made now, are to be kept."""
+        wanted = self.wanted()
+        if slot_of(module) in wanted:
+            return True
+        if self.is_member(module):
+            return False
+        around = next((m for m in reversed(now.stack) if m is not module and self.is_member(m)), None)
+        return around is not None and slot_of(around) in wanted
+
+    def is_member(self, module: Any) -> bool:
+        model = self.slot()
+        return model is not None and (module is model or module in plan_of(model).modules)
+
+    def seen(self, infos: tuple[CallInfo, ...]) -> tuple[list[Fact], list[Any]]:
+        """What the calls of a step say: facts, and which records are gradients by variables. A compiled step says the same each time."""
+        key, wanted = (id(infos), self.key), self.wanted()
+        known = _known.get(key)
+        if known is None or known[0] is not infos or known[1] != wanted:
+            gradients = [(i, names) for i, info in enumerate(infos) if (names := self.gradient_names(info)) is not None]
+            if len(_known) >= 64:
+                _known.clear()
+            known = _known[key] = (infos, wanted, (self.facts(infos), gradients))
+        return known[2]
+
+    def gradient_names(self, info: CallInfo) -> Callable[[str], str] | None:
+        """For a record of gradients by variables of this model: what turns the names in it into paths. None for other records."""
+        model, module = self.slot(), info.module()
+        if info.kind != "gradient" or model is None:
+            return None
+        if module is None:  # by a Container
+            chains = {"/".join(place.chain): place.name for place in plan_of(model).places.values()}
+            return lambda name: chains.get(name, name)
+        if module is model:
+            return str
+        place = plan_of(model).modules.get(module)
+        return None if place is None else lambda name: f"{place.name}.{name}"
+
+    def facts(self, infos: tuple[CallInfo, ...]) -> list[Fact]:
+        """The tracked ones among logged calls, with paths and parents."""
+        model = self.slot()
+        places = plan_of(model).modules if model is not None else {}
+        wanted = self.wanted()
+        paths: list[str | None] = []
+        positions: list[int] = []  # for each info the nearest listed call at or around it
+        found: list[Fact] = []
+        for number, info in enumerate(infos):
+            module = info.module()
+            outer = paths[info.parent] if info.parent >= 0 else None
+            around = positions[info.parent] if info.parent >= 0 else -1
+            member = info.kind == "call" and module is not None and (module is model or module in places)
+            if member:
+                path: str | None = "" if module is model else places[module].name
+            else:
+                path = None if outer is None else f"{outer}.{info.name}" if outer else info.name
+            paths.append(path)
+            nearest = around >= 0 and found[around].number == info.parent
+            listed = info.kind != "gradient" and path is not None and (slot_of(module) in wanted if member else nearest)
+            if listed:
+                found.append(Fact(number, path or "", info, around))
+            positions.append(len(found) - 1 if listed else around)
+        return found

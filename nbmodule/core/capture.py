@@ -1,0 +1,362 @@
+"""`model(x, track_submod_rets=True)`: what the submodules of one call returned, and in which order they were called.
+
+The request travels with the record of the call. Where the call is part of a compiled function, its values come out as
+extra outputs, and the request is fulfilled when they are out: no traced value ever reaches the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.core.building import settle
+from nbmodule.core.frame import Slot, current_log, deliveries, now
+from nbmodule.core.linked import v_of
+from nbmodule.core.parcel import as_given, as_values, opened
+from nbmodule.core.record import CallInfo
+from nbmodule.core.structure import Static
+from nbmodule.core.tracker import Tracker, describe, slot_of
+from nbmodule.core.variable import Buffer
+from nbmodule.core.walk import is_module, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError, SubmoduleReturnError
+from nbmodule.tree.container import Container
+from nbmodule.tree.paths import closest, match
+
+
+class SubmodRets(Container):
+    """`submod_rets`: a list of returns for each submodule."""
+
+
+class CallOrder(Container):
+    """`submod_call_order`: calls in calls, variables at the bottom."""
+
+    _facts: Any = None
+
+
+class Request:
+    """What a caller asked of one call; compared by identity."""
+
+    __slots__ = ("expected", "module", "order", "rets", "wanted")
+
+    def __init__(self, module: Slot, rets: bool, order: bool, expected: Any, wanted: frozenset[Slot]) -> None:
+        self.module, self.rets, self.order, self.expected, self.wanted = module, rets, order, expected, wanted
+
+
+def capture(
+    module: Any, run: Callable[[], Any], *, track_submod_rets: Any, submod_depth: Any, submods_to_track: Any,
+    track_submod_call_order: Any, expected_submod_rets: Any, replace_submod_rets: Any,
+) -> Any:  # fmt: skip
+    """Run a call of `module` with its submodules watched."""
+    __tracebackhide__ = True
+    wanted = wanted_modules(module, submod_depth, submods_to_track)
+    expected = check_expected(module, expected_submod_rets)
+    rets = bool(track_submod_rets) or expected is not None
+    slots = frozenset(map(slot_of, wanted))
+    request = Request(slot_of(module), bool(track_submod_rets), bool(track_submod_call_order), expected, slots)
+    replacements = make_replacements(module, replace_submod_rets)
+    key = (
+        "capture",
+        slot_of(module),
+        slots if rets else (),
+        tuple((slot_of(m), Static(fn)) for m, fn in replacements.items()),
+    )
+    tracker = Tracker(wanted.__contains__ if rets else _nothing, keep_outputs, key, replacements)
+    log = current_log()
+    start = len(log.infos) if log is not None and now.frame is not None else 0
+    with tracker:
+        try:
+            return run()
+        finally:
+            log = current_log()
+            if len(log.infos) > start:
+                log.infos[start] = replace(log.infos[start], request=request)
+            if now.frame is None:
+                hand_over(tracker)
+
+
+def hand_over(tracker: Tracker) -> None:
+    """Outside of frames: fulfil the request, and let a tracker around this one have the calls as well."""
+    log = tracker.log
+    if tracker.outer is not None:
+        tracker.outer.log.merge(tuple(log.infos), log.values)
+    deliver(tuple(log.infos), log.values)
+
+
+def _nothing(module: Any) -> bool:
+    return False
+
+
+def keep_outputs(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+    return {"output": as_values(outputs)}
+
+
+# -- which modules -----------------------------------------------------------------------------------
+def depths(root: Any) -> dict[Any, int]:
+    """For each module below `root` how many levels down it is."""
+    found = {root: 0}
+    for module, place in plan_of(root).modules.items():
+        found[module] = found[place.owner if place.owner is not None else root] + 1
+    return found
+
+
+def wanted_modules(root: Any, depth: Any, only: Any) -> set[Any]:
+    """The submodules that are to be tracked: those at depths 1 to `depth`, among `only` if given."""
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+        raise ArgumentError(
+            f"submod_depth counts levels below the called module: None or a number of at least 0 is wanted, found {depth!r}."
+        )
+    found = {module for module, level in depths(root).items() if level and (depth is None or level <= depth)}
+    if only is None:
+        return found
+    if isinstance(only, str) or is_module(only):
+        only = [only]
+    return found & {module for entry in only for module in find_modules(root, entry)}
+
+
+def find_modules(root: Any, entry: Any) -> list[Any]:
+    """Modules below `root` by identity, by dotted path or by a glob such as `blocks.*`."""
+    if is_module(entry):
+        return [entry]
+    if not isinstance(entry, str):
+        raise ArgumentTypeError(f"a submodule is named by itself or by its path; found {type(entry).__name__}.")
+    modules = plan_of(root).modules
+    names = {place.name: module for module, place in modules.items()}
+    keys = {key_of(place): module for module, place in modules.items()}
+    found = [keys[entry]] if entry in keys else [module for name, module in names.items() if match(entry, name)]
+    if not found:
+        near = closest(entry, [*names, *keys])
+        raise PathError(
+            f'{type(root).__name__} has no submodule "{entry}"' + (f'; the closest path is "{near}".' if near else ".")
+        )
+    return found
+
+
+def key_of(place: Any) -> str:
+    """The key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
+    return "__".join(part.removeprefix("_") for part in place.name.split("."))
+
+
+def make_replacements(root: Any, given: Any) -> dict[Any, Callable[[Any], Any]]:
+    """Interventions by module; arrays become buffers, so that a compiled call takes them as inputs."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentTypeError(
+            f"replace_submod_rets takes a mapping from paths to arrays or functions; found {type(given).__name__}."
+        )
+    made: dict[Any, Callable[[Any], Any]] = {}
+    for entry, instead in given.items():
+        for module in find_modules(root, entry):
+            made[module] = (
+                instead if callable(instead) and not hasattr(instead, "dtype") else Instead.of(module, instead)
+            )
+    return made
+
+
+class Instead:
+    """Returns arrays in place of what a submodule returned; kept on the submodule, so that it compares as the same.
+
+    A number, or an array without axes, fills the whole return; any other array must have its shape.
+    """
+
+    def __init__(self, boxes: list[Buffer], tree: Any, name: str) -> None:
+        self.boxes, self.tree, self.name = boxes, tree, name
+
+    @staticmethod
+    def of(module: Any, given: Any) -> Instead:
+        leaves, tree = jax.tree.flatten(given)
+        arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
+        if any(isinstance(array, jax.core.Tracer) for array in arrays):  # part of what is being traced: nothing to keep
+            return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
+        known = module._nbm.instead
+        if (
+            known is not None
+            and known.tree == tree
+            and [(b.shape, b.dtype) for b in known.boxes] == [(a.shape, a.dtype) for a in arrays]
+        ):
+            for box, array in zip(known.boxes, arrays):
+                box.value = array
+            return known
+        module._nbm.instead = Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
+        return module._nbm.instead
+
+    def __call__(self, outputs: Any) -> Any:
+        leaves, tree = jax.tree.flatten(outputs)
+        values = [box.value for box in self.boxes]
+        if len(values) == 1 and values[0].ndim == 0:
+            return jax.tree.unflatten(tree, [jax.numpy.full_like(leaf, values[0]) for leaf in leaves])
+        wanted, given = [jax.numpy.shape(leaf) for leaf in leaves], [value.shape for value in values]
+        if wanted != given or (len(values) > 1 and tree != self.tree):
+            raise ShapeError(
+                f"replace_submod_rets: {self.name} returns {describe(outputs)}, what was given instead is {describe(jax.tree.unflatten(self.tree, values))}. "
+                "A number would fill the whole return."
+            )
+        return jax.tree.unflatten(
+            tree, [value.astype(leaf.dtype) if hasattr(leaf, "dtype") else value for leaf, value in zip(leaves, values)]
+        )
+
+
+# -- fulfilling --------------------------------------------------------------------------------------
+def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
+    """Fulfil the requests among calls whose values have come out."""
+    asked = [index for index, info in enumerate(infos) if info.request is not None]
+    values = opened(values) if asked else values
+    for index in asked:
+        info = infos[index]
+        module = info.request.module()
+        if module is None:
+            continue
+        below = descendants(infos, index)
+        inner, request = module._nbm, info.request
+        rets = returns(module, request, infos, values, below)
+        order = call_order(module, infos, index, below) if request.order else None
+        inner.results = (rets if request.rets else None, order)
+        settle(module)
+        if request.expected is not None:
+            compare(module, rets, request.expected)
+
+
+deliveries.append(deliver)
+
+
+def descendants(infos: tuple[CallInfo, ...], root: int) -> list[int]:
+    inside, found = {root}, []
+    for index in range(root + 1, len(infos)):
+        if infos[index].parent in inside:
+            inside.add(index)
+            found.append(index)
+    return found
+
+
+def ran(value: dict[str, Any]) -> bool:
+    """Whether a call inside a branch was made; calls outside of branches were."""
+    mark = value.get("ran")
+    return mark is None or np.ndim(mark) > 0 or bool(mark)
+
+
+def returns(module: Any, request: Request, infos: Any, values: Any, below: list[int]) -> Container:
+    """Returns by submodule, a list for each, in the order in which they first returned."""
+    places = plan_of(module).modules
+    found: dict[str, list[Any]] = {}
+    for index in sorted(
+        (i for i in below if infos[i].returned >= 0 and infos[i].kind == "call"), key=lambda i: infos[i].returned
+    ):
+        called = infos[index].module()
+        if infos[index].module in request.wanted and "output" in values[index] and ran(values[index]):
+            found.setdefault(key_of(places[called]), []).append(as_given(values[index]["output"]))
+    return SubmodRets(found, alphabetical_keys=False)
+
+
+def call_order(module: Any, infos: Any, root: int, below: list[int]) -> Container:
+    """Nested calls in the order in which they began; at the bottom the variables of the submodule."""
+    children: dict[int, list[int]] = {}
+    for index in below:
+        if infos[index].kind == "call":
+            children.setdefault(infos[index].parent, []).append(index)
+    places = plan_of(module).modules
+
+    def nested(index: int) -> Any:
+        called = infos[index].module()
+        counts: dict[str, int] = {}
+        found: dict[str, Any] = {}
+        for child in children.get(index, ()):
+            name = own_key(infos[child], places)
+            number = counts[name] = counts.get(name, -1) + 1
+            found[f"{name}_{number}"] = nested(child)
+        return (
+            Container(found, alphabetical_keys=False)
+            if found
+            else v_of(called).cont_copy()
+            if called is not None
+            else Container()
+        )
+
+    order = CallOrder({f"{type(module).__name__}_0": nested(root)}, alphabetical_keys=False)
+    object.__setattr__(order, "_facts", order_facts(module, infos, [root, *below]))
+    return order
+
+
+def order_facts(module: Any, infos: Any, inside: list[int]) -> list[dict[str, Any]]:
+    """The same calls as rows, for a display: path, parent, class, shapes, error."""
+    places = plan_of(module).modules
+    rows: dict[int, dict[str, Any]] = {}
+    for index in (i for i in inside if infos[i].kind == "call"):
+        info, around = infos[index], rows.get(infos[index].parent)
+        called = info.module()
+        path = (
+            ""
+            if called is module
+            else places[called].name
+            if called in places
+            else ".".join(filter(None, (around["path"] if around else "", info.name)))
+        )
+        rows[index] = {
+            "path": path, "parent": around["order"] if around else None, "order": len(rows), "depth": around["depth"] + 1 if around else 0,
+            "class_name": info.name, "inputs": info.inputs, "outputs": info.outputs, "error": info.error or None,
+        }  # fmt: skip
+    return list(rows.values())
+
+
+def own_key(info: CallInfo, places: Any) -> str:
+    """The name of a called module below the one that holds it; of its class if it is not part of the model."""
+    place = places.get(info.module())
+    if place is None:
+        return info.name
+    owner = places.get(place.owner)
+    name = place.name.removeprefix(f"{owner.name}.") if owner is not None else place.name
+    return "__".join(part.removeprefix("_") for part in name.split("."))
+
+
+# -- expected returns --------------------------------------------------------------------------------
+def check_expected(module: Any, expected: Any) -> Any:
+    if expected is not None and not isinstance(expected, Mapping):
+        raise ArgumentTypeError(
+            f"expected_submod_rets takes a Container or a dict, by submodule; found {type(expected).__name__}. Nothing was computed."
+        )
+    return expected
+
+
+def compare(module: Any, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise for the first submodule whose return differs from what was expected."""
+    for key, returned in rets.items():
+        wanted = expected.get(key)
+        if wanted is None:
+            continue
+        atols = rtols = None
+        if isinstance(wanted, Mapping):
+            atols, rtols, wanted = wanted.get("atol"), wanted.get("rtol"), wanted["val"]
+        wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        for number, (actual, value) in enumerate(zip(returned, wanted)):
+            if value is not None:
+                _compare_one(module, key, number, actual, value, _nth(atols, number, 1e-6), _nth(rtols, number, 1e-5))
+
+
+def _nth(given: Any, number: int, default: float) -> float:
+    if isinstance(given, (list, tuple)):
+        given = given[number] if number < len(given) else None
+    return default if given is None else float(given)
+
+
+def _compare_one(module: Any, key: str, number: int, actual: Any, expected: Any, atol: float, rtol: float) -> None:
+    leaves, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    title = f'{type(module).__name__}: the return of "{key}", call {number},'
+    if len(leaves) != len(wanted):
+        raise SubmoduleReturnError(f"{title} has {len(leaves)} arrays, expected were {len(wanted)}.")
+    for found, value in zip(leaves, wanted):
+        found, value = np.asarray(found), np.asarray(value)
+        if found.shape != value.shape and value.ndim:
+            raise SubmoduleReturnError(f"{title} has shape {list(found.shape)}, expected was {list(value.shape)}.")
+        if not np.allclose(found, value, rtol=rtol, atol=atol, equal_nan=True):
+            error = np.abs(np.asarray(found, np.float64) - np.asarray(value, np.float64))
+            where = np.unravel_index(int(np.argmax(np.where(np.isnan(error), np.inf, error))), error.shape)
+            raised = SubmoduleReturnError(
+                f"{title} differs from what was expected: the largest difference is {error[where]:.6g} at "
+                f"[{', '.join(map(str, where))}] (expected {np.broadcast_to(value, found.shape)[where]:.6g}, found {found[where]:.6g}; "
+                f"atol {atol:g}, rtol {rtol:g})."
+            )
+            raised.path, raised.number, raised.expected, raised.actual = key, number, value, found  # type: ignore[attr-defined]
+            raise raised

@@ -1,0 +1,45 @@
+"""Arrays and boxes in words, without a copy of anything large from a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def describe_shape(x: Any) -> str:
+    """`float32[64, 3]`."""
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def describe_array(x: Any, *, limit: int = 100) -> str:
+    """`[1 2 3], dtype=int32, device=cpu:0`; arrays above `limit` elements by dtype and shape, without a copy from the device."""
+    dtype, small = x.dtype, x.size <= limit
+    is_box = hasattr(type(x), "_is_variable")
+    value = (None if x.is_pending else x._value) if is_box else x
+    parts = [describe_shape(x)]
+    if isinstance(value, jax.core.Tracer):
+        return f"{parts[0]}, traced"
+    if value is not None and getattr(value, "is_deleted", bool)():
+        return f"{parts[0]}, deleted"
+    if small:
+        value = x.value if is_box and not _without_value(x) else value
+        if isinstance(value, jax.core.Tracer):
+            return f"{parts[0]}, traced"
+        if value is not None and not jnp.issubdtype(dtype, jax.dtypes.prng_key):
+            parts = [np.array2string(np.asarray(value), separator=" ", prefix="Parameter(")]
+            if dtype != np.float32:
+                parts.append(f"dtype={dtype}")
+    return ", ".join([*parts, f"device={describe_device(x)}"])
+
+
+def _without_value(box: Any) -> bool:
+    return box.is_pending and box._pending.draw is None
+
+
+def describe_device(x: Any) -> str:
+    """`cpu:0`, or `cpu:0,1,2` for an array that lies on several."""
+    devices = sorted(x.sharding.device_set, key=lambda d: d.id)
+    return f"{devices[0].platform}:" + ",".join(str(d.id) for d in devices)

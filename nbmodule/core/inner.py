@@ -1,0 +1,58 @@
+"""What a module knows about itself beside its attributes; kept apart so that `vars(module)` is the user's own."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class Inner:
+    """The private state of one module."""
+
+    __slots__ = (
+        "args",  # positional arguments for `_build`, from the constructor
+        "building",
+        "built",  # whether `_build` and `_create_variables` have run
+        "compiled",  # the compiled call, once asked for
+        "config",  # `Config`: the constructor's choices
+        "current",  # (tick of values, the container `v` that was current then)
+        "given",  # variables handed to the constructor, to be used instead of fresh ones
+        "home",  # where the module was made inside a trace, else None
+        "hooks",
+        "instead",  # what an intervention returns in place of the module's return
+        "kwargs",
+        "leaves",  # (tick of values, the arrays of all boxes then)
+        "parents",  # weak references to the modules that hold this one
+        "plan",  # the cached walk
+        "pre_hooks",
+        "released",  # with store_vars=False: the variables, until `build` has handed them out
+        "results",  # (submod_rets, submod_call_order) of the last call
+        "shown",  # shapes of the first call's arguments, see `asked.py`
+        "slot",  # the weak name of the module in static data
+        "special",  # whether a call must take the long way
+        "taken",  # boxes of other modules that `_create_variables` has taken over
+        "training",
+        "variables",  # what `_create_variables` returned: a nested dict of boxes
+        "version",  # counts changes of structure
+    )
+
+    def __init__(self) -> None:
+        self.args, self.kwargs = (), {}
+        self.built = self.building = False
+        self.compiled = self.config = self.current = self.given = self.home = self.instead = self.leaves = self.plan = (
+            self.released
+        ) = self.shown = self.slot = None
+        self.hooks: dict[int, Any] = {}
+        self.pre_hooks: dict[int, Any] = {}
+        self.parents: list[weakref.ref[Any]] = []
+        self.results = (None, None)
+        self.special = True
+        self.taken: frozenset[Any] = frozenset()
+        self.training = True
+        self.variables: dict[str, Any] = {}
+        self.version = 0
+
+
+def of(module: Any) -> Inner:
+    """The private state of `module`."""
+    return module._nbm

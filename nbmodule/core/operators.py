@@ -1,0 +1,54 @@
+"""The operators of a box: each reads the array and gives a plain array, never a box."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_UNARY = {name: getattr(operator, f"__{name}__") for name in ("neg", "pos", "abs", "invert")} | {
+    "divmod": divmod,
+    "round": round,
+}
+
+
+def install_operators(kind: type) -> None:
+    """Give a class of boxes all operators, reflected ones too."""
+    for name in (*_BINARY, *_COMPARISONS):
+        fn = getattr(operator, f"__{name}__")
+        setattr(kind, f"__{name}__", _binary(fn))
+        if name in _BINARY:
+            setattr(kind, f"__r{name}__", _reflected(fn))
+    for name, fn in _UNARY.items():
+        setattr(kind, f"__{name}__", _unary(fn))
+    kind.__rdivmod__ = _reflected(divmod)  # type: ignore[attr-defined]
+
+
+def _binary(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def operate(self: Any, other: Any) -> Any:
+        if isinstance(other, dict):  # a Container works leaf by leaf, and asks the box itself
+            return NotImplemented
+        return fn(self.value, other.value if hasattr(type(other), "_is_variable") else other)
+
+    return operate
+
+
+def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def operate(self: Any, other: Any) -> Any:
+        if isinstance(other, dict):
+            return NotImplemented
+        return fn(jnp.asarray(other) if isinstance(other, np.ndarray) else other, self.value)
+
+    return operate
+
+
+def _unary(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def operate(self: Any, *args: Any) -> Any:
+        return fn(self.value, *args)
+
+    return operate

@@ -1,0 +1,77 @@
+"""Devices, meshes and dtypes as users name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.errors import ArgumentTypeError, DeviceError, DtypeError
+
+
+def find_device(device: Any) -> Any:
+    """A `jax.Device` or a sharding from what a user gives: `cpu`, `cpu:1`, a device, a sharding, or None."""
+    if device is None or isinstance(device, (jax.Device, jax.sharding.Sharding)):
+        return device
+    if not isinstance(device, str):
+        raise ArgumentTypeError(
+            f"a device is given as text such as 'cpu:0', or as a jax.Device; found {type(device).__name__}. Nothing was made."
+        )
+    platform, _, number = device.partition(":")
+    platform = {"cuda": "gpu"}.get(platform, platform)
+    try:
+        known = jax.devices(platform)
+    except RuntimeError:
+        known = []
+    for candidate in known:
+        if not number or str(candidate.id) == number:
+            return candidate
+    names = ", ".join(f"{d.platform}:{d.id}" for d in _all_devices())
+    raise DeviceError(f"there is no device {device!r}; the devices here are {names}. Nothing was made.")
+
+
+def _all_devices() -> list[Any]:
+    devices = list(jax.devices())
+    if devices[0].platform != "cpu":
+        devices += jax.devices("cpu")
+    return devices
+
+
+def replicated(devices: Any) -> Any:
+    """The sharding that puts a whole copy on each of `devices`: a mesh, or devices as `find_device` takes them."""
+    if isinstance(devices, jax.sharding.Mesh):
+        mesh = devices
+    elif isinstance(devices, Sequence) and not isinstance(devices, str) and devices:
+        import numpy as np
+
+        found = [find_device(device) for device in devices]
+        if len(set(found)) != len(found):
+            raise DeviceError(f"devices={list(devices)!r} names a device twice. Nothing was made.")
+        mesh = jax.sharding.Mesh(np.array(found), ("devices",))
+    else:
+        raise ArgumentTypeError(
+            f"devices= takes a non-empty list of devices or a jax.sharding.Mesh; found {devices!r}. Nothing was made."
+        )
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+
+def find_dtype(dtype: Any) -> Any:
+    """A NumPy dtype that JAX can hold, or None."""
+    if dtype is None:
+        return None
+    try:
+        return jnp.dtype(dtype)
+    except TypeError:
+        raise DtypeError(
+            f"{dtype!r} is not a dtype; give one such as 'float32' or jnp.bfloat16. Nothing was made."
+        ) from None
+
+
+def default_device() -> Any:
+    """The device on which JAX puts new arrays now."""
+    device = jax.config.jax_default_device
+    if isinstance(device, str):
+        return find_device(device)
+    return device if device is not None else jax.local_devices()[0]

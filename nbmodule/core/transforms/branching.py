@@ -1,0 +1,195 @@
+"""`nb.cond`, `nb.switch`, `nb.while_loop` and `nb.checkpoint`: branches carry the union of what any of them writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.core.frame import Effects, Frame, framed, replay, write
+from nbmodule.core.taps import serving
+from nbmodule.core.transforms.carried import carried, packed, unpacked
+from nbmodule.core.transforms.jit import split
+from nbmodule.core.transforms.mapped import Names, _written
+from nbmodule.core.transforms.program import fill
+from nbmodule.core.variable import Variable
+from nbmodule.errors import ArgumentError, TracerLeakError
+
+
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+    """Call `true_fun(*operands)` or `false_fun(*operands)`; variables that either writes are carried through both.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> hits = nb.Buffer(0)
+        >>> def hit(x):
+        ...     hits.value = hits + 1
+        ...     return x
+        >>> nb.cond(True, hit, lambda x: -x, 2.0), hits()
+        (Array(2., dtype=float32, weak_type=True), Array(1, dtype=int32))
+    """
+    if not callable(true_fun) or not callable(false_fun):
+        raise ArgumentError(
+            "nb.cond takes (pred, true_fun, false_fun, *operands): two functions are wanted. Nothing was computed."
+        )
+    pred = pred.value if isinstance(pred, Variable) else pred
+    if jnp.shape(pred) != ():
+        raise ArgumentError(
+            f"nb.cond: the predicate must be one boolean, found shape {list(jnp.shape(pred))}. Nothing was computed."
+        )
+    return switch(jnp.asarray(pred).astype(jnp.int32), [false_fun, true_fun], *operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """Call the branch of that number (clipped to those there are); variables that any writes are carried through all.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.switch(1, [lambda x: x, lambda x: x * 10], 2.0)
+        Array(20., dtype=float32, weak_type=True)
+    """
+    if not branches:
+        raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
+    index = index.value if isinstance(index, Variable) else index
+    operands, things = split(operands)
+    traced = [_branch_shapes(branch, operands, things) for branch in branches]
+    boxes = list({id(box): box for _, _, written in traced for box in written}.values())
+    infos = [info for shapes, names, _ in traced for info in names.names[1]]
+
+    def arm(number: int) -> Callable[..., Any]:
+        def run(values: list[Any], *operands: Any) -> Any:
+            def body(frame: Frame) -> Any:
+                outputs = packed(branches[number](*fill(operands, things)))
+                kept = [frame.values[box] for box in boxes]
+                return outputs, kept, _padded(traced, number, frame.effects().records)
+
+            return framed(body, zip(boxes, values))
+
+        return run
+
+    arms = [arm(number) for number in range(len(branches))]
+    outputs, values, records = jax.lax.switch(index, arms, [box.value for box in boxes], *operands)
+    for box, value in zip(boxes, values):
+        write(box, value)
+    replay(Effects(((), tuple(_joined(traced, infos))), [], records), lifted="branch")
+    return unpacked(outputs)
+
+
+def _branch_shapes(branch: Callable[..., Any], operands: Any, things: list[Any]) -> tuple[Any, Names, list[Variable]]:
+    def run(*operands: Any) -> Any:
+        outputs, effects = carried(lambda *args: branch(*fill(args, things)), operands, {})
+        return outputs, effects.values, effects.records, Names(effects.names)
+
+    with serving(None):
+        shapes = jax.eval_shape(run, *operands)
+    written = [box for slot in shapes[3].names[0] if (box := slot()) is not None]
+    return shapes[2], shapes[3], written
+
+
+def _padded(traced: list[Any], taken: int, records: list[Any]) -> list[Any]:
+    """Records of all branches: those of the branch that is taken, and zeros for the others, each with a mark."""
+    padded: list[Any] = []
+    for number, (shapes, _, _) in enumerate(traced):
+        own = records if number == taken else jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        padded += [{**record, "ran": jnp.asarray(number == taken)} for record in own]
+    return padded
+
+
+def _joined(traced: list[Any], infos: list[Any]) -> list[Any]:
+    """The calls of all branches as one list, parents and order of return shifted."""
+    joined, start, returned = [], 0, 0
+    for _, names, _ in traced:
+        own = names.names[1]
+        for info in own:
+            parent = info.parent + start if info.parent >= 0 else -1
+            joined.append(replace(info, parent=parent, returned=info.returned + returned if info.returned >= 0 else -1))
+        start, returned = start + len(own), returned + sum(info.returned >= 0 for info in own)
+    return joined
+
+
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+    """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from turn to turn.
+
+    The number of turns is not known beforehand, so what submodules return in the body cannot be recorded.
+
+    Raises:
+        TracerLeakError: `cond_fun` writes a variable.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> turns = nb.Buffer(0)
+        >>> def double(x):
+        ...     turns.value = turns + 1
+        ...     return 2 * x
+        >>> nb.while_loop(lambda x: x < 100, double, 3), turns()
+        (Array(192, dtype=int32, weak_type=True), Array(6, dtype=int32))
+    """
+    init_val = packed(init_val)
+    boxes: list[Variable] = []
+
+    def test(state: Any) -> Any:
+        def run(frame: Frame) -> Any:
+            answer = cond_fun(unpacked(state[0]))
+            if frame.written:
+                raise TracerLeakError(
+                    "nb.while_loop: the condition writes a variable; only the body may. Nothing was changed."
+                )
+            return answer.value if isinstance(answer, Variable) else answer
+
+        return framed(run, zip(boxes, state[1]))
+
+    def body(state: Any) -> Any:
+        def run(frame: Frame) -> Any:
+            value = packed(body_fun(unpacked(state[0])))
+            return value, [frame.values[box] for box in boxes], Names((frame.effects().names[0], ()))
+
+        return framed(run, zip(boxes, state[1]))
+
+    def trial(known: list[Variable]) -> Names:
+        nonlocal boxes
+        boxes = known
+        return jax.eval_shape(body, (init_val, [box.value for box in known]))[2]
+
+    boxes = _written(trial)
+    with serving(None):
+        value, values = jax.lax.while_loop(
+            test, lambda state: body(state)[:2], (init_val, [box.value for box in boxes])
+        )
+    for box, new in zip(boxes, values):
+        write(box, new)
+    return unpacked(value)
+
+
+def checkpoint(
+    fn: Callable[..., Any], *, prevent_cse: bool = True, policy: Callable[..., bool] | None = None,
+    static_argnums: int | tuple[int, ...] = (),
+) -> Callable[..., Any]:  # fmt: skip
+    """Make a function whose inner values are computed again in the backward pass instead of being kept; see `jax.checkpoint`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.grad(nb.checkpoint(lambda x: jnp.sin(x) ** 2))(0.0)
+        Array(0., dtype=float32, weak_type=True)
+    """
+
+    @functools.wraps(fn, updated=())
+    def rematerialized(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        (held, held_kwargs), things = split((args, kwargs))
+
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = fill((args, kwargs), things)
+            outputs, effects = carried(fn, args, kwargs)
+            return outputs, effects
+
+        run = jax.checkpoint(inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+        outputs, effects = run(*held, **held_kwargs)
+        replay(effects)
+        return unpacked(outputs)
+
+    return rematerialized

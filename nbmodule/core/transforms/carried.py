@@ -1,0 +1,55 @@
+"""What all transforms share: run a function in a frame, and bring outputs, writes and records out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+
+from nbmodule.core.frame import Effects, Frame, framed
+from nbmodule.core.variable import Variable
+from nbmodule.core.walk import is_module
+
+
+def is_stateful(thing: Any) -> bool:
+    """Whether `thing` has variables that a transform must carry: a module, an optimizer, a random stream, a box."""
+    return isinstance(thing, Variable) or hasattr(type(thing), "_is_stateful") or is_module(thing)
+
+
+class Packed:
+    """Outputs that hold boxes or modules, as leaves: a box cannot be read any more once its frame is closed."""
+
+    __slots__ = ("leaves", "tree")
+
+    def __init__(self, leaves: list[Any], tree: Any) -> None:
+        self.leaves, self.tree = leaves, tree
+
+
+jax.tree_util.register_pytree_node(
+    Packed, lambda p: (p.leaves, p.tree), lambda tree, leaves: Packed(list(leaves), tree)
+)
+
+
+def packed(outputs: Any) -> Any:
+    """Outputs as plain arrays; to be called inside the frame."""
+    if any(map(is_stateful, jax.tree.leaves(outputs, is_leaf=is_stateful))):
+        return Packed(*jax.tree.flatten(outputs))
+    return outputs
+
+
+def unpacked(outputs: Any) -> Any:
+    """The user's outputs again; modules and boxes among them are copies."""
+    return jax.tree.unflatten(outputs.tree, outputs.leaves) if isinstance(outputs, Packed) else outputs
+
+
+def carried(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], values: Iterable[tuple[Variable, Any]] = ()
+) -> tuple[Any, Effects]:
+    """Run `fn` in a frame of its own; gives its outputs as plain arrays, and its effects."""
+
+    def body(frame: Frame) -> tuple[Any, Effects]:
+        outputs = packed(fn(*args, **kwargs))
+        return outputs, frame.effects()
+
+    return framed(body, values)

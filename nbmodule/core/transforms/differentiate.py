@@ -1,0 +1,271 @@
+"""`nb.grad` and its kin: effects leave as auxiliary outputs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.core.frame import Frame, current_log, framed, now, replay
+from nbmodule.core.linked import flat
+from nbmodule.core.taps import Taps, are_watched, asked_by, fill_in, serving
+from nbmodule.core.tracker import is_captured, nobody, slot_of
+from nbmodule.core.transforms.carried import is_stateful, packed, unpacked
+from nbmodule.core.variable import Parameter, Variable
+from nbmodule.core.walk import is_module, nest, plan_of
+from nbmodule.errors import ArgumentError, GradientError
+from nbmodule.tree.container import Container
+
+
+class Wrt:
+    """An argument to differentiate by: which arrays are varied, and how their gradients are handed back."""
+
+    def __init__(self, argument: Any, allow_int: bool) -> None:
+        self.argument = argument
+        self.boxes: tuple[Variable, ...] = ()
+        if is_stateful(argument):
+            self.boxes = tuple(box for box in self._all() if box.requires_grad and is_floating(box))
+            self.arrays: Any = [box.value for box in self.boxes]
+        elif isinstance(argument, Container) and not allow_int:
+            self.leaves = {chain: _plain(leaf) for chain, leaf in flat(argument)}
+            self.arrays = [leaf for leaf in self.leaves.values() if is_floating(leaf)]
+        else:
+            self.arrays = argument
+
+    def _all(self) -> tuple[Variable, ...]:
+        return (self.argument,) if isinstance(self.argument, Variable) else plan_of(self.argument).boxes
+
+    def filled(self, arrays: Any) -> tuple[Any, list[tuple[Variable, Any]]]:
+        """The argument for the function, and the values of boxes for its frame."""
+        if is_stateful(self.argument):
+            return self.argument, list(zip(self.boxes, arrays))
+        if hasattr(self, "leaves"):
+            return self._container(iter(arrays), lambda leaf: leaf), []
+        return arrays, []
+
+    def gradient(self, arrays: Any) -> Any:
+        if hasattr(self, "leaves"):
+            return self._container(iter(arrays), jnp.zeros_like)
+        if not is_stateful(self.argument):
+            return arrays
+        if isinstance(self.argument, Variable):
+            return arrays[0] if arrays else jnp.zeros_like(self.argument.value)
+        known = dict(zip(self.boxes, arrays))
+        places = plan_of(self.argument).places
+        parameters = {place.chain: box for box, place in places.items() if isinstance(box, Parameter)}
+        return Container(
+            nest(
+                {
+                    chain: known[box] if box in known else jnp.zeros(box.shape, box.dtype)
+                    for chain, box in parameters.items()
+                }
+            )
+        )
+
+    def record(self, arrays: Any) -> None:
+        """Log the gradients by variables, for whoever tracks them."""
+        if not is_captured():
+            return
+        if is_stateful(self.argument) and not isinstance(self.argument, Variable):
+            places = plan_of(self.argument).places
+            found = {places[box].name: array for box, array in zip(self.boxes, arrays)}
+        elif hasattr(self, "leaves"):
+            found = {
+                "/".join(chain): array
+                for chain, array in zip((c for c, leaf in self.leaves.items() if is_floating(leaf)), arrays)
+            }
+        else:
+            return
+        log: Any = current_log()
+        slot: Any = slot_of(self.argument) if is_module(self.argument) else nobody
+        index = log.begin(slot, "", name=type(self.argument).__name__, kept=True, kind="gradient")
+        log.end(index, "", now.tracker.gradient_kept(found, "variables"))
+
+    def _container(self, arrays: Any, other: Callable[[Any], Any]) -> Container:
+        return Container(
+            nest(
+                {
+                    chain: next(arrays) if is_floating(leaf) else _other(leaf, other)
+                    for chain, leaf in self.leaves.items()
+                }
+            )
+        )
+
+
+def _plain(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, Variable) else leaf
+
+
+def _other(leaf: Any, fn: Callable[[Any], Any]) -> Any:
+    return fn(leaf) if hasattr(leaf, "dtype") else leaf
+
+
+def is_floating(x: Any) -> bool:
+    """Whether gradients can be taken by `x`."""
+    dtype = getattr(x, "dtype", None)
+    return isinstance(x, (float, complex)) if dtype is None else jnp.issubdtype(dtype, jnp.inexact)
+
+
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
+    """Make a function that gives the value of `fn` and its gradient.
+
+    Modules may be arguments or be used from the surrounding code. The gradient by a Module is a Container like its `v`;
+    frozen and integer parameters stand in it as zeros.
+
+    Args:
+        fn: a function whose value, or the first item of whose value with `has_aux=True`, is a real scalar.
+        argnums: which arguments to differentiate by.
+        has_aux: whether `fn` returns a pair `(value, auxiliary data)`.
+        holomorphic: as in `jax.value_and_grad`.
+        allow_int: as in `jax.value_and_grad`.
+
+    Raises:
+        GradientError: the value is not a scalar.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> model = nb.Module(scale=nb.Parameter(3.0))
+        >>> nb.value_and_grad(lambda m: m.scale * 2)(model)[1].scale
+        Array(2., dtype=float32)
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    @functools.wraps(fn, updated=())
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        chosen = [_position(fn, number, len(args)) for number in numbers]
+        by = [Wrt(args[number], allow_int) for number in chosen]
+
+        def inner(arrays: list[Any]) -> Any:
+            filled = [wrt.filled(own) for wrt, own in zip(by, arrays)]
+            full = list(args)
+            for number, (argument, _) in zip(chosen, filled):
+                full[number] = argument
+
+            def body(frame: Frame) -> Any:
+                outputs = fn(*full, **kwargs)
+                value, aux = _pair(fn, outputs) if has_aux else (outputs, None)
+                value = _plain(value)
+                _check_scalar(fn, value)
+                return value, (packed(aux), frame.effects())
+
+            return framed(body, (pair for _, pairs in filled for pair in pairs))
+
+        def tapped(arrays: list[Any], zeros: list[Any]) -> Any:
+            with serving(Taps(zeros) if zeros else None):
+                return inner(arrays)
+
+        arrays = [wrt.arrays for wrt in by]
+        zeros = (
+            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: jax.eval_shape(inner, arrays))]
+            if are_watched()
+            else []
+        )
+        (value, (aux, effects)), (grads, by_returns) = jax.value_and_grad(
+            tapped, argnums=(0, 1), has_aux=True, holomorphic=holomorphic, allow_int=allow_int
+        )(arrays, zeros)
+        if are_watched():
+            effects.records = fill_in(effects.names[1], effects.records, by_returns)
+        replay(effects)
+        if are_watched():
+            for wrt, own in zip(by, grads):
+                wrt.record(own)
+        grads = tuple(wrt.gradient(own) for wrt, own in zip(by, grads))
+        return ((value, unpacked(aux)) if has_aux else value), (grads[0] if isinstance(argnums, int) else grads)
+
+    return differentiated
+
+
+def _position(fn: Any, number: int, count: int) -> int:
+    if not -count <= number < count:
+        raise ArgumentError(
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s} by argument {number}: it was called with {count} positional arguments."
+        )
+    return number % count
+
+
+def _pair(fn: Any, outputs: Any) -> Any:
+    if not isinstance(outputs, (tuple, list)) or len(outputs) != 2:
+        raise GradientError(
+            f"with has_aux=True, {getattr(fn, '__name__', fn)!s} must return a pair (value, auxiliary data); "
+            f"found {type(outputs).__name__}."
+        )
+    return outputs
+
+
+def _check_scalar(fn: Any, value: Any) -> None:
+    shape = getattr(value, "shape", () if isinstance(value, (int, float, complex)) else None)
+    if shape is None:
+        raise GradientError(
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found "
+            f"{type(value).__name__}. With has_aux=True it may return a pair."
+        )
+    if shape != ():
+        raise GradientError(
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found {value.dtype}{list(shape)}. "
+            "Nothing was changed. Reduce it, as in `.mean()` or `.sum()`."
+        )
+
+
+def grad(
+    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
+    """Make a function that gives the gradient of `fn`; as `value_and_grad`, without the value.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.grad(lambda x: x ** 2)(3.0)
+        Array(6., dtype=float32, weak_type=True)
+    """
+    both = value_and_grad(fn, argnums, has_aux, holomorphic, allow_int)
+
+    @functools.wraps(fn, updated=())
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
+def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tuple[Any, Container]:
+    """Call `fn(v)`; gives `(value, gradients)`, the gradients a Container like `v`.
+
+    If `fn` returns a tuple, its first item is differentiated and the whole tuple is the value.
+
+    Args:
+        fn: a function of the variables whose value, or its first item, is a scalar.
+        v: the variables, a Container or a dict.
+
+    Raises:
+        GradientError: the value is not a scalar.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> loss, grads = nb.execute_with_gradients(lambda v: (v.w ** 2).sum(), nb.Container(w=jnp.array([1.0, 2.0])))
+        >>> loss, grads.w
+        (Array(5., dtype=float32), Array([2., 4.], dtype=float32))
+    """
+    if is_stateful(v) or not isinstance(v, Mapping):
+        raise GradientError(
+            f"execute_with_gradients takes the variables, a Container or a dict; found {type(v).__name__}. For a module pass its `v`."
+        )
+    is_tuple = False
+
+    def pair(v: Any) -> Any:
+        nonlocal is_tuple
+        outputs = fn(v)
+        is_tuple = isinstance(outputs, tuple)
+        return (outputs[0], outputs[1:]) if is_tuple else (outputs, ())
+
+    (value, rest), grads = value_and_grad(pair, has_aux=True)(v if isinstance(v, Container) else Container(v))
+    return ((value, *rest) if is_tuple else value), grads

@@ -1,0 +1,273 @@
+"""`nb.jit`: JAX's own, for functions that use modules, optimizers and random streams from anywhere."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.core.frame import Missed, apart, gate, now
+from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
+from nbmodule.core.transforms.captured import guess
+from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
+from nbmodule.core.transforms.program import Hole, Program, signature_of
+from nbmodule.core.variable import Variable
+from nbmodule.errors import ArgumentTypeError, TraceError
+
+_PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
+_HOLES = tuple(Hole(i) for i in range(16))
+
+
+def split(arguments: Any) -> tuple[Any, list[Any]]:
+    """Arguments with holes, and the stateful things that were there, each once."""
+    leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
+    things: dict[int, Any] = {}
+    numbers: dict[int, int] = {}
+    for i, leaf in enumerate(leaves):
+        if is_stateful(leaf):
+            number = numbers.setdefault(id(leaf), len(numbers))
+            things[number] = leaf
+            leaves[i] = _HOLES[number] if number < len(_HOLES) else Hole(number)
+    if not things:
+        return arguments, []
+    return jax.tree.unflatten(tree, leaves), list(things.values())
+
+
+Holes = tuple[tuple[int, int], ...]
+
+
+def split_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any], list[Any], Holes]:
+    """As `split`; holes at the top of the arguments are None there, which costs JAX nothing, and are named apart."""
+    (args, kwargs), things = split((args, kwargs))
+    holes = tuple((i, arg.number) for i, arg in enumerate(args) if type(arg) is Hole)
+    return tuple([None if type(arg) is Hole else arg for arg in args]), kwargs, things, holes
+
+
+class Jit:
+    """A compiled function; see `jit`."""
+
+    def __init__(self, fn: Callable[..., Any], donate: bool, options: dict[str, Any]) -> None:
+        self.fn, self.donate, self.options = fn, donate, options
+        self.programs: dict[Any, list[Program]] = {}
+        self._steady: Callable[[tuple[Any, ...]], Any] | None = None  # the last call again, at its cheapest
+        self._last: tuple[Binding | None, tuple[Any, ...]] = (None, ())
+        self._last_tracked: tuple[Any, tuple[Binding | None, tuple[Any, ...]]] = (
+            None,
+            (None, ()),
+        )  # and what was asked for
+        functools.update_wrapper(self, fn, updated=())
+        self.__wrapped__ = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        steady = self._steady
+        if steady is not None and not kwargs and not gate.open:
+            outputs = steady(args)
+            if outputs is not SLOW:
+                return outputs if type(outputs) is not Packed else unpacked(outputs)
+        binding, kinds = self._last if not now.busy else self._watched()
+        if binding is not None and not kwargs and len(args) == len(kinds):
+            things: Any = ()
+            for arg, hole in zip(args, kinds):
+                if hole is None:
+                    if type(arg) not in _PLAIN:
+                        break
+                else:
+                    things = (*things, arg)
+            else:
+                if binding.holds(things):
+                    plain = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)]) if things else args
+                    try:
+                        outputs = binding.run(plain, kwargs)
+                        return outputs if type(outputs) is not Packed else unpacked(outputs)
+                    except Missed as missed:
+                        if missed.frame is not binding.program.frame:
+                            raise
+        return self._call(args, kwargs)
+
+    def _call(self, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
+        """The long way: find or make the program, and trace again for each box that was not guessed."""
+        __tracebackhide__ = True
+        args, kwargs, things, holes = split_call(given, given_kwargs)
+        key = self._key(things, holes, len(args))
+        binding = self._bound(key, things)
+        with apart() if now.taps is not None else nullcontext():  # a trace holds the zeros of this very gradient
+            outputs, binding = self._traced(key, binding, things, lambda b: b.run(args, kwargs), args, kwargs)
+        _PLAIN.update(type(arg) for arg in args if isinstance(arg, jax.Array) and not isinstance(arg, jax.core.Tracer))
+        if now.frame is None and not kwargs and not things_inside(args):
+            numbers = dict(holes)
+            last = (binding, tuple(numbers.get(i) for i in range(len(args))))
+            if now.tracker is None:
+                self._last = last
+                self._steady = binding.steady(last[1], _PLAIN)
+                binding.program.current = binding
+            else:
+                self._last_tracked = (now.tracker.key, last)
+        return unpacked(outputs)
+
+    def _watched(self) -> tuple[Binding | None, tuple[Any, ...]]:
+        """What `_last` is to calls that are not tracked, for a call that is."""
+        if now.frame is None and now.tracker is not None:
+            key, last = self._last_tracked
+            if key is now.tracker.key or key == now.tracker.key:
+                return last
+        return None, ()
+
+    def _traced(
+        self, key: Any, binding: Binding, things: list[Any], use: Callable[[Binding], Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Use the binding; each box that is met for the first time is added, and the function is traced again."""
+        __tracebackhide__ = True
+        asked = now.taps.mark() if now.taps is not None else None
+        while True:
+            if now.taps is not None:
+                now.taps.rewind(asked)
+            try:
+                if not binding.program.learned:
+                    binding.program.learn(binding, args, kwargs)
+                return use(binding), binding
+            except Missed as missed:
+                if missed.frame is not binding.program.frame:
+                    raise
+                binding = self._extended(key, binding, things, missed)
+
+    def _key(self, things: list[Any], holes: Holes, count: int) -> Any:
+        boxes = [box for thing in things for box in boxes_of(thing)]
+        index: dict[Variable, int] = {}
+        order = tuple(index.setdefault(box, len(index)) for box in boxes)
+        aliased = order if len(index) != len(boxes) else ()
+        tracker = now.tracker.key if now.tracker is not None else None
+        return (tuple(map(signature_of, things)), aliased, (holes, count), tracker)
+
+    def _bound(self, key: Any, things: list[Any]) -> Binding:
+        """The binding of a known program to these things, or of a new one."""
+        programs = self.programs.setdefault(key, [])
+        programs[:] = [program for program in programs if program.alive and program.watch.is_fresh()]
+        for program in programs:
+            binding = program.bind(things)
+            if binding is not None:
+                return binding
+        known = {id(thing) for thing in things}
+        covered = {box for thing in things for box in boxes_of(thing)}
+        reachable = [thing for thing in guess(self.fn) if id(thing) not in known]
+        return self._add(
+            key, things, [thing for thing in reachable if not covered.issuperset(boxes_of(thing) or (None,))]
+        )
+
+    def _add(self, key: Any, things: list[Any], captured: list[Any]) -> Binding:
+        program = Program(self.fn, things, *key[2], captured, self.options, self.donate)
+        self.programs.setdefault(key, []).append(program)
+        binding = program.bind(things)
+        if binding is None:
+            raise TraceError(
+                f"{self!r} cannot settle on the structure of what it uses: it changes while it is looked at."
+            )
+        return binding
+
+    def _extended(self, key: Any, binding: Binding, things: list[Any], missed: Missed) -> Binding:
+        if any(missed.box is box for box in binding.boxes):
+            raise TraceError(
+                f"{self!r} met {missed.box.describe()} as unknown although it is an input. Nothing was changed."
+            )
+        program = binding.program
+        captured = [thing for reference in program.captured if (thing := reference()) is not None]
+        self.programs[key] = [other for other in self.programs.get(key, ()) if other is not program]
+        return self._add(key, things, [*captured, program.missing(missed)])
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<nb.jit of {getattr(self.fn, '__qualname__', self.fn)!s}>"
+
+    # -- looking at it -------------------------------------------------------------------------------
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """JAX's lowered form of the function for these arguments; nothing is run and no variable changes."""
+        return self._staged("lower", args, kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the outputs; nothing is run and no variable changes."""
+        made = self._staged("eval_shape", args, kwargs)
+        return unpacked(made.outputs if type(made) is Made else made)
+
+    def _staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
+        args, kwargs, things, holes = split_call(given, given_kwargs)
+        key = self._key(things, holes, len(args))
+
+        def use(binding: Binding) -> Any:
+            values = binding.values()
+            now.programs.append(binding)
+            try:
+                stage = getattr(binding.compiled, what)
+                given = (binding.pick_donated(values), binding.pick_kept(values)) if self.donate else (values,)
+                return stage(*given, *args, **kwargs)
+            finally:
+                now.programs.pop()
+
+        return self._traced(key, self._bound(key, things), things, use, args, kwargs)[0]
+
+
+def things_inside(args: tuple[Any, ...]) -> bool:
+    """Whether stateful things may be deeper inside the arguments than at their top."""
+    return any(type(arg) is not Hole and type(arg) not in _PLAIN for arg in args)
+
+
+def jit(
+    fn: Callable[..., Any] | None = None, *, donate: bool = False, static_argnums: Any = None, static_argnames: Any = None,
+    donate_argnums: Any = None, donate_argnames: Any = None, in_shardings: Any = None, out_shardings: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Compile a function that may use modules, optimizers and random streams.
+
+    They may be arguments or come from the surrounding code: their variables become inputs and outputs of the compiled
+    function. What the function writes is committed when the outermost call succeeds; if it raises, nothing has changed.
+    A change of structure (a layer replaced, a hook added, `eval()`, the code of a forward defined again) traces again, a
+    change of values never does. `jax.jit`'s own options are passed on.
+
+    Args:
+        fn: the function; without it a decorator is returned.
+        donate: reuse the memory of the variables that the call overwrites. Arrays kept from before are deleted then.
+        static_argnums: positions of arguments that are compared by value, not traced.
+        static_argnames: names of such arguments.
+        donate_argnums: positions of array arguments whose memory may be reused.
+        donate_argnames: names of such arguments.
+        in_shardings: shardings of the arguments.
+        out_shardings: shardings of the outputs.
+        **options: further options of `jax.jit`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> count = nb.Buffer(0)
+        >>> @nb.jit
+        ... def tick(x):
+        ...     count.value = count + 1
+        ...     return x * count
+        >>> tick(2), tick(2), count()
+        (Array(2, dtype=int32), Array(4, dtype=int32), Array(2, dtype=int32))
+    """
+    if fn is None:
+        return functools.partial(
+            jit, donate=donate, static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames, in_shardings=in_shardings, out_shardings=out_shardings, **options,
+        )  # fmt: skip
+    if not callable(fn):
+        raise ArgumentTypeError(f"nb.jit takes a function or a module; found {type(fn).__name__}.")
+    lists = 2 if donate else 1  # of arrays, before the user's arguments
+    for name, value in (("static_argnums", static_argnums), ("donate_argnums", donate_argnums)):
+        if value is not None:
+            options[name] = tuple(
+                i + lists if i >= 0 else i for i in (value if isinstance(value, (tuple, list)) else (value,))
+            )
+    for name, value in (("static_argnames", static_argnames), ("donate_argnames", donate_argnames)):
+        if value is not None:
+            options[name] = value
+    if in_shardings is not None:
+        options["in_shardings"] = in_shardings
+    if out_shardings is not None:
+        options["out_shardings"] = out_shardings
+    return Jit(fn, donate, options)

@@ -1,0 +1,239 @@
+"""`nb.vmap` and `nb.scan`: variables are shared by all rows, or carried from step to step; records come out stacked."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from nbmodule.core.frame import Effects, Frame, framed, now, replay, write
+from nbmodule.core.taps import handing_on, lifted, serving
+from nbmodule.core.transforms.carried import packed, unpacked
+from nbmodule.core.transforms.jit import split
+from nbmodule.core.transforms.program import fill
+from nbmodule.core.variable import Variable
+from nbmodule.errors import ArgumentError, BatchedWriteError
+
+
+class Names:
+    """Static names of effects, as a PyTree without leaves."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, names: Any) -> None:
+        self.names = names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+
+jax.tree_util.register_static(Names)
+
+
+def vmap(
+    fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
+    spmd_axis_name: Any = None, *, split_streams: bool = True,
+) -> Callable[..., Any]:  # fmt: skip
+    """Map a function over an axis of its arguments; variables are shared by all rows.
+
+    A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and each row gets a copy.
+
+    Args:
+        fn: the function for one row.
+        in_axes: as in `jax.vmap`.
+        out_axes: as in `jax.vmap`.
+        axis_name: as in `jax.vmap`; collectives such as `jax.lax.pmean` take it.
+        axis_size: as in `jax.vmap`.
+        spmd_axis_name: as in `jax.vmap`.
+        split_streams: whether random streams give each row numbers of its own (they move on once either way).
+
+    Raises:
+        BatchedWriteError: a variable would be written with one value for each row.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> model = nb.Module(scale=nb.Parameter(2.0))
+        >>> nb.vmap(lambda x: x * model.scale)(jnp.arange(3.0))
+        Array([0., 2., 4.], dtype=float32)
+    """
+
+    @functools.wraps(fn, updated=())
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
+        if len(axes) != len(args):
+            raise ArgumentError(
+                f"nb.vmap: in_axes names {len(axes)} arguments, {len(args)} were given. Nothing was computed."
+            )
+        shared = [i for i, axis in enumerate(axes) if axis is None]
+        held, things = split([args[i] for i in shared])
+        name = axis_name if axis_name is not None else f"nbmodule axis {_depth()}"
+        full = list(args)
+        for i, argument in zip(shared, held):
+            full[i] = argument
+
+        def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
+            def body(frame: Frame) -> Any:
+                outputs = packed(fn(*fill(args, things), **kwargs))
+                effects = frame.effects()
+                return outputs, effects.values, effects.records, Names(effects.names)
+
+            with handing_on(zeros):
+                return framed(body, axes=(name,) if split_streams else ())
+
+        def run(out: Any, zeros: list[Any] | None = None) -> Any:
+            return jax.vmap(
+                inner, in_axes=(tuple(axes), 0, 0), out_axes=(out_axes, out, 0, None), axis_name=name, axis_size=axis_size,
+                spmd_axis_name=spmd_axis_name,
+            )(tuple(full), kwargs, zeros)  # fmt: skip
+
+        size = _size(full, axes, kwargs, axis_size)
+        try:
+            zeros = lifted(lambda: jax.eval_shape(lambda: run(None)), size)
+            with serving(None):
+                outputs, values, records, names = run(None, zeros)
+        except ValueError as error:
+            written = _batched(run) if "out_axes" in str(error) else []
+            if not written:
+                raise
+            raise _refusal(written) from error
+        replay(Effects(names.names, values, records), lifted=f"vmap {size}")
+        return unpacked(outputs)
+
+    return mapped
+
+
+def _depth() -> int:
+    depth, frame = 0, now.frame
+    while frame is not None:
+        depth, frame = depth + 1, frame.outside
+    return depth
+
+
+def _size(args: list[Any], axes: list[Any], kwargs: Any, size: int | None) -> int:
+    if size is not None:
+        return size
+    for argument, axis in zip(args, axes):
+        if isinstance(axis, int):
+            for leaf in jax.tree.leaves(argument):
+                return leaf.shape[axis]
+    leaves = jax.tree.leaves(kwargs)
+    return leaves[0].shape[0] if leaves else 0
+
+
+def _batched(run: Callable[[Any], Any]) -> list[Variable]:
+    """Which boxes were written with a batched value: each is tried alone."""
+    try:
+        shapes = jax.eval_shape(lambda: run(0))
+    except ValueError:
+        return []
+    names, found = shapes[3].names[0], []
+    for i, name in enumerate(names):
+        try:
+            jax.eval_shape(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
+        except ValueError:
+            found.append(name())
+    return [box for box in found if box is not None]
+
+
+def _refusal(boxes: list[Variable]) -> BatchedWriteError:
+    written = ", ".join(box.describe() for box in boxes)
+    return BatchedWriteError(
+        f"nb.vmap: {written} would be written with a batched value, a different one for each row, and can hold only one. "
+        "Nothing was changed. Average over the axis before writing (give axis_name='rows' and write "
+        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or ask for a stacked copy: pass the module as a "
+        "mapped argument and return it."
+    )
+
+
+# -- scan --------------------------------------------------------------------------------------------
+def scan(
+    f: Callable[..., Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """Run `f(carry, x)` over the leading axis of `xs`; variables that `f` writes are carried from step to step.
+
+    A module among `xs` is a stack of layers: each step gets the layer of its turn.
+
+    Args:
+        f: gives `(carry, y)`.
+        init: the first carry.
+        xs: arrays with a leading axis, or None with `length`.
+        length: number of steps, where `xs` does not tell.
+        reverse: whether to go from the last step to the first.
+        unroll: as in `jax.lax.scan`.
+
+    Returns:
+        The last carry, and the `y`s stacked.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> seen = nb.Buffer(0.0)
+        >>> def add(carry, x):
+        ...     seen.value = seen + x
+        ...     return carry + x, carry
+        >>> nb.scan(add, 0.0, jnp.arange(3.0))[0], seen()
+        (Array(3., dtype=float32), Array(3., dtype=float32))
+    """
+    init = packed(init)
+
+    def body(boxes: list[Variable]) -> Callable[..., Any]:
+        def step(state: Any, given: Any) -> Any:
+            (carry, values), (x, zeros) = state, given
+
+            def run(frame: Frame) -> Any:
+                new, y = f(unpacked(carry), x)
+                new, y = packed(new), packed(y)
+                effects = frame.effects()
+                kept = [frame.values[box] for box in boxes]
+                return (new, kept), (y, effects.records, Names(effects.names))
+
+            with handing_on(zeros):
+                return framed(run, zip(boxes, values))
+
+        return step
+
+    def shapes(boxes: list[Variable]) -> Any:
+        return jax.eval_shape(
+            lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse), (init, [b.value for b in boxes]), (xs, None)
+        )
+
+    boxes = _written(lambda boxes: shapes(boxes)[1][2])
+    zeros = lifted(lambda: shapes(boxes), _steps(xs, length))
+    with serving(None):
+        (carry, values), (ys, records, names) = jax.lax.scan(
+            body(boxes), (init, [box.value for box in boxes]), (xs, zeros), length, reverse, unroll
+        )
+    for box, value in zip(boxes, values):
+        write(box, value)
+    replay(Effects(((), names.names[1]), [], records), lifted=f"scan {_steps(xs, length)}")
+    return unpacked(carry), unpacked(ys)
+
+
+def _written(trial: Callable[[list[Variable]], Names]) -> list[Variable]:
+    """The boxes that a body writes: tried until no new one appears, since one write may lead to another."""
+    boxes: list[Variable] = []
+    while True:
+        known = {id(box) for box in boxes}
+        with serving(None):
+            names = trial(boxes).names[0]
+        new = [box for slot in names if (box := slot()) is not None and id(box) not in known]
+        if not new:
+            return boxes
+        boxes = boxes + new
+
+
+def _steps(xs: Any, length: int | None) -> int:
+    leaves = jax.tree.leaves(xs)
+    return leaves[0].shape[0] if leaves else length or 0

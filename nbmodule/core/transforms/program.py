@@ -1,0 +1,217 @@
+"""One compiled form of a function: which things it uses, of which structure, and the `jax.jit` over a flat list of arrays.
+
+*Things* are what was found among the arguments; they are slots, so that another model of equal structure shares the
+program. *Captured* things were met in the surroundings; they are held weakly.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from nbmodule.core.frame import Frame, Missed, Slot, now
+from nbmodule.core.parcel import pack
+from nbmodule.core.record import CallInfo
+from nbmodule.core.structure import Structure, functions_of, structure_of
+from nbmodule.core.taps import serving
+from nbmodule.core.tracker import slot_of
+from nbmodule.core.transforms.binding import Binding, Made
+from nbmodule.core.transforms.captured import CodeWatch
+from nbmodule.core.transforms.carried import packed
+from nbmodule.core.variable import Variable
+from nbmodule.core.walk import plan_of
+
+
+class Hole:
+    """Stands in the arguments for the stateful thing of that number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hole) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+jax.tree_util.register_static(Hole)
+
+
+def signature_of(thing: Any) -> Any:
+    """What must be equal for a program to serve `thing`."""
+    return (type(thing), thing._frozen) if isinstance(thing, Variable) else structure_of(thing)
+
+
+def fill(arguments: Any, things: list[Any]) -> Any:
+    """Put the stateful things back into their holes."""
+    if not things:
+        return arguments
+    leaves, tree = jax.tree.flatten(arguments, is_leaf=lambda x: type(x) is Hole)
+    return jax.tree.unflatten(tree, [things[leaf.number] if type(leaf) is Hole else leaf for leaf in leaves])
+
+
+class Program:
+    """A compiled form of `fn` for one structure of its things."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        things: list[Any],
+        holes: Any,
+        count: int,
+        captured: list[Any],
+        options: dict[str, Any],
+        donate: bool,
+    ) -> None:
+        self.fn, self.holes, self.count, self.options = fn, holes, count, options
+        self.alive = True
+        self.captured = [weakref.ref(thing, self._lost) for thing in captured]
+        self.signatures = [signature_of(thing) for thing in captured]
+        self.watched: list[tuple[Any, Structure]] = []  # modules that are called and have no boxes here
+        self.watch = CodeWatch([fn, *_forwards([*things, *captured])])
+        self.donates = donate
+        self.learned = not donate  # whether it is known which boxes are written
+        self.donated: tuple[int, ...] = ()
+        self.frame: Frame | None = None  # of the last trace
+        self.current: Binding | None = None  # what the steady state has called last
+        self._make()
+
+    def _lost(self, _: Any) -> None:
+        """Something captured is gone: the program will not be used again, and lets go of its boxes."""
+        self.alive = False
+        if self.current is not None:
+            self.current._forget()
+
+    def _make(self) -> None:
+        options = dict(self.options)
+        if self.donated:
+            options["donate_argnums"] = (0, *options.get("donate_argnums", ()))
+        if "in_shardings" in options:  # lists of arrays stand before the user's arguments
+            user = options["in_shardings"]
+            own = (None,) * (2 if self.donates else 1)
+            options["in_shardings"] = own + (user if isinstance(user, tuple) else (user,) * self.count)
+        if "out_shardings" in options:
+            options["out_shardings"] = Made(options["out_shardings"], None)
+
+        def flat(*args: Any, **kwargs: Any) -> Any:  # a function of its own for each form: JAX's caches key on it
+            return self._flat(*args, **kwargs) if self.donates else self._flat((), *args, **kwargs)
+
+        flat.__name__ = getattr(self.fn, "__name__", type(self.fn).__name__)
+        self.compiled = jax.jit(flat, **options)
+
+    def bind(self, things: list[Any]) -> Binding | None:
+        """Bind to these things and to what is captured, as they are now; None if a captured one is gone or has changed."""
+        captured = [reference() for reference in self.captured]
+        if not self.alive or not self.watch.is_fresh() or any(thing is None for thing in captured):
+            return None
+        if any(signature_of(thing) != known for thing, known in zip(captured, self.signatures)):
+            return None
+        if any(reference() is None or structure_of(reference()) is not known for reference, known in self.watched):
+            return None
+        return Binding(self, things, captured)
+
+    def learn(self, binding: Binding, args: Any, kwargs: dict[str, Any]) -> None:
+        """Find out, without running anything, which boxes are written: they are the ones to donate."""
+        now.programs.append(binding)
+        try:
+            with serving(None):
+                made = self.compiled.eval_shape((), [box.value for box in binding.boxes], *args, **kwargs)
+        finally:
+            now.programs.pop()
+        if type(made) is Made:
+            effects = made.effects
+            names = effects if type(effects) is dict else effects.names[0]
+            self.donated = tuple(name for name in names if type(name) is int)
+        self.learned = True
+        self._make()
+        binding.refresh()
+
+    # -- what JAX traces -----------------------------------------------------------------------------
+    def _flat(self, donated: Any, kept: Any, *args: Any, **kwargs: Any) -> Any:
+        """Arrays in; outputs and effects out."""
+        binding = now.programs[-1] if now.programs else self.current
+        assert binding is not None
+        boxes = binding.boxes
+        given = set(self.donated) if donated else set()
+        values = dict(zip(self.donated, donated))
+        values |= zip((i for i in range(len(boxes)) if i not in given), kept)
+        things = [reference() for reference in binding.things]
+        self.frame = frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
+        with frame:
+            filled, kwargs = fill((list(args), kwargs), things)
+            for position, number in self.holes:
+                filled[position] = things[number]
+            outputs = packed(self.fn(*filled, **kwargs))
+            effects = frame.effects()
+            if frame.log.infos:
+                effects.records = pack(effects.records)
+        self._watch_touched(frame, things)
+        index = {box: i for i, box in enumerate(boxes)}
+        names = tuple(index.get(box, box.slot) for box in frame.written)
+        self.frame = None  # it holds boxes and traced values
+        if not names and not frame.log.infos:
+            return Made(outputs, {}) if "out_shardings" in self.options else outputs
+        if not frame.log.infos and all(type(name) is int for name in names):
+            return Made(outputs, dict(zip(names, effects.values)))
+        effects.names = (names, self._placed(effects.names[1], things))
+        return Made(outputs, effects)
+
+    def _watch_touched(self, frame: Frame, things: list[Any]) -> None:
+        """Watch the structure of called modules that have no box here: a flag of theirs may change what is traced."""
+        captured = [thing for reference in self.captured if (thing := reference()) is not None]
+        modules = [thing for thing in (*things, *captured) if not isinstance(thing, Variable)]
+        known = {id(module) for thing in modules for module in (thing, *plan_of(thing).modules)}
+        known |= {id(reference()) for reference, _ in self.watched}
+        for module in frame.touched:
+            if id(module) not in known and module._nbm.home is None:
+                self.watched.append((weakref.ref(module, self._lost), structure_of(module)))
+                self.watch = CodeWatch([*(fn for fn, _ in self.watch.codes), *_forwards([module])])
+
+    def missing(self, missed: Missed) -> Any:
+        """What must be captured too, so that the missed box is an input: a module that was being called, or the box."""
+        for module in missed.modules:
+            if module._nbm.home is None and missed.box in plan_of(module).places:
+                return module
+        return missed.box
+
+    # -- records name modules of arguments by position, since a program may serve several models -------
+    def _placed(self, infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
+        where: dict[int, tuple[int, int]] = {}
+        for number, thing in enumerate(things):
+            if not isinstance(thing, Variable):
+                for i, module in enumerate((thing, *plan_of(thing).modules)):
+                    where.setdefault(id(module), (number, i))
+        return tuple(_renamed(info, where.get(id(info.module()), info.module)) for info in infos) if where else infos
+
+    def found(self, infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
+        """Records with the modules that were called this time."""
+        if not things:
+            return infos
+        modules = [None if isinstance(thing, Variable) else (thing, *plan_of(thing).modules) for thing in things]
+        return tuple(_called(info, modules) for info in infos)
+
+
+def _called(info: CallInfo, modules: list[Any]) -> CallInfo:
+    if type(info.module) is not tuple:
+        return info
+    number, i = info.module
+    return replace(info, module=slot_of(modules[number][i]))
+
+
+def _renamed(info: CallInfo, module: Slot | tuple[int, int]) -> CallInfo:
+    return info if info.module is module else replace(info, module=module)
+
+
+def _forwards(things: list[Any]) -> list[Any]:
+    """The forwards and hooks that calls of these things may run, each once."""
+    modules = [
+        module for thing in things if not isinstance(thing, Variable) for module in (thing, *plan_of(thing).modules)
+    ]
+    return list({id(fn): fn for module in modules for fn in functions_of(module) if fn is not None}.values())

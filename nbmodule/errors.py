@@ -1,0 +1,87 @@
+"""Every exception a user can meet.
+
+Each class derives from `NbModuleError` and from the builtin that a caller would catch. A message says what could not be
+done and where, what was expected and what was found, what was left unchanged, and what to do next.
+"""
+
+
+class NbModuleError(Exception):
+    """The common base of all errors of this package."""
+
+
+class StructureError(NbModuleError, ValueError):
+    """Two trees that must have one structure differ; the message lists the chains in which they do."""
+
+
+class ShapeError(NbModuleError, ValueError):
+    """An array has another shape than the place it is meant for."""
+
+
+class DtypeError(NbModuleError, TypeError):
+    """A value cannot be held in the dtype of its variable without a loss of kind (float into integer, say)."""
+
+
+class _KeyMessage:
+    """Print the message as it is: `KeyError` alone shows it quoted, with its line breaks escaped."""
+
+    __str__ = Exception.__str__
+
+
+class PathError(_KeyMessage, NbModuleError, KeyError):
+    """No such place in a tree; the message names the closest one."""
+
+
+class UnexpectedKeysError(PathError):
+    """A mapping names variables that the model does not have."""
+
+
+class MissingKeysError(PathError):
+    """A mapping lacks variables that the model has."""
+
+
+class AttributePathError(PathError, AttributeError):
+    """The same as `PathError`, met through attribute access; `hasattr` stays honest."""
+
+
+class NotBuiltError(NbModuleError, RuntimeError):
+    """A module is used before its variables exist."""
+
+
+class TracerLeakError(NbModuleError, RuntimeError):
+    """A variable would be written inside a raw JAX transform, from which the value could not come out."""
+
+
+class SubmoduleReturnError(NbModuleError, AssertionError):
+    """A submodule returned something other than was expected."""
+
+
+class FileFormatError(NbModuleError, ValueError):
+    """A file is damaged, or is not what it claims to be."""
+
+
+class DeviceError(NbModuleError, ValueError):
+    """No such device; the message names those that exist."""
+
+
+class ArgumentError(NbModuleError, ValueError):
+    """An argument has a value that makes no sense there."""
+
+
+class ArgumentTypeError(NbModuleError, TypeError):
+    """An argument has a type that makes no sense there."""
+
+
+class GradientError(NbModuleError, TypeError):
+    """What should be differentiated cannot be (a loss that is no scalar, an integer input)."""
+
+
+class BatchedWriteError(NbModuleError, ValueError):
+    """A variable would be written with one value for each row of a `vmap`."""
+
+
+class TraceError(NbModuleError, RuntimeError):
+    """A compiled function cannot be traced to an end."""
+
+
+class MissingDependencyError(NbModuleError, ImportError):
+    """An optional package or program is not installed; the message says how to get it."""

@@ -1,0 +1,195 @@
+"""A file appears whole or not at all: written beside its place under another name, synced, then renamed.
+
+A rename within a folder is atomic, so a reader, a second writer and a process that is killed see the old file or the new one.
+A killed process leaves its unfinished file behind. It holds a lock on it while it lives, so the next writer in the folder can
+tell an unfinished file that is being written from one that nobody will finish, and removes the latter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nbmodule.errors import NbModuleError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows: unfinished files of killed processes stay until they are deleted by hand
+    fcntl = None
+
+_UNFINISHED = ".unfinished"
+_FOLDER_ADVICE = " Choose a folder that you may write to."
+_ADVICE = {
+    errno.ENOSPC: " Make room on the disk, or save to another one.",
+    errno.EDQUOT: " Your quota on this disk is used up: delete something, or save to another disk.",
+    errno.EACCES: _FOLDER_ADVICE,
+    errno.EPERM: _FOLDER_ADVICE,
+    errno.EROFS: _FOLDER_ADVICE,
+}
+
+
+class FileWriteError(NbModuleError, OSError):
+    """A file could not be written; the message says whether the one that was there is still whole."""
+
+    __str__ = Exception.__str__
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes its place only when the block ends without an error.
+
+    Folders that are missing are made. A symbolic link stays, and what it points to is replaced; the permissions of a file that
+    is replaced are kept.
+
+    Args:
+        path: Where the file shall be.
+
+    Raises:
+        FileWriteError: if it cannot be written, for lack of room or of permission; what was there is unchanged.
+
+    Example:
+        >>> import os, tempfile
+        >>> from pathlib import Path
+        >>> from nbmodule.files.atomic import whole_file
+        >>> folder = tempfile.mkdtemp()
+        >>> with whole_file(os.path.join(folder, "new", "note.txt")) as file:
+        ...     _ = file.write(b"whole")
+        >>> Path(folder, "new", "note.txt").read_text()
+        'whole'
+    """
+    target = Path(os.path.realpath(path))
+    unfinished: Path | None = None
+    in_place = False
+    try:
+        made = _make_folders(target.parent)
+        remove_abandoned(target.parent, _prefix(target))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        descriptor, unfinished = _create(target)
+        with open(descriptor, "wb", buffering=1 << 20) as file:
+            yield file
+            file.flush()
+            _keep_permissions(target, descriptor)
+            _sync(descriptor)
+            if fcntl is None:  # Windows renames no open file
+                file.close()
+            else:  # others may read the file as soon as it has its name, and HDF5 asks for a lock to read
+                with contextlib.suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.replace(unfinished, target)
+            in_place = True
+        for folder in (target.parent, *made):
+            _sync_folder(folder)
+    except OSError as error:
+        if isinstance(error, NbModuleError):
+            raise
+        raise _explained(error, path, target, in_place) from error
+    finally:
+        if unfinished is not None and not in_place:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+
+
+def _explained(error: OSError, path: str | os.PathLike[str], target: Path, in_place: bool) -> FileWriteError:
+    """Say what became of the file that was there."""
+    if in_place:
+        state = "The new file is whole and in its place, but a power failure may still bring back the one before."
+    elif target.is_file():
+        state = "The file that was there is whole and unchanged."
+    else:
+        state = "No file was made."
+    reason = (error.strerror or str(error) or type(error).__name__).lower()
+    explained = FileWriteError(f"cannot save {os.fspath(path)}: {reason}. {state}{_ADVICE.get(error.errno or 0, '')}")
+    explained.errno, explained.strerror, explained.filename = error.errno, error.strerror, os.fspath(path)
+    return explained
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it; gives those in which a new name now stands."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+    return [new.parent for new in missing]
+
+
+def _prefix(target: Path) -> str:
+    """How the names of a target's unfinished files begin; a name has at most 255 bytes."""
+    name = os.fsencode(target.name)
+    return f".{target.name}." if len(name) <= 200 else f".{hashlib.sha256(name).hexdigest()[:32]}."
+
+
+def _create(target: Path) -> tuple[int, Path]:
+    """Make a new file beside the target, under a lock."""
+    while True:
+        path = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            if fcntl is None:
+                return descriptor, path
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.path.exists(path):  # else another process took it for abandoned, before the lock
+                return descriptor, path
+        except BaseException:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
+        os.close(descriptor)
+
+
+def remove_abandoned(folder: Path, prefix: str) -> None:
+    """Remove what killed processes have left of files whose hidden names begin like this; whoever still writes holds a lock."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for name in [entry.name for entry in entries]:
+            if name.startswith(prefix) and name.endswith(_UNFINISHED):
+                _remove_if_unlocked(folder / name)
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _keep_permissions(target: Path, descriptor: int) -> None:
+    if hasattr(os, "fchmod"):
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+
+
+def _sync(descriptor: int) -> None:
+    """Wait until the bytes are on the disk; on macOS `fsync` alone leaves them in the cache of the drive."""
+    if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until a new name is on the disk."""
+    if os.name == "nt":  # folders cannot be opened there, and renames are journaled
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

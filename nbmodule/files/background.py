@@ -1,0 +1,188 @@
+"""Save while the training goes on: values are taken at once, the file is written by a thread, a barrier waits for it.
+
+Everything that is asked for is written in the order in which it was asked for. The interpreter waits at its end for what is still
+being written. A failure is raised where somebody waits for it, or else by the next request, so that it cannot pass unseen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.errors import ArgumentError
+from nbmodule.files.chains import MAX_DEPTH
+from nbmodule.files.leaves import check_array, to_host
+
+_state = threading.Lock()
+_pending: list[Saving] = []
+_thread: ThreadPoolExecutor | None = None
+
+
+class Saving:
+    """A file that is being written.
+
+    Attributes:
+        what: the path, for errors.
+    """
+
+    def __init__(self, what: str, future: Future[Any]) -> None:
+        self.what, self._future = what, future
+
+    def __repr__(self) -> str:
+        state = "failed" if self.is_done and self._future.exception() else "done" if self.is_done else "being written"
+        return f"Saving({self.what!r}, {state})"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the file is in its place, or has failed to get there."""
+        return self._future.done()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait until the file is whole, synced and in its place; gives what the writing function gave.
+
+        Args:
+            timeout: In seconds; None waits as long as it takes.
+
+        Raises:
+            FileWriteError: or whatever else the writing met.
+            TimeoutError: if it takes longer; it goes on all the same.
+        """
+        try:
+            return self._future.result(timeout)
+        finally:
+            if self.is_done:
+                with _state:
+                    if self in _pending:
+                        _pending.remove(self)
+
+
+def in_background(function: Callable[..., Any], path: Any, *trees: Any, **options: Any) -> Saving:
+    """Call `function(path, *trees, **options)` in a thread, with the values that trees and options have now.
+
+    Args:
+        function: `save`, `save_checkpoint` or `save_safetensors`.
+        path: Its first argument.
+        trees: Nested mappings of arrays. Arrays on a device are copied to the host before this returns, NumPy arrays are copied;
+            JAX arrays on the CPU are only held.
+        options: Its keyword arguments; mappings among them are treated in the same way.
+
+    Raises:
+        FileWriteError: if an earlier request has failed and nobody has waited for it; this one is then not begun.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import in_background, read, save, wait_for_saving
+        >>> path, w = os.path.join(tempfile.mkdtemp(), "w.h5"), np.zeros(2)
+        >>> saving = in_background(save, path, {"w": w})
+        >>> w += 1
+        >>> wait_for_saving()
+        >>> read(path).variables["w"]
+        array([0., 0.])
+    """
+    global _thread
+    _raise_failed()
+    trees = tuple(snapshot(tree) for tree in trees)
+    options = {name: snapshot(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+    with _state:
+        if _thread is None:
+            _thread = ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
+        saving = Saving(str(path), _thread.submit(function, path, *trees, **options))
+        _pending.append(saving)
+    return saving
+
+
+def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a tree whose arrays nobody will change, on the host.
+
+    Example:
+        >>> from nbmodule.files.background import snapshot
+        >>> w = np.zeros(2)
+        >>> kept = snapshot({"a": {"w": w}})
+        >>> w += 1
+        >>> kept
+        {'a': {'w': array([0., 0.])}}
+    """
+    return _snapshot(tree, {}, 0)
+
+
+def _snapshot(tree: Mapping[str, Any], known: dict[int, tuple[Any, Any]], depth: int) -> dict[str, Any]:
+    if depth > MAX_DEPTH:
+        raise ArgumentError(
+            f"cannot save: levels lie more than {MAX_DEPTH} deep. Nothing was written. Does a mapping contain itself?"
+        )
+    kept = {}
+    for name, leaf in tree.items():
+        if isinstance(leaf, Mapping):
+            kept[name] = _snapshot(leaf, known, depth + 1)
+            continue
+        if id(leaf) not in known:
+            known[id(leaf)] = leaf, _held(leaf, str(name))
+        kept[name] = known[id(leaf)][1]
+    return kept
+
+
+def _held(leaf: Any, name: str) -> Any:
+    """The value of a leaf, safe from changes; a NumPy view keeps JAX from giving an array's memory away."""
+    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
+        leaf = leaf.__jax_array__()
+    if isinstance(leaf, jax.Array):
+        leaf = check_array(leaf, name)
+        if isinstance(leaf.dtype, np.dtype):
+            return to_host(leaf)
+        data = np.array(jax.random.key_data(leaf))
+        return jax.random.wrap_key_data(jnp.asarray(data), impl=str(jax.random.key_impl(leaf)))
+    return np.array(leaf) if hasattr(leaf, "__array__") else leaf
+
+
+def wait_for_saving() -> None:
+    """Wait until everything that is being written is whole and in its place.
+
+    Raises:
+        FileWriteError: or whatever else the first failure was; the others are waited for all the same.
+    """
+    with _state:
+        waiting = list(_pending)
+    failures = []
+    for saving in waiting:
+        try:
+            saving.wait()
+        except Exception as error:  # noqa: BLE001  (whatever the thread met is raised below)
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _raise_failed() -> None:
+    """Raise what an earlier request met, if nobody has waited for it, and forget those that are done."""
+    with _state:
+        done = [saving for saving in _pending if saving.is_done]
+        _pending[:] = [saving for saving in _pending if not saving.is_done]
+    for saving in done:
+        saving.wait()
+
+
+def _report_at_exit() -> None:
+    for saving in _pending:
+        if saving.is_done and (error := saving._future.exception()):
+            print(f"nbmodule: {saving.what} was not saved: {error}", file=sys.stderr)
+
+
+def _forget_after_fork() -> None:
+    """A forked process has no thread that writes; its parent does that."""
+    global _thread, _state
+    _thread, _state = None, threading.Lock()
+    _pending.clear()
+
+
+atexit.register(_report_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,83 @@
+"""JSON in files: what is read is bounded in memory and depth, and what is written stays within the same bounds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
+
+# A Python object made by the parser takes about 100 bytes, and each is announced by one of these signs.
+_SIGNS, _MOST_OBJECTS, _MOST_BYTES = b",:[{", 5_000_000, 1 << 28
+
+
+def parse_json(text: bytes, place: str) -> Any:
+    """Parse JSON that may be damaged or hostile.
+
+    Args:
+        text: UTF-8.
+        place: File and part, for errors.
+
+    Raises:
+        FileFormatError: if it is no JSON, is nested too deeply, or would take more than about half a gigabyte.
+
+    Example:
+        >>> from nbmodule.files.bounded_json import parse_json
+        >>> parse_json(b'{"step": 3}', "the example")
+        {'step': 3}
+    """
+    if not _is_bounded(text):
+        raise FileFormatError(f"cannot read {place}: {len(text)} bytes of JSON are more than such a part can need.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"cannot read {place}: it is no JSON ({str(error)[:120]}). The file is damaged."
+        ) from error
+
+
+def dump_json(value: Any, what: str) -> bytes:
+    """Spell a value as JSON that `parse_json` takes.
+
+    Args:
+        value: Dicts with text keys, lists, text, numbers, bools and None.
+        what: What it is called in an error.
+
+    Raises:
+        ArgumentTypeError: if JSON has no such value.
+        ArgumentError: if the text would be too large to be read again.
+
+    Example:
+        >>> from nbmodule.files.bounded_json import dump_json
+        >>> dump_json({"step": 3}, "extra")
+        b'{"step":3}'
+    """
+    try:
+        _check_keys(value)
+        text = json.dumps(value, separators=(",", ":"), check_circular=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentTypeError(
+            f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, numbers, True, False, None), "
+            f"and {str(error)[:200]}. Nothing was written."
+        ) from error
+    if not _is_bounded(text):
+        raise ArgumentError(
+            f"cannot save {what}: {len(text)} bytes of JSON could not be read again. Nothing was written."
+        )
+    return text
+
+
+def _check_keys(value: Any) -> None:
+    """`json.dumps` would turn the key 1 into "1" without a word, and a tuple into a list is all that we let pass."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"a dict has the key {key!r}")
+            _check_keys(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_keys(item)
+
+
+def _is_bounded(text: bytes) -> bool:
+    return len(text) <= _MOST_BYTES and sum(text.count(sign) for sign in _SIGNS) <= _MOST_OBJECTS

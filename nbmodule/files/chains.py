@@ -1,0 +1,163 @@
+"""Nested mappings as rows of (path, leaf) and back, with names spelled so that HDF5 can hold any of them.
+
+A path joins the names of the levels by `/`. HDF5 cannot hold a `/`, a NUL or half a surrogate pair in a name, gives `.` a
+meaning and knows no empty name, so these are written with a percent sign: `a/b` is `a%2Fb`, `.` is `%2E`, the empty name is
+`%`, and a percent sign itself is `%25`. All other names stand in the file as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
+
+MAX_DEPTH = 100
+BUFFERS, PACKED, METADATA = "__buffers__", "__packed__", "__metadata__"
+RESERVED = frozenset((BUFFERS, PACKED, METADATA))
+
+_UNSAFE = re.compile("[%/\x00\ud800-\udfff]")
+_ESCAPED = re.compile("%u([0-9A-F]{4})|%([0-9A-F]{2})")
+
+
+class EmptyLevel:
+    """Stands for a level without any entries, which is kept like a leaf."""
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+EMPTY = EmptyLevel()
+
+
+def escape(name: str, *, at_root: bool = False) -> str:
+    """Spell a name so that HDF5 can hold it.
+
+    Args:
+        name: Any text.
+        at_root: Whether it stands in the file's root, where the names of the format itself are taken.
+
+    Example:
+        >>> from nbmodule.files.chains import escape
+        >>> escape("conv/1"), escape("."), escape("100%"), escape("w")
+        ('conv%2F1', '%2E', '100%25', 'w')
+    """
+    if name in ("", "."):
+        return "%2E" if name else "%"
+    if at_root and name in RESERVED:
+        return "%5F" + name[1:]
+    return _UNSAFE.sub(_spell, name)
+
+
+def _spell(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"%{code:02X}" if code < 0x80 else f"%u{code:04X}"
+
+
+def unescape(name: str) -> str:
+    """Undo `escape`.
+
+    Example:
+        >>> from nbmodule.files.chains import unescape
+        >>> unescape("conv%2F1")
+        'conv/1'
+    """
+    if "%" not in name:
+        return name
+    return "" if name == "%" else _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), name)
+
+
+def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
+    """Yield (path, leaf) for each leaf of a nested mapping, in its own order; an empty level is the leaf `EMPTY`.
+
+    Args:
+        tree: Mappings of mappings; everything else is a leaf.
+        what: What the tree is called in an error, such as `variables`.
+
+    Raises:
+        ArgumentTypeError: if a key is not a string, or the tree is no mapping.
+        ArgumentError: if levels are nested too deeply, as those of a mapping that contains itself are.
+
+    Example:
+        >>> from nbmodule.files.chains import flatten
+        >>> list(flatten({"linear": {"w": 1, "b": 2}, "aux": {}}, what="variables"))
+        [('linear/w', 1), ('linear/b', 2), ('aux', {})]
+    """
+    if not isinstance(tree, Mapping):
+        raise ArgumentTypeError(
+            f"cannot save {what}: expected a nested mapping of arrays, found {type(tree).__name__}."
+        )
+    stack = [(iter(tree.items()), "", 1)]
+    while stack:
+        items, prefix, depth = stack[-1]
+        for name, value in items:
+            if not isinstance(name, str):
+                raise ArgumentTypeError(
+                    f'cannot save {what}: the key {name!r} in "/{prefix.rstrip("/")}" is a {type(name).__name__}, and names '
+                    "in a file are text. Nothing was written. Convert the keys with `str` first."
+                )
+            path = prefix + escape(name, at_root=depth == 1)
+            if not isinstance(value, Mapping):
+                yield path, value
+            elif not value:
+                yield path, EMPTY
+            elif depth >= MAX_DEPTH:
+                raise ArgumentError(
+                    f'cannot save {what}: "{path[:60]}..." lies more than {MAX_DEPTH} levels deep. Nothing was written. '
+                    "Does a mapping contain itself?"
+                )
+            else:
+                stack.append((iter(value.items()), path + "/", depth + 1))
+                break
+        else:
+            stack.pop()
+
+
+def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -> dict[str, Any]:
+    """Build nested dicts from (path, leaf) rows; the inverse of `flatten`.
+
+    Args:
+        rows: In the order in which the keys shall stand.
+        where: The file, for errors.
+        escaped: Whether names were spelled by `escape`.
+
+    Raises:
+        FileFormatError: if two rows claim one place, or a place is both a leaf and a level.
+
+    Example:
+        >>> from nbmodule.files.chains import nest
+        >>> nest([("linear/w", 1), ("linear/b", 2)], where="w.h5")
+        {'linear': {'w': 1, 'b': 2}}
+    """
+    root: dict[str, Any] = {}
+    levels = {"": root}
+    for path, leaf in rows:
+        parent, _, name = path.rpartition("/")
+        level = levels.get(parent)
+        if level is None:
+            level = _make_levels(levels, parent, where, escaped)
+        key = unescape(name) if escaped else name
+        if key in level:
+            raise FileFormatError(f'cannot load {where}: "/{path}" is listed twice, or is both an array and a group.')
+        if leaf is EMPTY:
+            levels[path] = leaf = {}
+        level[key] = leaf
+    return root
+
+
+def _make_levels(levels: dict[str, dict[str, Any]], path: str, where: str, escaped: bool) -> dict[str, Any]:
+    """Make the dicts down to a path and remember each under its path."""
+    names = path.split("/")
+    if len(names) >= MAX_DEPTH:
+        raise FileFormatError(f'cannot load {where}: "/{path[:60]}..." lies more than {MAX_DEPTH} levels deep.')
+    level = levels[""]
+    for depth, name in enumerate(names, 1):
+        here = "/".join(names[:depth])
+        if here not in levels:
+            key = unescape(name) if escaped else name
+            if key in level:
+                raise FileFormatError(f'cannot load {where}: "/{here}" is both an array and a group.')
+            level[key] = levels[here] = {}
+        level = levels[here]
+    return level

@@ -1,0 +1,186 @@
+"""Checkpoints of a training run: one file for each step, the newest ones kept, the latest whole one restored.
+
+A checkpoint is one weights file (see `weights`) named `checkpoint-<step>.h5`, with a group for each tree (`model`, `optimizer`,
+...), so it appears whole or not at all. Step and extra data are its metadata.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from nbmodule.files.atomic import remove_abandoned
+from nbmodule.files.contents import read
+from nbmodule.files.weights import save
+
+_NAME = re.compile(r"checkpoint-(\d+)\.h5")
+
+
+def save_checkpoint(
+    directory: str | os.PathLike[str],
+    *,
+    step: int,
+    trees: Mapping[str, Mapping[str, Any]],
+    extra: Any = None,
+    keep: int | None = 3,
+    compression: str | int | None = None,
+) -> Path:
+    """Write the checkpoint of a step, then delete all but the newest.
+
+    Nothing is deleted before the new file is whole and on the disk. One written before for the same step is replaced.
+
+    Args:
+        directory: Made if it is missing.
+        step: Of the training run, 0 or more.
+        trees: Nested mappings of arrays by name, such as `{"model": ..., "optimizer": ...}`.
+        extra: Anything that JSON can say.
+        keep: How many checkpoints of the highest steps stay, besides the one just written; None keeps all.
+        compression: As in `save`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        FileWriteError: if it cannot be written; all earlier checkpoints are still there.
+
+    Example:
+        >>> import tempfile
+        >>> from nbmodule.files import restore_checkpoint, save_checkpoint
+        >>> folder = tempfile.mkdtemp()
+        >>> for step in range(5):
+        ...     path = save_checkpoint(folder, step=step, trees={"model": {"w": np.full(2, step)}}, extra={"loss": 0.5})
+        >>> path.name, sorted(file.name for file in path.parent.iterdir())
+        ('checkpoint-4.h5', ['checkpoint-2.h5', 'checkpoint-3.h5', 'checkpoint-4.h5'])
+        >>> restore_checkpoint(folder)
+        (4, {'model': {'w': array([4, 4])}}, {'loss': 0.5})
+    """
+    step = check_step(step)
+    if keep is not None and (type(keep) is not int or keep < 1):
+        raise ArgumentError(f"keep={keep!r}: expected the number of checkpoints that stay, 1 or more, or None for all.")
+    for name, tree in trees.items():
+        if not isinstance(tree, Mapping):
+            raise ArgumentTypeError(
+                f'cannot save "{name}": expected a nested mapping of arrays, found {type(tree).__name__}.'
+            )
+    folder = Path(directory)
+    path = folder / f"checkpoint-{step}.h5"
+    save(
+        path,
+        trees,
+        metadata={"checkpoint": 1, "step": step, "trees": list(trees), "extra": extra},
+        compression=compression,
+    )
+    remove_abandoned(folder, ".checkpoint-")
+    _delete_old(folder, step, keep)
+    return path
+
+
+def check_step(step: Any) -> int:
+    """A step as a plain number."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise ArgumentTypeError(f"step={step!r}: expected a whole number, found {type(step).__name__}.") from None
+    if number < 0:
+        raise ArgumentError(f"step={number}: expected 0 or more.")
+    return number
+
+
+def _delete_old(folder: Path, written: int, keep: int | None) -> None:
+    """Delete checkpoints of lower steps; a later run that went back is told about those of higher ones."""
+    steps = checkpoint_steps(folder)
+    if steps and steps[-1] > written:
+        warnings.warn(
+            f"{folder} holds checkpoints of later steps than {written}, up to {steps[-1]}; restoring takes the latest. "
+            "Pass step= to restore, or delete them.",
+            stacklevel=3,
+        )
+    for old in steps[:-keep] if keep else ():
+        if old != written:
+            try:
+                (folder / f"checkpoint-{old}.h5").unlink(missing_ok=True)
+            except OSError as error:
+                warnings.warn(f"the old checkpoint of step {old} could not be deleted: {error}", stacklevel=3)
+
+
+def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
+    """List the steps of which there are checkpoints, in ascending order.
+
+    Example:
+        >>> import tempfile
+        >>> from nbmodule.files import checkpoint_steps
+        >>> checkpoint_steps(tempfile.mkdtemp())
+        []
+    """
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in found if match and match[1] == str(int(match[1])))
+
+
+def restore_checkpoint(
+    directory: str | os.PathLike[str], *, step: int | None = None, mmap: bool = False
+) -> tuple[int, dict[str, Any], Any]:
+    """Load the latest whole checkpoint, or that of one step.
+
+    Args:
+        directory: That was given to `save_checkpoint`.
+        step: Which one; None takes the highest step, and passes over damaged files with a warning.
+        mmap: Map arrays instead of reading them; see `load`. Their checksums are then not tested.
+
+    Returns:
+        The step, the trees as nested dicts of NumPy arrays, and extra (None if none was saved).
+
+    Raises:
+        FileNotFoundError: if there is no checkpoint, or none of this step.
+        FileFormatError: if the one of this step, or every one, is damaged.
+    """
+    steps = checkpoint_steps(directory)
+    if not steps:
+        raise FileNotFoundError(f"there is no checkpoint in {os.fspath(directory)}.")
+    if step is not None:
+        if (step := check_step(step)) not in steps:
+            raise FileNotFoundError(
+                f"{os.fspath(directory)} has no checkpoint of step {step}; there are {_listed(steps)}."
+            )
+        return _restore(Path(directory) / f"checkpoint-{step}.h5", step, mmap)
+    damaged: list[FileFormatError] = []
+    for latest in reversed(steps):
+        try:
+            restored = _restore(Path(directory) / f"checkpoint-{latest}.h5", latest, mmap)
+        except FileNotFoundError:  # another process has just deleted it
+            continue
+        except FileFormatError as error:
+            damaged.append(error)
+            continue
+        for error in damaged:
+            warnings.warn(f"a damaged checkpoint was passed over, step {latest} is restored: {error}", stacklevel=2)
+        return restored
+    raise FileFormatError(f"every checkpoint in {os.fspath(directory)} is damaged; the latest: {damaged[:1]}")
+
+
+def _listed(steps: list[int]) -> str:
+    return ", ".join(map(str, steps[-10:])) + (f" (the last 10 of {len(steps)})" if len(steps) > 10 else "")
+
+
+def _restore(path: Path, step: int, mmap: bool) -> tuple[int, dict[str, Any], Any]:
+    contents = read(path, mmap=mmap)
+    about = contents.metadata
+    if not isinstance(about, dict) or about.get("checkpoint") != 1:
+        raise FileFormatError(f"cannot restore {path}: it is a weights file, not a checkpoint.")
+    names = about.get("trees")
+    if (
+        about.get("step") != step
+        or not isinstance(names, list)
+        or sorted(map(str, names)) != sorted(contents.variables)
+    ):
+        raise FileFormatError(f"cannot restore {path}: its metadata and its trees do not fit together.")
+    return step, contents.variables, about.get("extra")

@@ -1,0 +1,131 @@
+"""Read what a weights file holds, whichever way: by its seal, through the guarded reader of HDF5, or from another format."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import FileIO
+from typing import Any
+
+import numpy as np
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files.bounded_json import parse_json
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, nest
+from nbmodule.files.collector import collector_paused
+from nbmodule.files.fetch import fetch
+from nbmodule.files.hdf5_read import read_unsealed
+from nbmodule.files.leaves import TEXT, restore
+from nbmodule.files.npz_format import is_npz, read_npz
+from nbmodule.files.packed import unpack
+from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
+from nbmodule.files.seal import GROUP, Row, read_seal
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file holds, on the host.
+
+    Attributes:
+        variables: nested dicts of NumPy arrays (read-only where they are mapped), random keys, numbers, text and None.
+        buffers: the same; None if the file was saved without buffers.
+        metadata: what was given to `save`, None if nothing.
+        is_sealed: whether an index with checksums was there; False for a file that another program wrote or changed.
+    """
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    buffers: dict[str, Any] | None = None
+    metadata: Any = None
+    is_sealed: bool = True
+
+
+def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
+    """Read a weights file as it is, into the memory of the host.
+
+    Args:
+        path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
+        mmap: Map arrays instead of reading them; see `load`.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        FileFormatError: if the file is damaged, or is none of these.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import read, save
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"w": np.arange(3)}, metadata={"epoch": 4})
+        >>> contents = read(path)
+        >>> contents.variables, contents.buffers, contents.metadata
+        ({'w': array([0, 1, 2])}, None, {'epoch': 4})
+    """
+    with collector_paused():
+        rows, contents = read_rows(path, mmap=mmap)
+        into_trees(contents, rows, os.fspath(path))
+        return contents
+
+
+def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
+    """Read all leaves with their paths, those of buffers with their prefix; the trees of the contents are still empty."""
+    where = os.fspath(path)
+    contents = Contents()
+    with open_file(path) as file:
+        rows = read_seal(file, where)
+        if rows is None:
+            contents.is_sealed = False
+            if is_safetensors(file):
+                rows, contents.metadata = read_safetensors(file, where)
+            elif is_npz(file):
+                rows, contents.metadata = read_npz(file, where)
+            else:
+                rows = read_unsealed(file, where)
+        return list(_leaves(file, rows, mmap, where, contents)), contents
+
+
+def open_file(path: str | os.PathLike[str]) -> FileIO:
+    """Open a regular file for reading, without a buffer; a folder or a pipe is no weights file."""
+    where = os.fspath(path)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "cannot load: there is no such file", where) from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "cannot load: it is a folder, expected a file", where)
+    if not stat.S_ISREG(mode):
+        raise FileFormatError(f"cannot load {where}: it is no regular file.")
+    return open(path, "rb", buffering=0)
+
+
+def _leaves(file: FileIO, rows: list[Row], mmap: bool, where: str, contents: Contents) -> Iterator[tuple[str, Any]]:
+    """Make leaves of bytes; packed arrays come last."""
+    packed: dict[str, np.ndarray] = {}
+    known: dict[Any, Any] = {}
+    for row, data in fetch(file, rows, is_mapped=mmap, where=where):
+        if row.dtype == GROUP:
+            yield row.path, EMPTY
+        elif row.path.startswith(PACKED + "/"):
+            packed[row.path[len(PACKED) + 1 :]] = data
+        elif row.path == METADATA and row.dtype == TEXT:
+            contents.metadata = parse_json(data.tobytes(), f'"/{METADATA}" of {where}')
+        else:
+            # Two rows with the same bytes are two names of one array.
+            identity = (id(data), row.dtype, row.shape, str(row.notes)) if row.size else row.path
+            if identity not in known:
+                known[identity] = restore(data, row.dtype, row.shape, row.notes, f'"/{row.path}" of {where}'), data
+            yield row.path, known[identity][0]
+    if packed:
+        yield from unpack(packed, where)
+
+
+def into_trees(contents: Contents, rows: list[tuple[str, Any]], where: str) -> None:
+    """Nest leaves by their paths, buffers apart."""
+    prefix = BUFFERS + "/"
+    buffers = [(path[len(prefix) :], leaf) for path, leaf in rows if path.startswith(prefix)]
+    contents.variables = nest(
+        ((path, leaf) for path, leaf in rows if not path.startswith(prefix) and path != BUFFERS), where=where
+    )
+    if buffers or any(path == BUFFERS for path, _ in rows):
+        contents.buffers = nest(buffers, where=where)

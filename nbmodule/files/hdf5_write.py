@@ -1,0 +1,205 @@
+"""The skeleton of an HDF5 file: all of its structures, made in memory, with room for the arrays but without their bytes.
+
+HDF5 never touches the disk here. It writes into a sparse file in memory; arrays get their place at once (early allocation,
+never filled), and `weights` writes structures and arrays in the order in which they lie. So a full disk is met by plain writes,
+which fail cleanly, and 500 MB of arrays are neither copied nor passed through HDF5.
+"""
+
+from __future__ import annotations
+
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nbmodule.errors import MissingDependencyError
+from nbmodule.files.chunks import chunk_shape, chunk_spans, compress
+from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
+from nbmodule.files.leaves import NOTHING, TEXT, Leaf
+from nbmodule.files.seal import FORMAT, GROUP, VERSION, Row
+from nbmodule.files.sparse_file import SparseFile
+from nbmodule.files.threads import submit
+
+ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
+_ALIGNED_FROM = 1 << 16
+_COMPRESSED_FROM = 1 << 10
+
+
+@dataclass(slots=True)
+class Skeleton:
+    """An HDF5 file without the bytes of its arrays.
+
+    Attributes:
+        pieces: (offset, bytes) of its structures, and of compressed arrays, in ascending order.
+        size: of the whole file in bytes.
+        rows: one for each leaf, in the order given; their checksums are not known yet, except those of chunks.
+    """
+
+    pieces: list[tuple[int, bytes]]
+    size: int
+    rows: list[Row]
+
+
+def import_h5py() -> Any:
+    """Import h5py, or say how to get it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise MissingDependencyError("weights files need h5py, which is not installed: `pip install h5py`.") from error
+    return h5py
+
+
+def build_skeleton(leaves: list[tuple[str, Leaf | None]], level: int | None) -> Skeleton:
+    """Lay out an HDF5 file for these leaves.
+
+    Args:
+        leaves: (path, leaf); None is an empty group.
+        level: Of gzip, 0 to 9; None leaves the arrays as they are.
+    """
+    h5py = import_h5py()
+    target = SparseFile()
+    with h5py.File(
+        target, "w", libver=("v110", "v110"), alignment_threshold=_ALIGNED_FROM, alignment_interval=ALIGNMENT,
+        meta_block_size=min(1 << 20, 1024 + 512 * len(leaves)),
+    ) as file:  # fmt: skip
+        file.attrs["format"], file.attrs["format_version"] = FORMAT, VERSION
+        builder = _Builder(h5py, file.id, level)
+        rows = [builder.add(path, leaf) for path, leaf in leaves]
+        builder.write_chunks()
+    return Skeleton(target.pieces(), target.size, rows)
+
+
+class _Builder:
+    """Adds leaves to an open HDF5 file through the low-level interface: a tenth of the time per array."""
+
+    def __init__(self, h5py: Any, root: Any, level: int | None) -> None:
+        self.h5py, self.root, self.level = h5py, root, level
+        self.links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        self.links.set_create_intermediate_group(True)
+        self.links.set_char_encoding(h5py.h5t.CSET_UTF8)
+        self.plain = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        self.plain.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        self.plain.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        self.plain.set_obj_track_times(False)
+        self.types: dict[str, Any] = {}
+        self.spaces: dict[tuple[int, ...], Any] = {}
+        self.known: dict[int, Row] = {}
+        self.compressed: list[tuple[Any, Leaf, tuple[int, ...], list[tuple[int, int, int]]]] = []
+
+    def add(self, path: str, leaf: Leaf | None) -> Row:
+        """Make the dataset of a leaf, or a second name for one that is there."""
+        if leaf is None:
+            self.h5py.h5g.create(self.root, path.encode(), self.links)
+            return Row(path, GROUP)
+        if leaf.identity is not None and (first := self.known.get(id(leaf.identity))):
+            self.h5py.h5o.link(self.h5py.h5o.open(self.root, first.path.encode()), self.root, path.encode(), self.links)
+            row = Row(path, first.dtype, first.shape, first.offset, first.size, notes=first.notes)
+            row.chunk, row.chunks = first.chunk, first.chunks
+            return row
+        row = Row(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
+        if leaf.identity is not None:
+            self.known[id(leaf.identity)] = row
+        if leaf.dtype in (TEXT, NOTHING):
+            self._add_text(row, leaf)
+        elif self.level is not None and leaf.nbytes >= _COMPRESSED_FROM:
+            self._add_compressed(row, leaf)
+        else:
+            dataset = self._create(
+                row, self._type(leaf.kind), self._space(leaf.kind.stored_shape(leaf.shape)), self.plain
+            )
+            row.offset = (dataset.get_offset() or 0) if leaf.nbytes else 0
+        return row
+
+    def _create(self, row: Row, kind: Any, space: Any, properties: Any) -> Any:
+        dataset = self.h5py.h5d.create(self.root, row.path.encode(), kind, space, properties, self.links)
+        notes = dict(row.notes)
+        if row.dtype in kinds() and kinds()[row.dtype].raw:
+            notes |= {"dtype": row.dtype, "shape": list(row.shape)}
+        for name, value in notes.items():
+            self._attribute(dataset, name, value)
+        return dataset
+
+    def _attribute(self, dataset: Any, name: str, value: Any) -> None:
+        h5t, h5s = self.h5py.h5t, self.h5py.h5s
+        if isinstance(value, str):
+            array, plain = np.array(value, dtype=object), self.h5py.string_dtype()
+        else:
+            array, plain = np.asarray(value, "<i8"), np.dtype("<i8")
+        space = self._space(array.shape) if array.size else h5s.create(h5s.NULL)
+        attribute = self.h5py.h5a.create(dataset, name.encode(), h5t.py_create(plain, logical=True), space)
+        if array.size:
+            attribute.write(array, mtype=h5t.py_create(plain))
+
+    def _add_text(self, row: Row, leaf: Leaf) -> None:
+        h5py = self.h5py
+        if leaf.dtype == NOTHING:
+            self._create(row, h5py.h5t.STD_I8LE, h5py.h5s.create(h5py.h5s.NULL), self.plain)
+            return
+        kind = h5py.h5t.C_S1.copy()
+        kind.set_size(max(1, leaf.nbytes))
+        kind.set_cset(h5py.h5t.CSET_UTF8)
+        kind.set_strpad(h5py.h5t.STR_NULLPAD)
+        dataset = self._create(row, kind, h5py.h5s.create(h5py.h5s.SCALAR), self.plain)
+        # HDF5 drops zeros at the end of a text, and knows no text without any byte.
+        self._attribute(dataset, "length", leaf.nbytes)
+        row.offset = dataset.get_offset() or 0
+
+    def _add_compressed(self, row: Row, leaf: Leaf) -> None:
+        stored = leaf.kind.stored_shape(leaf.shape)
+        row.chunk, row.chunks = chunk, chunks = chunk_shape(stored, max(1, leaf.kind.bits // 8)), []
+        properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(chunk)
+        properties.set_shuffle()
+        properties.set_deflate(self.level)
+        properties.set_fill_time(self.h5py.h5d.FILL_TIME_NEVER)
+        properties.set_obj_track_times(False)
+        dataset = self._create(row, self._type(leaf.kind), self._space(stored), properties)
+        self.compressed.append((dataset, leaf, chunk, chunks))
+
+    def write_chunks(self) -> None:
+        """Compress on all cores and let HDF5 place each chunk, in the order of the arrays."""
+        with ThreadPoolExecutor() as pool:
+            for dataset, leaf, chunk, chunks in self.compressed:
+                data, width = leaf.data(), max(1, leaf.kind.bits // 8)
+                spans = list(chunk_spans(leaf.kind.stored_shape(leaf.shape), chunk))
+                squeeze = partial(compress, padded=prod(chunk) * width, width=width, level=self.level or 0)
+                packed = [submit(pool, squeeze, data[begin * width : end * width]) for _, begin, end in spans]
+                for (position, _, _), result in zip(spans, packed, strict=True):
+                    part = result.result()
+                    dataset.write_direct_chunk(position, part)
+                    info = dataset.get_chunk_info_by_coord(position)
+                    chunks.append((info.byte_offset, info.size, zlib.crc32(part)))
+
+    def _space(self, shape: tuple[int, ...]) -> Any:
+        if shape not in self.spaces:
+            h5s = self.h5py.h5s
+            self.spaces[shape] = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+        return self.spaces[shape]
+
+    def _type(self, kind: Kind) -> Any:
+        if kind.name not in self.types:
+            self.types[kind.name] = self.h5py.h5t.STD_U8LE if kind.raw else hdf5_type(kind.name)
+        return self.types[kind.name]
+
+
+def hdf5_type(name: str) -> Any:
+    """The HDF5 type of a dtype that HDF5 can describe."""
+    h5t = import_h5py().h5t
+    if name in IEEE_LIKE:
+        exponent, mantissa = IEEE_LIKE[name]
+        kind = h5t.IEEE_F32LE.copy()
+        kind.set_fields(exponent + mantissa, mantissa, exponent, 0, mantissa)
+        kind.set_size((exponent + mantissa + 1) // 8)
+        kind.set_ebias(2 ** (exponent - 1) - 1)
+        return kind
+    if name in HALF_COMPLEX:
+        half = hdf5_type(HALF_COMPLEX[name])
+        kind = h5t.create(h5t.COMPOUND, 4)
+        kind.insert(b"r", 0, half)
+        kind.insert(b"i", 2, half)
+        return kind
+    return h5t.py_create(kinds()[name].dtype.newbyteorder("<"), logical=True)

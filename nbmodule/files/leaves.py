@@ -1,0 +1,230 @@
+"""What can be a leaf of a file, and how it becomes an array of bytes and back.
+
+Leaves are NumPy and JAX arrays, random keys, numbers, text and None. What the bytes alone do not tell (that a number was a
+Python `int`, which generator a key belongs to) is kept as a note, an attribute of the dataset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
+from nbmodule.files.dtypes import Kind, from_bytes, kind_of, kinds, to_bytes
+
+TEXT, NOTHING = "text", "none"
+MOST_AXES = 32
+SCALARS = {"bool": bool, "int": int, "float": float, "complex": complex}
+
+
+@dataclass(slots=True)
+class Leaf:
+    """A leaf that is ready to be written.
+
+    Attributes:
+        dtype: name of its kind, or `text` or `none`.
+        shape: of the array.
+        nbytes: that it takes in the file.
+        source: the array itself, still on its device, or text as bytes.
+        notes: what the bytes do not tell.
+        identity: the object that was given; two places that hold the same one share its bytes. None where that says nothing.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    source: Any
+    notes: dict[str, Any] = field(default_factory=dict)
+    identity: Any = None
+    _on_its_way: Any = None
+
+    @property
+    def kind(self) -> Kind:
+        """How its elements lie in the file."""
+        return kinds()[self.dtype]
+
+    def data(self) -> np.ndarray:
+        """Fetch the bytes to write, as one row of `uint8`; the array comes from its device only now."""
+        if isinstance(self.source, bytes):
+            return np.frombuffer(self.source, np.uint8)
+        return to_bytes(self.fetch(), self.kind)
+
+    def fetch(self) -> np.ndarray:
+        """The array in the memory of the host; what was fetched ahead is let go."""
+        ahead, self._on_its_way = self._on_its_way, None
+        return to_host(self.source if ahead is None else ahead)
+
+    def prefetch(self) -> None:
+        """Begin to copy the array from its device, so that `data` need not wait."""
+        if isinstance(self.source, jax.Array):
+            self._on_its_way = _begin_to_host(self.source)
+
+
+def to_host(array: Any) -> np.ndarray:
+    """The array in the memory of the host, as a view where it is there already."""
+    return np.asarray(_begin_to_host(array) if isinstance(array, jax.Array) else array)
+
+
+def _begin_to_host(array: jax.Array) -> jax.Array:
+    """Start the copy of an array to the host and do not wait for it.
+
+    `np.asarray` alone would leave a second copy on the host for as long as the array lives.
+    """
+    if _platform(array) == "cpu" or not array.is_fully_addressable:
+        return array
+    try:
+        return jax.device_put(array, jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to do without the CPU (JAX_PLATFORMS)
+        array.copy_to_host_async()
+        return array
+
+
+def _platform(array: jax.Array) -> str:
+    return next(iter(array.devices())).platform
+
+
+def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> Leaf:
+    """Say how a leaf is to be written.
+
+    Args:
+        leaf: Array, random key, number, text or None.
+        path: Its place, for errors.
+        dtype: Cast arrays of floating point to this one.
+
+    Raises:
+        ArgumentTypeError: if a file cannot hold such a thing.
+        ArgumentError: if the array is gone, or not all of it is on this host.
+        DtypeError: if a file cannot hold the dtype.
+    """
+    if leaf is None:
+        return Leaf(NOTHING, (), 0, b"")
+    if isinstance(leaf, str):
+        text = leaf.encode("utf-8", "surrogatepass")
+        return Leaf(TEXT, (), len(text), text)
+    if type(leaf) in SCALARS.values():
+        return _describe_number(leaf, path)
+    notes: dict[str, Any] = {}
+    source: Any = leaf
+    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
+        source = leaf.__jax_array__()
+    if isinstance(source, jax.Array):
+        source = check_array(source, path)
+        if not isinstance(source.dtype, np.dtype):
+            notes["prng_impl"] = str(jax.random.key_impl(source))
+            source = jax.random.key_data(source)
+    elif isinstance(source, (np.ndarray, np.generic)) or hasattr(source, "__array__"):
+        source = np.asarray(source)
+    else:
+        raise ArgumentTypeError(
+            f'cannot save "/{path}": expected an array, a number, text or None, found {type(leaf).__name__}. Nothing was written.'
+        )
+    return _describe_array(source, path, dtype, notes, leaf)
+
+
+def check_array(array: jax.Array, path: str) -> jax.Array:
+    """Refuse arrays whose numbers cannot be read here."""
+    if isinstance(array, Tracer):
+        raise ArgumentTypeError(
+            f'cannot save "/{path}": it is being traced and has no numbers yet. Nothing was written. '
+            "Save outside of jit, grad, vmap and scan."
+        )
+    if array.is_deleted():
+        raise ArgumentError(
+            f'cannot save "/{path}": the array was deleted, as a donated argument is. Nothing was written. '
+            "Save what the compiled call returned."
+        )
+    if not array.is_fully_addressable:
+        if array.is_fully_replicated:
+            return array.addressable_data(0)
+        raise ArgumentError(
+            f'cannot save "/{path}": parts of it lie on other hosts. Nothing was written. '
+            "Use `nbmodule.files.sharded`, which lets every host write its own part."
+        )
+    return array
+
+
+def _describe_array(source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any) -> Leaf:
+    kind = kind_of(source.dtype)
+    if kind is None:
+        raise DtypeError(
+            f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is {source.dtype}. '
+            "Nothing was written."
+        )
+    if len(source.shape) > MOST_AXES:
+        raise ArgumentError(
+            f'cannot save "/{path}": it has {len(source.shape)} axes, and HDF5 knows at most {MOST_AXES}. Nothing was written.'
+        )
+    if dtype is not None and jnp.issubdtype(kind.dtype, jnp.floating) and kind.dtype != dtype:
+        source, kind = _Cast(source, dtype), kinds()[dtype.name]
+    return Leaf(kind.name, source.shape, kind.nbytes(source.shape), source, notes, identity)
+
+
+def _describe_number(number: Any, path: str) -> Leaf:
+    name = next(name for name, cls in SCALARS.items() if isinstance(number, cls))
+    try:
+        array = np.asarray(SCALARS[name](number))
+    except OverflowError:
+        array = np.asarray(number, object)
+    if array.dtype == object:
+        raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits. Nothing was written.')
+    if name == "int" and array.dtype != np.uint64:
+        array = array.astype(np.int64)
+    kind = kinds()[array.dtype.name]
+    return Leaf(kind.name, (), kind.nbytes(()), array, {"python": name})
+
+
+class _Cast:
+    """An array that is cast when it is written, so that only one cast copy exists at a time."""
+
+    def __init__(self, source: Any, dtype: np.dtype) -> None:
+        self.source, self.dtype, self.shape = source, dtype, source.shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return to_host(self.source).astype(self.dtype if dtype is None else dtype)
+
+
+def restore(row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str, Any], place: str) -> Any:
+    """Make a leaf again of bytes and notes; the inverse of `describe` and `Leaf.data`.
+
+    Args:
+        row: One row of `uint8`.
+        dtype: Name of the kind, or `text` or `none`.
+        shape: Of the array.
+        notes: From the file; unknown ones are ignored.
+        place: File and chain, for errors.
+
+    Raises:
+        FileFormatError: if the bytes and notes do not fit together.
+    """
+    if dtype == NOTHING:
+        return None
+    if dtype == TEXT:
+        try:
+            return row.tobytes().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise FileFormatError(f"cannot load {place}: the text is not UTF-8.") from error
+    array = from_bytes(row, kinds()[dtype], shape, place)
+    if "prng_impl" in notes:
+        return _restore_key(array, notes["prng_impl"], place)
+    if "python" in notes:
+        cls = SCALARS.get(str(notes["python"]))
+        if cls is None or shape != ():
+            raise FileFormatError(
+                f"cannot load {place}: it is marked as a Python {notes['python']!r} and is no such number."
+            )
+        return cls(array[()])
+    return array
+
+
+def _restore_key(array: np.ndarray, impl: Any, place: str) -> Any:
+    try:
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=str(impl))
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(
+            f"cannot load {place}: {array.dtype}{list(array.shape)} is no random key of the kind {str(impl)[:40]!r}."
+        ) from error

@@ -1,0 +1,81 @@
+"""NumPy's `.npz` files, read only: a zip archive with one `.npy` file for each array. Pickled objects are never loaded."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from io import FileIO
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files.chains import escape
+from nbmodule.files.dtypes import kind_of, to_bytes
+from nbmodule.files.leaves import MOST_AXES
+from nbmodule.files.seal import Row, most_bytes, read_at
+
+
+def is_npz(file: FileIO) -> bool:
+    """Whether a file begins as a zip archive does."""
+    return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def read_npz(file: FileIO, where: str) -> tuple[list[Row], Any]:
+    """Read all arrays of an `.npz` file; a `/` in a name makes levels.
+
+    Raises:
+        FileFormatError: if it is damaged, or holds anything but arrays of numbers.
+    """
+    file.seek(0)
+    size = os.fstat(file.fileno()).st_size
+    try:
+        with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+            members = [info for info in archive.infolist() if not info.is_dir()]
+            if sum(info.file_size for info in members) > most_bytes(size):
+                raise FileFormatError(f"cannot load {where}: its arrays claim more bytes than such a file can hold.")
+            return [_row(archive, info, where) for info in members], None
+    except FileFormatError:
+        raise
+    except Exception as error:
+        raise FileFormatError(f"cannot load {where}: the archive is damaged ({str(error)[:120]}).") from error
+
+
+def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> Row:
+    name = info.filename.removesuffix(".npy")
+    place = f'"{name[:200]}" of {where}'
+    with archive.open(info) as stream:
+        data = stream.read(info.file_size + 1)
+    array = _parse(data, place)
+    kind = kind_of(array.dtype)
+    if kind is None:
+        raise FileFormatError(
+            f"cannot load {place}: its dtype is {array.dtype}, and only arrays of numbers are loaded "
+            "(NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 or safetensors)."
+        )
+    path = "/".join(escape(part, at_root=not level) for level, part in enumerate(name.split("/")))
+    return Row(path, kind.name, array.shape, size=array.nbytes, data=to_bytes(array, kind))
+
+
+def _parse(data: bytes, place: str) -> np.ndarray:
+    """Make an array of an `.npy` file, and never an object."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if header is None:
+        raise FileFormatError(f"cannot load {place}: unknown version {version} of npy.")
+    shape, is_fortran, dtype = header(stream)
+    if dtype.hasobject:
+        raise FileFormatError(f"cannot load {place}: it holds pickled objects, which are never loaded.")
+    if (
+        any(size < 0 for size in shape)
+        or len(shape) > MOST_AXES
+        or prod(shape) * dtype.itemsize != len(data) - stream.tell()
+    ):
+        raise FileFormatError(
+            f"cannot load {place}: {dtype}{list(shape)} does not take {len(data) - stream.tell()} bytes."
+        )
+    flat = np.frombuffer(data, dtype, count=prod(shape), offset=stream.tell())
+    return flat.reshape(shape, order="F" if is_fortran else "C")

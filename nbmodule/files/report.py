@@ -1,0 +1,220 @@
+"""What a weights file holds, as records and as plain text: for `python -m nbmodule show FILE` and `diff A B`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.errors import NbModuleError
+from nbmodule.files.chains import BUFFERS, EMPTY, flatten
+from nbmodule.files.compare import Comparison, compare_trees, spell
+from nbmodule.files.contents import read
+
+_USAGE = """python -m nbmodule show FILE [--check]   the tree of a weights file; --check reads everything and tests the checksums
+python -m nbmodule diff FILE FILE        the difference of two; ends with 1 if there is one"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One leaf of a file.
+
+    Attributes:
+        path: levels joined by `/`, without the prefix of buffers.
+        what: dtype and shape, as `float32[3, 2]`.
+        nbytes: of the numbers.
+        value: the value itself of a number or text, as text; empty for arrays.
+        is_buffer: whether it is one of the buffers.
+    """
+
+    path: str
+    what: str
+    nbytes: int
+    value: str
+    is_buffer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a file is and holds.
+
+    Attributes:
+        path: of the file.
+        nbytes: of the file.
+        is_sealed: whether it has checksums.
+        is_checked: whether all of them were tested.
+        metadata: what was saved as such.
+        entries: all leaves.
+    """
+
+    path: str
+    nbytes: int
+    is_sealed: bool
+    is_checked: bool
+    metadata: Any
+    entries: tuple[Entry, ...]
+
+
+def summarize(path: str | os.PathLike[str], *, check: bool = False) -> Summary:
+    """List what a weights file holds.
+
+    Args:
+        path: Of the file.
+        check: Read everything and test all checksums; otherwise arrays are not read.
+
+    Raises:
+        FileFormatError: if the file is damaged.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import save, summarize
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"linear": {"w": np.ones((2, 3), np.float32)}})
+        >>> summarize(path).entries
+        (Entry(path='linear/w', what='float32[2, 3]', nbytes=24, value='', is_buffer=False),)
+    """
+    contents = read(path, mmap=not check)
+    entries = [_entry(place, leaf, False) for place, leaf in flatten(contents.variables, what="variables")]
+    entries += [_entry(place, leaf, True) for place, leaf in flatten(contents.buffers or {}, what="buffers")]
+    size = os.stat(path).st_size
+    return Summary(
+        os.fspath(path), size, contents.is_sealed, check and contents.is_sealed, contents.metadata, tuple(entries)
+    )
+
+
+def _entry(path: str, leaf: Any, is_buffer: bool) -> Entry:
+    value = "" if hasattr(leaf, "shape") or leaf is None or leaf is EMPTY else f"{leaf!r}"[:60]
+    if isinstance(leaf, jax.Array) and not isinstance(leaf.dtype, np.dtype):
+        leaf_bytes = jax.random.key_data(leaf).nbytes
+    else:
+        leaf_bytes = getattr(leaf, "nbytes", 0)
+    return Entry(path, spell(leaf), leaf_bytes, value, is_buffer)
+
+
+def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
+    """Write the tree of a weights file as plain text.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import save, show_text
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"linear": {"b": np.ones(3), "w": np.ones((2, 3))}}, metadata={"epoch": 4})
+        >>> print(show_text(path).partition("weights.h5: ")[2])
+        2 variables, 72 B; has checksums
+        linear
+          b  float64[3]     24 B
+          w  float64[2, 3]  48 B
+        metadata  {"epoch": 4}
+    """
+    summary = summarize(path, check=check)
+    variables = [entry for entry in summary.entries if not entry.is_buffer]
+    buffers = [entry for entry in summary.entries if entry.is_buffer]
+    seal = "all checksums are right" if summary.is_checked else "has checksums" if summary.is_sealed else "no checksums"
+    counts = f"{len(variables)} variable{'s' * (len(variables) != 1)}, {spell_bytes(sum(e.nbytes for e in variables))}"
+    if buffers:
+        counts += f"; {len(buffers)} buffer{'s' * (len(buffers) != 1)}, {spell_bytes(sum(e.nbytes for e in buffers))}"
+    lines = [f"{_printable(summary.path)}: {counts}; {seal}", *_tree_lines(variables, 0)]
+    if buffers:
+        lines += [BUFFERS, *_tree_lines(buffers, 1)]
+    if summary.metadata is not None:
+        lines.append(f"metadata  {_printable(json.dumps(summary.metadata))[:1000]}")
+    return "\n".join(lines)
+
+
+def _tree_lines(entries: Sequence[Entry], indent: int) -> list[str]:
+    """One line for each level and leaf; the columns of all leaves stand below each other."""
+    rows: list[tuple[str, Entry | None]] = []
+    open_levels: list[str] = []
+    for entry in entries:
+        *levels, name = entry.path.split("/")
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(open_levels, levels, strict=False)))
+        for depth, level in enumerate(levels[shared:], shared + indent):
+            rows.append(("  " * depth + _printable(level), None))
+        open_levels = levels
+        rows.append(("  " * (len(levels) + indent) + _printable(name), entry))
+    width = max((len(text) for text, entry in rows if entry), default=0)
+    what = max((len(entry.what) for _, entry in rows if entry), default=0)
+    return [text if entry is None else _leaf_line(text.ljust(width), entry, what) for text, entry in rows]
+
+
+def _leaf_line(text: str, entry: Entry, width: int) -> str:
+    last = _printable(entry.value) or (spell_bytes(entry.nbytes) if "[" in entry.what else "")
+    return f"{text}  {entry.what.ljust(width)}  {last}".rstrip()
+
+
+def _printable(text: str) -> str:
+    """Text from a file can hold signs that move the cursor of a terminal."""
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text
+    )
+
+
+def spell_bytes(count: int) -> str:
+    """A number of bytes in a unit that suits it.
+
+    Example:
+        >>> from nbmodule.files.report import spell_bytes
+        >>> spell_bytes(48), spell_bytes(5_300_000)
+        ('48 B', '5.3 MB')
+    """
+    if count < 1000:
+        return f"{count} B"
+    size, unit = count / 1000, 0
+    while size >= 999.95:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {('kB', 'MB', 'GB', 'TB', 'PB')[unit]}"
+
+
+def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
+    """Compare two weights files, numbers included; buffers stand below `__buffers__`.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import diff_files, save
+        >>> folder = tempfile.mkdtemp()
+        >>> a, b = os.path.join(folder, "a.h5"), os.path.join(folder, "b.h5")
+        >>> save(a, {"w": np.zeros(2)})
+        >>> save(b, {"w": np.array([0.0, 3.0])})
+        >>> print(diff_files(a, b))
+        ~ w  float64[2]  1 of 2 elements differ, by up to 3
+        0 of 1 places are equal
+    """
+    one, other = read(first, mmap=True), read(second, mmap=True)
+    variables = compare_trees(one.variables, other.variables).rows
+    buffers = compare_trees(one.buffers or {}, other.buffers or {}).rows
+    return Comparison((*variables, *(replace(row, path=f"{BUFFERS}/{row.path}") for row in buffers)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `show` or `diff` and print the result; gives the exit code, 2 for an error.
+
+    Example:
+        >>> from nbmodule.files.report import main
+        >>> main(["diff"])
+        2
+    """
+    words = [word for word in arguments if word != "--check"]
+    try:
+        if words[:1] == ["show"] and len(words) == 2:
+            print(show_text(Path(words[1]), check="--check" in arguments))
+            return 0
+        if words[:1] == ["diff"] and len(words) == 3:
+            comparison = diff_files(Path(words[1]), Path(words[2]))
+            print(_printable_lines(str(comparison)))
+            return 0 if comparison.is_equal else 1
+        print(_USAGE, file=sys.stderr)
+    except (NbModuleError, OSError) as error:
+        print(_printable_lines(str(error)), file=sys.stderr)
+    return 2
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(_printable(line) for line in text.split("\n"))

@@ -1,0 +1,218 @@
+"""The seal: an index of all arrays with their checksums, behind the end of the HDF5 file.
+
+A file that this package wrote is an HDF5 file followed by a JSON index and a footer of 40 bytes. HDF5 libraries ignore what
+lies behind the end they know of, and cut it off as soon as they open the file for writing. So a seal that is there was
+written together with the data, and a file that another program has changed has none.
+
+Loading a sealed file reads the index and the arrays, never the HDF5 structures: no byte of it reaches the HDF5 library, which
+crashes or hangs on some damaged files. The footer's checksum covers the index, the index holds a checksum for every array.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from io import FileIO
+from math import prod
+from typing import Any, TypeGuard
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files.bounded_json import dump_json, parse_json
+from nbmodule.files.dtypes import kinds
+from nbmodule.files.leaves import MOST_AXES, NOTHING, TEXT
+
+FORMAT, VERSION = "nbmodule", 1
+MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
+_FOOTER = struct.Struct("<QQII16s")  # offset and length of the index, its checksum, the footer's own, magic
+GROUP = "group"
+# Deflate cannot expand more than 1032 times, so no honest claim is much larger than the file that makes it.
+_MOST_EXPANSION, _FREE_CLAIM = 1040, 1 << 24
+
+
+@dataclass(slots=True)
+class Row:
+    """One array (or text, or empty group) as it lies in a file.
+
+    Attributes:
+        path: spelled by `chains.escape`.
+        dtype: name of its kind, `text`, `none` or `group`.
+        shape: of the array.
+        offset: of its first byte in the file; 0 when it has none or is compressed.
+        size: how many bytes it has when unpacked.
+        crc: zlib.crc32 of these bytes in the file, None if unknown.
+        notes: what bytes do not tell; see `leaves`.
+        chunk: elements of one chunk along each axis, None for an array that is not compressed.
+        chunks: (offset, size, crc) of each chunk in the file.
+        data: bytes that were fetched by other means.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...] = ()
+    offset: int = 0
+    size: int = 0
+    crc: int | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    chunk: tuple[int, ...] | None = None
+    chunks: list[tuple[int, int, int]] | None = None
+    data: Any = None
+
+
+def seal(rows: list[Row], end: int) -> bytes:
+    """Give the bytes that follow an HDF5 file.
+
+    Args:
+        rows: All arrays of the file.
+        end: Where the HDF5 file ends, in bytes.
+    """
+    text = dump_json({"format": FORMAT, "version": VERSION, "rows": [_as_json(row) for row in rows]}, "the index")
+    checked = struct.pack("<QQI", end, len(text), zlib.crc32(text))
+    return text + _FOOTER.pack(end, len(text), zlib.crc32(text), zlib.crc32(checked), MAGIC)
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    entry: dict[str, Any] = {"path": row.path, "dtype": row.dtype, "shape": row.shape, "size": row.size}
+    if row.chunks is None:
+        entry |= {"offset": row.offset, "crc": row.crc}
+    else:
+        entry |= {"chunk": row.chunk, "chunks": row.chunks}
+    return entry | ({"notes": row.notes} if row.notes else {})
+
+
+def read_seal(file: FileIO, where: str) -> list[Row] | None:
+    """Read the index of a sealed file; None if the file has no seal.
+
+    Raises:
+        FileFormatError: if there is a seal and it is damaged.
+    """
+    size = os.fstat(file.fileno()).st_size
+    footer = read_at(file, max(0, size - _FOOTER.size), min(size, _FOOTER.size))
+    if len(footer) < _FOOTER.size or not footer.endswith(MAGIC):
+        return None
+    offset, length, crc, own, _ = _FOOTER.unpack(footer)
+    if own != zlib.crc32(footer[:20]) or offset + length != size - _FOOTER.size:
+        raise FileFormatError(f"cannot load {where}: the footer at its end is damaged.")
+    text = read_at(file, offset, length)
+    if zlib.crc32(text) != crc:
+        raise FileFormatError(f"cannot load {where}: the index at byte {offset} is damaged (its checksum is wrong).")
+    index = parse_json(text, f"the index of {where}")
+    if not isinstance(index, dict) or index.get("format") != FORMAT or not isinstance(index.get("rows"), list):
+        raise FileFormatError(f"cannot load {where}: the index at byte {offset} lists no arrays.")
+    check_version(index.get("version"), where)
+    rows = [check_row(entry, offset, where) for entry in index["rows"]]
+    check_total(rows, offset, where)
+    return rows
+
+
+def read_at(file: FileIO, offset: int, length: int) -> bytes:
+    """Read bytes from a place in a file, fewer at its end."""
+    buffer = bytearray(length)
+    return bytes(buffer[: read_into(file, offset, buffer)])
+
+
+def read_into(file: FileIO, offset: int, buffer: Any) -> int:
+    """Fill a buffer from a place in a file; gives the number of bytes, fewer at its end."""
+    file.seek(offset)
+    view, done = memoryview(buffer), 0
+    while done < len(view) and (count := file.readinto(view[done : done + (1 << 30)])):
+        done += count
+    return done
+
+
+def check_total(rows: Iterable[Row], end: int, where: str) -> None:
+    """Refuse rows that together claim more bytes than the file has; those that share all their bytes count once."""
+    ranges = {place for row in rows for place in row.chunks or [(row.offset, row.size)]}
+    if sum(place[1] for place in ranges) > end:
+        raise FileFormatError(f"cannot load {where}: its arrays overlap, or claim more bytes than the file has.")
+
+
+def check_version(version: Any, where: str) -> None:
+    """Refuse a file of a later format."""
+    if not _is_count(version) or version < 1:
+        raise FileFormatError(f"cannot load {where}: its format version is {str(version)[:40]!r}, expected a number.")
+    if version > VERSION:
+        raise FileFormatError(
+            f"cannot load {where}: it was written by a newer nbmodule (format {version}; this one reads up to {VERSION}). "
+            "Update nbmodule to load it."
+        )
+
+
+def check_row(entry: Any, end: int, where: str, *, is_located: bool = True) -> Row:
+    """Make a row of what a file claims, and refuse what cannot be.
+
+    Args:
+        entry: From JSON.
+        end: No array reaches beyond this byte.
+        where: The file, for errors.
+        is_located: Whether the row must say where the bytes are; otherwise they come by other means.
+    """
+    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+        raise FileFormatError(f"cannot load {where}: a row of the index has no path.")
+    place = f'"/{entry["path"][:200]}" of {where}'
+    dtype, shape, notes = entry.get("dtype"), entry.get("shape"), entry.get("notes", {})
+    if not isinstance(dtype, str) or (dtype not in (TEXT, NOTHING, GROUP) and dtype not in kinds()):
+        raise FileFormatError(f"cannot load {place}: unknown dtype {str(dtype)[:40]!r}.")
+    if not _is_shape(shape) or not isinstance(notes, dict):
+        raise FileFormatError(f"cannot load {place}: {str(shape)[:80]} is no shape, or its notes are damaged.")
+    row = Row(entry["path"], dtype, tuple(shape), notes=notes)
+    size = entry.get("size")
+    if dtype in kinds():
+        row.size = kinds()[dtype].nbytes(row.shape)
+    elif dtype == TEXT and _is_count(size):
+        row.size = size
+    if row.size > most_bytes(end):
+        raise FileFormatError(f"cannot load {place}: it claims {row.size} bytes in a file of {end}.")
+    if size != row.size or (dtype not in kinds() and row.shape):
+        raise FileFormatError(
+            f"cannot load {place}: {dtype}{list(row.shape)} takes {row.size} bytes, not {str(size)[:40]}."
+        )
+    if not is_located:
+        return row
+    if "chunks" in entry:
+        _check_chunks(row, entry, end, place)
+    elif "offset" in entry:
+        _check_block(row, entry, end, place)
+    elif row.size:
+        raise FileFormatError(f"cannot load {place}: the index does not say where its bytes are.")
+    return row
+
+
+def most_bytes(size: int) -> int:
+    """What all arrays of a file of this size can take when they are unpacked; more is a lie."""
+    return _MOST_EXPANSION * size + _FREE_CLAIM
+
+
+def _check_block(row: Row, entry: dict[str, Any], end: int, place: str) -> None:
+    offset, crc = entry["offset"], entry.get("crc")
+    if not _is_count(offset) or offset + row.size > end:
+        raise FileFormatError(f"cannot load {place}: its bytes would lie outside of the file.")
+    if crc is not None and not _is_count(crc):
+        raise FileFormatError(f"cannot load {place}: its checksum is damaged.")
+    row.offset, row.crc = offset, crc
+
+
+def _check_chunks(row: Row, entry: dict[str, Any], end: int, place: str) -> None:
+    chunk, chunks = entry.get("chunk"), entry["chunks"]
+    kind = kinds().get(row.dtype)
+    stored = kind.stored_shape(row.shape) if kind else ()
+    if not stored or not _is_shape(chunk) or len(chunk) != len(stored) or 0 in chunk or not isinstance(chunks, list):
+        raise FileFormatError(f"cannot load {place}: its chunks are damaged.")
+    if prod(-(-size // step) for size, step in zip(stored, chunk, strict=True)) != len(chunks):
+        raise FileFormatError(f"cannot load {place}: it has {len(chunks)} chunks, which do not cover {list(stored)}.")
+    for item in chunks:
+        if not isinstance(item, list) or len(item) != 3 or not all(map(_is_count, item)) or item[0] + item[1] > end:
+            raise FileFormatError(f"cannot load {place}: a chunk would lie outside of the file.")
+    if row.size > _MOST_EXPANSION * sum(item[1] for item in chunks):
+        raise FileFormatError(f"cannot load {place}: it claims to unpack to {row.size} bytes, which is not possible.")
+    row.chunk, row.chunks = tuple(chunk), [tuple(item) for item in chunks]
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_shape(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, (list, tuple)) and len(value) <= MOST_AXES and all(map(_is_count, value))

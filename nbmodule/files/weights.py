@@ -1,0 +1,201 @@
+"""Save nested arrays to one HDF5 file and load them again: the file appears whole or not at all, and loading trusts nothing.
+
+What the file holds: a group for each level, a dataset for each array (`/linear0/w`), in the root the attributes `format` and
+`format_version`, buffers in the group `__buffers__`, JSON given as metadata in the text `__metadata__`. Plain h5py opens it.
+Behind the HDF5 part follows an index with checksums (see `seal`), from which this package loads.
+
+What is promised when a file is loaded:
+- A file as it was written loads equal. One that has changed since raises `FileFormatError`, with the place; so do files that
+  were made to harm. Neither runs code, opens another file, or takes much more memory than the file's size can justify.
+- With `mmap=True` the arrays' own checksums are not tested, because that would read them; everything else is. Without it, all are.
+- A file without the index (made by another program, or changed by one, which is allowed) has no checksums. HDF5 reads its
+  structures in a child process, since damaged ones can crash or hang it; see `hdf5_read`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nbmodule.errors import ArgumentError, StructureError
+from nbmodule.files.atomic import whole_file
+from nbmodule.files.bounded_json import dump_json
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
+from nbmodule.files.collector import collector_paused
+from nbmodule.files.contents import into_trees, read_rows
+from nbmodule.files.dtypes import kind_of
+from nbmodule.files.hdf5_write import build_skeleton
+from nbmodule.files.leaves import Leaf, describe
+from nbmodule.files.packed import pack
+from nbmodule.files.placement import place_on
+from nbmodule.files.renaming import Rename, rename_rows
+from nbmodule.files.writing import write_all
+
+
+def save(
+    path: str | os.PathLike[str],
+    variables: Mapping[str, Any],
+    *,
+    buffers: Mapping[str, Any] | None = None,
+    packed: bool | None = None,
+    compression: str | int | None = None,
+    dtype: Any = None,
+    metadata: Any = None,
+) -> None:
+    """Write nested arrays to an HDF5 file, which appears whole or not at all; nothing of an older file remains.
+
+    Args:
+        path: Of the file; folders that are missing are made.
+        variables: Nested mappings. Leaves are NumPy or JAX arrays, random keys, numbers, text and None.
+        buffers: The same for what is not trained; None writes no buffers at all.
+        packed: Whether arrays of at most 64 KiB are put together in one dataset for each dtype, with an index; None does so
+            when there are more than 1,000 of them.
+        compression: None, `"gzip"` (level 4), or a level of gzip from 0 to 9. Compressed arrays cannot be mapped.
+        dtype: Cast floating-point arrays to this dtype, such as `"bfloat16"`; complex numbers, integers and keys stay as they are.
+        metadata: Anything that JSON can say.
+
+    Raises:
+        FileWriteError: if the disk is full or the folder may not be written; what was there is unchanged.
+        ArgumentTypeError, DtypeError: if a leaf cannot be held by a file. Nothing is written.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import load, save
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
+        >>> load(path)["linear0"]["w"].shape
+        (2, 3)
+    """
+    _check_ending(path)
+    level, target = _check_compression(compression), _check_dtype(dtype)
+    with collector_paused():
+        leaves = pack(_described(variables, buffers, metadata, target), packed)
+        skeleton = build_skeleton(leaves, level)
+    with whole_file(path) as file:
+        write_all(file, skeleton, [leaf for _, leaf in leaves])
+
+
+def _described(
+    variables: Mapping[str, Any], buffers: Mapping[str, Any] | None, metadata: Any, dtype: np.dtype | None
+) -> list[tuple[str, Leaf | None]]:
+    """List all that goes into the file, by path."""
+    found = list(flatten(variables, what="variables"))
+    if buffers is not None:
+        found += [(f"{BUFFERS}/{path}", leaf) for path, leaf in flatten(buffers, what="buffers")] or [(BUFFERS, EMPTY)]
+    leaves = [(path, None if leaf is EMPTY else describe(leaf, path, dtype)) for path, leaf in found]
+    if metadata is not None:
+        leaves.append((METADATA, describe(dump_json(metadata, "metadata").decode(), METADATA)))
+    return leaves
+
+
+def _check_ending(path: str | os.PathLike[str]) -> None:
+    """A name that promises another format would mislead whoever opens the file."""
+    if os.fspath(path).endswith((".safetensors", ".npz")):
+        raise ArgumentError(
+            f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says otherwise. Nothing was written. "
+            "Call it .h5, or use `save_safetensors`."
+        )
+
+
+def _check_compression(compression: str | int | None) -> int | None:
+    if compression == "gzip":
+        return 4
+    if compression is None or (type(compression) is int and 0 <= compression <= 9):
+        return compression
+    raise ArgumentError(f'cannot save with compression={compression!r}: expected None, "gzip", or a level from 0 to 9.')
+
+
+def _check_dtype(dtype: Any) -> np.dtype | None:
+    if dtype is None:
+        return None
+    import jax.numpy as jnp
+
+    try:
+        target = jnp.dtype(dtype)
+    except TypeError as error:
+        raise ArgumentError(f"cannot save with dtype={dtype!r}: there is no such dtype.") from error
+    if kind_of(target) is None or not jnp.issubdtype(target, jnp.floating):
+        raise ArgumentError(f"cannot save with dtype={dtype!r}: expected a dtype of floating point, such as bfloat16.")
+    return target
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    buffers: bool = False,
+    mmap: bool = False,
+    rename: Rename = None,
+    strict: bool = True,
+    device: Any = None,
+) -> Any:
+    """Load a weights file as a Container.
+
+    Args:
+        path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
+        buffers: Give the pair (variables, buffers) instead of the variables alone.
+        mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from the disk when they are used;
+            given a device, they go there. Their own checksums are not tested. Another program must not shorten the file meanwhile.
+        rename: New chains for old ones, as a dict or a function; see `renaming`. Buffers are renamed too.
+        strict: Whether an entry of `rename` that fits nothing is an error; otherwise it is a warning.
+        device: Where arrays go: a device, its name, or a sharding. None means JAX's default device. Arrays of a dtype that JAX
+            does not hold at present (float64 without `jax_enable_x64`) stay NumPy arrays, so that no dtype ever changes.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        FileFormatError: if the file is damaged, or is none of these.
+        PathError: if an entry of `rename` fits nothing.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import load, save
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
+        >>> load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
+        (2, 3)
+    """
+    with collector_paused():
+        rows, contents = read_rows(path, mmap=mmap)
+        if rename is not None:
+            rows = rename_rows(rows, rename, strict=strict, where=os.fspath(path))
+        if device is not None or not mmap:
+            rows = _placed(rows, device)
+        into_trees(contents, rows, os.fspath(path))
+        variables = _as_container(contents.variables, path)
+        return (variables, _as_container(contents.buffers or {}, path)) if buffers else variables
+
+
+def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Load the variables of a weights file as nested dicts of JAX arrays; see `load`.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import load_tree, save
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"linear0": {"b": np.ones(2, np.float32)}})
+        >>> load_tree(path)
+        {'linear0': {'b': Array([1., 1.], dtype=float32)}}
+    """
+    with collector_paused():
+        rows, contents = read_rows(path, mmap=False)
+        into_trees(contents, _placed(rows, None), os.fspath(path))
+        return contents.variables
+
+
+def _placed(rows: list[tuple[str, Any]], device: Any) -> list[tuple[str, Any]]:
+    leaves = place_on([leaf for _, leaf in rows], device)
+    return [(path, leaf) for (path, _), leaf in zip(rows, leaves, strict=True)]
+
+
+def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:
+    from nbmodule.tree.container import Container
+
+    try:
+        return Container(tree)
+    except StructureError as error:
+        raise StructureError(
+            f"cannot load {os.fspath(path)} as a Container: {error} `read` gives plain dicts, in which any name can stand, and "
+            "`rename` gives other names."
+        ) from error

@@ -1,0 +1,27 @@
+// One array: its picture, every element counted, extremes with their places, a corner of values.
+import { el, mountView } from "./base.js";
+import { numbers, numberWords, badges } from "./marks.js";
+import { drawPicture } from "./picture.js";
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data) {
+  const card = el("div", "array");
+  const room = Math.max(200, Math.min(view.root.clientWidth || 900, 1100) - 300);
+  if (data.err) view.body.append(el("div", "failed", data.err));
+  if (data.picture) card.append(drawPicture(view, data.picture, Math.min(room, 640)));
+  const side = el("div", "side");
+  const words = el("div", "words");
+  badges(words, numberWords(data.stats));
+  side.append(words);
+  numbers(side, data.stats);
+  if (data.corner?.length) {
+    const table = el("table", "corner");
+    for (const row of data.corner) table.append(el("tr", "", ...row.map((/** @type {string} */ cell) => el("td", "", cell))));
+    side.append(el("div", "quiet", data.whole ? "values" : "corner of values"), table);
+  }
+  card.append(side);
+  view.body.append(card);
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

@@ -1,0 +1,261 @@
+// What every view stands on: making elements, the frame of title, body and foot, the theme of the host, copying.
+import { tsv } from "./format.js";
+
+/**
+ * The record of a view as it arrives, columns by name; each view says in its own file which ones it reads.
+ * @typedef {Record<string, any>} Data
+ * @typedef {{ send: (message: any, buffers?: ArrayBuffer[]) => void, onMessage: (fn: (message: any, buffers: DataView[]) => void) => () => void }} Channel
+ * @typedef {(root: HTMLElement | ShadowRoot, data: Data, channel: Channel | null) => () => void} Render
+ * @typedef {(view: View, data: Data, channel: Channel | null) => void} Draw
+ * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
+ *   say: (text: string) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
+ *   memory: Map<string, any> }} View
+ */
+
+let styles = "";
+
+/**
+ * Give the style sheet that each view puts beside itself; the joined bundle calls this once.
+ * @param {string} text
+ */
+export function useStyles(text) {
+  styles = text;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Make an element; text goes in as text.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {string} [cls] without the prefix `nbm-`, more than one apart by spaces
+ * @param {...(Node | string)} inside
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function el(tag, cls = "", ...inside) {
+  const node = document.createElement(tag);
+  if (cls) node.className = cls.replace(/(\S+)/g, "nbm-$1");
+  node.append(...inside);
+  return node;
+}
+
+/**
+ * Make a part of a drawing.
+ * @param {string} tag
+ * @param {Record<string, string | number>} attributes
+ * @param {...(Node | string)} inside
+ */
+export function svg(tag, attributes = {}, ...inside) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  node.append(...inside);
+  return node;
+}
+
+/**
+ * Make a button that says what it does.
+ * @param {string} text
+ * @param {string} title
+ * @param {(event: MouseEvent) => void} act
+ */
+export function button(text, title, act) {
+  const node = el("button", "button", text);
+  node.type = "button";
+  node.title = title;
+  node.setAttribute("aria-label", title);
+  node.addEventListener("click", act);
+  return node;
+}
+
+/**
+ * Read one column: a plain list, values behind codes, or nothing at all.
+ * @param {any} column
+ * @returns {(i: number) => any}
+ */
+export function reader(column) {
+  if (!column) return () => null;
+  if (Array.isArray(column)) return (i) => column[i];
+  if (column.u) return (i) => column.u[column.i[i]];
+  return (i) => column[i];
+}
+
+/**
+ * Unpack what was deflated on the way.
+ * @param {Data} data
+ * @returns {Promise<Data>}
+ */
+export async function unpack(data) {
+  if (!data.z) return data;
+  const stream = new Blob([bytesOf(data.z)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/**
+ * @param {string} base64
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function bytesOf(base64) {
+  const text = atob(base64);
+  const out = new Uint8Array(text.length);
+  for (let i = 0; i < out.length; i++) out[i] = text.charCodeAt(i);
+  return out;
+}
+
+/**
+ * Fill a root with the frame of a view and draw into it; a part that fails says so in its place.
+ * @param {HTMLElement | ShadowRoot} root
+ * @param {Data} data
+ * @param {Channel | null} channel
+ * @param {Draw} draw
+ * @returns {() => void} cleanup
+ */
+export function mountView(root, data, channel, draw) {
+  const end = new AbortController();
+  const host = root instanceof ShadowRoot ? /** @type {HTMLElement} */ (root.host) : root;
+  const frame = el("div", "view");
+  frame.dataset.lmSuppressShortcuts = host.dataset.lmSuppressShortcuts = "true";
+  const sheet = el("style");
+  sheet.textContent = styles;
+  const title = el("div", "title");
+  const tools = el("div", "tools");
+  const body = el("div", "body");
+  const foot = el("div", "foot");
+  const live = el("div", "live");
+  live.setAttribute("aria-live", "polite");
+  title.append(factsOf(data.title), tools);
+  frame.append(title, body, foot, live);
+  root.replaceChildren(sheet, frame);
+  /** @type {View} */
+  const view = {
+    root: frame,
+    tools,
+    body,
+    foot,
+    signal: end.signal,
+    say: (text) => void (live.textContent = text),
+    note: (text, kind = "") => foot.append(el("div", kind, text)),
+    onTheme: followTheme(host, frame, end.signal),
+    memory: memoryOf(`${data.view}:${(data.title || [""])[0]}`),
+  };
+  for (const kind of ["keydown", "keyup", "keypress"]) {
+    frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });
+  }
+  for (const text of data.notes || []) view.note(text);
+  try {
+    draw(view, data, channel);
+  } catch (error) {
+    body.append(el("div", "failed", `This part could not be drawn: ${error}`));
+  }
+  return () => {
+    end.abort();
+    root.replaceChildren();
+  };
+}
+
+/** @param {string[]} facts */
+function factsOf(facts) {
+  const [name, ...rest] = facts;
+  return el("div", "facts", el("b", "", name), ...rest.flatMap((fact) => [" · ", fact]));
+}
+
+/**
+ * What a reader opened, kept by view for as long as the page lives, so that a cell that runs again shows it as it was.
+ * @param {string} key
+ * @returns {Map<string, any>}
+ */
+function memoryOf(key) {
+  const page = /** @type {any} */ (globalThis);
+  page.nbmMemory ??= new Map();
+  if (!page.nbmMemory.has(key)) page.nbmMemory.set(key, new Map());
+  return page.nbmMemory.get(key);
+}
+
+/**
+ * Keep the frame in the theme of its host: the notebook's where it says one, else the color behind the view, else the
+ * system's. A notebook that is light stays light on a dark system.
+ * @param {HTMLElement} host
+ * @param {HTMLElement} frame
+ * @param {AbortSignal} signal
+ */
+function followTheme(host, frame, signal) {
+  const listeners = /** @type {(() => void)[]} */ ([]);
+  const system = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
+  const look = () => {
+    const dark = saysDark() ?? seemsDark(host) ?? Boolean(system?.matches);
+    const changed = frame.dataset.theme !== (dark ? "dark" : "light");
+    frame.dataset.theme = dark ? "dark" : "light";
+    if (changed) for (const fn of listeners) fn();
+  };
+  look();
+  const watch = new MutationObserver(look);
+  const options = { attributes: true, attributeFilter: ["class", "style", "data-theme", "data-jp-theme-name", "data-vscode-theme-kind"] };
+  for (const node of [document.documentElement, document.body]) if (node) watch.observe(node, options);
+  system?.addEventListener?.("change", look, { signal });
+  signal.addEventListener("abort", () => watch.disconnect());
+  return (/** @type {() => void} */ fn) => void listeners.push(fn);
+}
+
+/** What the page says of its theme. */
+function saysDark() {
+  for (const node of [document.body, document.documentElement]) {
+    const said = node?.dataset ?? {};
+    if (said.jpThemeLight) return said.jpThemeLight === "false";
+    const kind = said.vscodeThemeKind || said.theme || said.bsTheme || "";
+    if (/dark|light/.test(kind)) return kind.includes("dark");
+    if (/(vscode|theme)-(high-contrast|dark)|^dark$/.test(node?.className ?? "")) return true;
+  }
+  return null;
+}
+
+/**
+ * The lightness of the first color painted behind the view.
+ * @param {HTMLElement} host
+ */
+function seemsDark(host) {
+  for (let node = /** @type {HTMLElement | null} */ (host); node; node = node.parentElement) {
+    const parts = (getComputedStyle(node).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
+    if (parts.length >= 3 && parts[3] !== 0) return parts[0] * 0.3 + parts[1] * 0.59 + parts[2] * 0.11 < 128;
+  }
+  return null;
+}
+
+/**
+ * Copy a text, also where the page may not use the clipboard.
+ * @param {View} view
+ * @param {string} text
+ */
+export async function copy(view, text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = el("textarea", "live");
+    area.value = text;
+    view.root.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  view.say(`copied ${text.length > 60 ? `${text.split("\n").length} lines` : text}`);
+}
+
+/**
+ * A button that copies a table for a spreadsheet.
+ * @param {View} view
+ * @param {() => string[][]} rows
+ */
+export function tableButton(view, rows) {
+  return button("copy table", "Copy all rows as a table (TSV)", () => void copy(view, tsv(rows())));
+}
+
+/**
+ * Take the middle out of a long name where there is no room for all of it.
+ * @param {string} text
+ */
+export function name(text) {
+  const node = el("span", "cut");
+  node.title = text;
+  const tail = Math.min(10, Math.floor(text.length / 2));
+  if (text.length <= 16) node.append(el("span", "", text));
+  else node.append(el("span", "lead", text.slice(0, -tail)), el("span", "", text.slice(-tail)));
+  return node;
+}

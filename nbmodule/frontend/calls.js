@@ -1,0 +1,98 @@
+// The calls: what ran, in which order, with what result.
+import { button, el, mountView, reader, svg, tableButton } from "./base.js";
+import { number, seconds } from "./format.js";
+import { badges, bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
+import { drawPicture } from "./picture.js";
+import { Rows } from "./rows.js";
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
+  const [time, start, stats, picture, error, src, index] = ["sec", "start", "st", "pic", "err", "src", "index"].map(get);
+  const n = data.depth.length;
+  const longest = Math.max(...Array.from({ length: n }, (_, i) => time(i) ?? 0), 1e-12);
+  const flow = (/** @type {number} */ i) => `${input(i) ?? ""} → ${error(i) ? "raised" : input(i) === output(i) ? "same" : (output(i) ?? "")}`;
+  const firstBad = Array.from({ length: n }, (_, i) => i).find((i) => stats(i)?.nan || stats(i)?.inf);
+  const rows = new Rows(view, {
+    about: `calls of ${data.title[0]}`,
+    role: "treegrid",
+    depth: data.depth,
+    open: data.open,
+    label,
+    key: (i) => `${order(i)} ${path(i)}`,
+    text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
+    code: (i) => `${data.root}[${JSON.stringify(path(i))}${index(i) ? `, ${index(i)}` : ""}]`,
+    rowClass: (i) => (error(i) || i === firstBad ? "wrong" : stats(i)?.nan || stats(i)?.inf ? "carries" : ""),
+    nameTitle: "call",
+    lead: (i) => String(order(i)),
+    columns: [
+      { title: "in → out", cls: "mono", text: flow, most: 44 },
+      ...(data.sec ? [{ title: "time", width: "124px", cls: "drop2 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => time(i) !== null && cell.append(bar(time(i) / longest), el("span", "", seconds(time(i)))) }] : []),
+      ...(data.st
+        ? [
+            { title: "mean ± std", cls: "drop1 number", text: (/** @type {number} */ i) => (stats(i) ? spread(stats(i)) : "") },
+            { title: "range", width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
+          ]
+        : []),
+      { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], ...numberWords(stats(i)).filter(([text]) => text !== "zeros")]) },
+    ],
+    sorts: data.sec ? { time: (i) => time(i) ?? NaN } : {},
+    empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
+    detail: (i, pane) => {
+      for (const each of picture(i) ?? []) pane.append(drawPicture(view, each, 280));
+      facts(pane, [
+        ["class", cls(i)],
+        ["in", input(i)],
+        ["out", output(i)],
+        ["time", time(i) === null ? "" : seconds(time(i))],
+        ["source", src(i)],
+        ["error", error(i)],
+      ]);
+      numbers(pane, stats(i));
+    },
+  });
+  if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });
+  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`])]));
+  if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
+}
+
+/**
+ * Bars on one time axis, depth downward; the button changes between rows and bars.
+ * @param {import("./base.js").View} view
+ * @param {Rows} rows
+ * @param {import("./base.js").Data} data
+ * @param {Record<string, (i: number) => any>} get
+ */
+function timeline(view, rows, data, get) {
+  const deepest = Math.max(...data.depth) + 1;
+  const first = Math.min(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => get.start(i) ?? Infinity));
+  const end = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => (get.start(i) ?? 0) + (get.time(i) ?? 0))) - first;
+  const [width, step] = [1000, 20];
+  const plot = svg("svg", { class: "nbm-timeline", viewBox: `0 0 ${width} ${deepest * step + 16}`, preserveAspectRatio: "none", height: deepest * step + 16 });
+  data.depth.forEach((/** @type {number} */ d, /** @type {number} */ i) => {
+    if (get.time(i) === null || get.start(i) === null) return;
+    const x = ((get.start(i) - first) / end) * width;
+    const w = Math.max((get.time(i) / end) * width, 1);
+    const box = svg("rect", { x, y: d * step, width: w, height: step - 2, class: get.error(i) ? "nbm-nan" : "nbm-plus", "data-row": i });
+    box.append(svg("title", {}, `${get.label(i)} ${seconds(get.time(i))}`));
+    plot.append(box);
+    if (w > 60) plot.append(svg("text", { x: x + 4, y: d * step + 13 }, get.label(i).slice(0, Math.floor(w / 7))));
+  });
+  const axis = el("div", "axis", el("span", "", "0"), el("span", "", data.timing ?? ""), el("span", "", `${number(end * 1e3, 3)} ms`));
+  const panel = el("div", "plot wide", plot, axis);
+  panel.hidden = true;
+  plot.addEventListener("click", (event) => {
+    const i = rows.rowOf(event.target);
+    if (i >= 0) rows.select(i, true);
+  });
+  view.body.before(panel);
+  const flip = button("timeline", "Show the calls on a time axis", () => {
+    panel.hidden = !panel.hidden;
+    flip.setAttribute("aria-pressed", String(!panel.hidden));
+  });
+  rows.addTool(flip);
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

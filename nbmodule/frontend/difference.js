@@ -1,0 +1,62 @@
+// The difference of two trees: what is missing, unexpected, changed, and by how much.
+import { mountView, reader, tableButton } from "./base.js";
+import { code, number } from "./format.js";
+import { badges, bar, facts } from "./marks.js";
+import { drawPicture } from "./picture.js";
+import { Rows } from "./rows.js";
+
+const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpected: "+", changed: "~", shape: "≠", dtype: "≠" });
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [step, path, status, a, b] = ["step", "path", "status", "ca", "cb"].map(get);
+  const [where, picture, error] = ["where", "pic", "err"].map(get);
+  const [change, largest] = ["change", "largest"].map((name) => (/** @type {number} */ i) => reader(data[name])(i) ?? null).map((fn) => (/** @type {number} */ i) => (fn(i) === null ? null : Number(fn(i))));
+  const most = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => { const c = change(i) ?? 0; return Number.isFinite(c) ? c : 0; }), 1e-30);
+  const words = (/** @type {string} */ s) => ({ missing: `only in ${data.a}`, unexpected: `only in ${data.b}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
+  const rows = new Rows(view, {
+    about: `difference of ${data.a} and ${data.b}`,
+    role: "treegrid",
+    depth: data.depth,
+    open: data.open,
+    label: (i) => `${SIGNS[status(i)] ? `${SIGNS[status(i)]} ` : ""}${step(i)}`,
+    flat: (i) => path(i) || step(i),
+    key: (i) => path(i) || step(i),
+    text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),
+    code: (i) => code(data.root ?? "v", (path(i) || "").split(".").filter(Boolean)),
+    rowClass: (i) => (["missing", "shape"].includes(status(i)) || error(i) ? "wrong" : status(i) === "same" ? "quiet" : ""),
+    nameTitle: "path",
+    columns: [
+      { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
+      { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same" : (b(i) ?? "")) },
+      { title: "change", width: "124px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), most) },
+      { width: "18ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]]) },
+    ],
+    sorts: { change: (i) => change(i) ?? NaN },
+    empty: "nothing to compare",
+    detail: (i, pane) => {
+      for (const each of picture(i) ?? []) pane.append(drawPicture(view, each, 240));
+      facts(pane, [
+        [data.a, a(i)],
+        [data.b, b(i)],
+        ["relative", change(i) === null ? "" : number(Number(change(i)))],
+        ["largest", largest(i) === null ? "" : `${number(Number(largest(i)))}${where(i) ? ` at [${where(i).join(", ")}]` : ""}`],
+        ["error", error(i)],
+      ]);
+    },
+  });
+  rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {number | null} change
+ * @param {number} most
+ */
+function drawChange(cell, change, most) {
+  if (change !== null) cell.append(bar(change / most), number(change, 3));
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

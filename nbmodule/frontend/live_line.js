@@ -1,0 +1,155 @@
+// The line between a page and the run: greeting, receipts, presses that wait to be confirmed. Never touches the document.
+
+/**
+ * @typedef {import("./base.js").Channel} Channel
+ * @typedef {{ kind: string, since: number }} Press
+ */
+
+export const UNCONFIRMED_AFTER = 2;
+const GREET_AGAIN_AFTER = 1;
+const FIRST_PATIENCE = 2;
+const LONGEST_PATIENCE = 30;
+
+/** What a press waits for. */
+const CONFIRMED_BY = {
+  pause: (/** @type {any} */ p) => p.state === "paused",
+  resume: (/** @type {any} */ p) => p.state !== "paused",
+  step: (/** @type {any} */ p, /** @type {number} */ done) => p.state === "paused" && p.done > done,
+  stop: (/** @type {any} */ p) => p.ended || p.state === "stopped",
+};
+
+/** One page's side of the line; `now` is in seconds and given in, so that time can be tested. */
+export class Line {
+  /**
+   * @param {{ onRecord: (record: any) => void, onTick: (tick: any, buffers: DataView[]) => void, onDetail: (detail: any) => void,
+   *   onChange: () => void, now: () => number, page: string }} listener
+   */
+  constructor(listener) {
+    this.listener = listener;
+    this.last = -1;
+    this.isWaiting = false;
+    this.greeted = -Infinity;
+    this.patience = FIRST_PATIENCE;
+    /** @type {Channel | null} */
+    this.channel = null;
+    /** @type {(Press & { done: number }) | null} */
+    this.press = null;
+    this.lag = 0;
+    this.offset = Infinity;
+    this.heardAt = -Infinity;
+    this.off = () => {};
+  }
+
+  /**
+   * Take up a channel, or lose it.
+   * @param {Channel | null} channel
+   */
+  connect(channel) {
+    this.off();
+    this.off = () => {};
+    this.channel = channel;
+    this.isWaiting = false;
+    this.press = null;
+    this.greeted = -Infinity;
+    if (channel) {
+      this.off = channel.onMessage((message, buffers) => this.hear(message, buffers));
+      this.greet();
+    }
+    this.listener.onChange();
+  }
+
+  /** A greeting that comes before the kernel listens is lost; call this now and then. */
+  greetAgain() {
+    if (!this.isWaiting || this.listener.now() - this.greeted < this.patience) return;
+    this.patience = Math.min(2 * this.patience, LONGEST_PATIENCE);
+    this.isWaiting = false;
+    this.greet();
+  }
+
+  greet() {
+    const now = this.listener.now();
+    if (this.isWaiting || now - this.greeted < GREET_AGAIN_AFTER) return;
+    this.isWaiting = true;
+    this.greeted = now;
+    this.send({ kind: "hello" });
+  }
+
+  /** @param {any} message */
+  send(message) {
+    this.channel?.send({ ...message, page: this.listener.page });
+  }
+
+  /**
+   * @param {any} message
+   * @param {DataView[]} buffers
+   */
+  hear(message, buffers) {
+    const { listener } = this;
+    this.heardAt = listener.now();
+    if (message.kind === "snapshot" && message.page === listener.page) {
+      this.isWaiting = false;
+      this.patience = FIRST_PATIENCE;
+      this.last = message.n;
+      this.measure(message.t);
+      listener.onRecord(message.record);
+      this.confirm(message.record.progress);
+    } else if (message.kind === "tick") {
+      this.send({ kind: "ack", n: message.n });
+      this.measure(message.t);
+      if (this.isWaiting) return;
+      if (message.n !== this.last + 1) {
+        this.greet();
+        return;
+      }
+      this.last = message.n;
+      listener.onTick(message, buffers);
+      this.confirm(message.progress);
+    } else if (message.kind === "detail" && message.page === listener.page) listener.onDetail(message);
+    listener.onChange();
+  }
+
+  /**
+   * Remember a press until the loop confirms it.
+   * @param {keyof typeof CONFIRMED_BY} kind
+   * @param {number} done steps that are done
+   */
+  command(kind, done) {
+    this.press = { kind, since: this.listener.now(), done };
+    this.send({ kind });
+    this.listener.onChange();
+  }
+
+  /** @param {any} progress */
+  confirm(progress) {
+    if (!this.press || !progress) return;
+    const kind = /** @type {keyof typeof CONFIRMED_BY} */ (this.press.kind);
+    if (progress.ended || CONFIRMED_BY[kind](progress, this.press.done)) this.press = null;
+  }
+
+  /** How long nothing was heard, in seconds. */
+  get silence() {
+    return this.listener.now() - Math.max(this.heardAt, this.greeted);
+  }
+
+  /** How long a press waits already, in seconds. */
+  get waited() {
+    return this.press ? this.listener.now() - this.press.since : 0;
+  }
+
+  /**
+   * Without clocks that agree the smallest difference ever seen stands for a message that came at once.
+   * @param {number} sentAt
+   */
+  measure(sentAt) {
+    const offset = this.listener.now() - sentAt;
+    this.offset = Math.min(this.offset, offset);
+    this.lag = offset - this.offset;
+  }
+
+  /** End it, and say so. */
+  close() {
+    this.send({ kind: "bye" });
+    this.off();
+    this.channel = null;
+  }
+}

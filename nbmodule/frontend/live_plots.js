@@ -1,0 +1,292 @@
+// The curves of a run: one plot for each unit, all with one axis of steps, one hover and one zoom.
+import { el, svg } from "./base.js";
+import { count, number } from "./format.js";
+import { linePath, nearest, smooth, ticks, valueRange } from "./scale.js";
+import { reduced, stepRange } from "./live_store.js";
+
+/**
+ * @typedef {import("./live_store.js").Run} Run
+ * @typedef {import("./live_store.js").Series} Series
+ * @typedef {{ log: boolean, weight: number, hidden: Set<string>, zoom: [number, number] | null, pale: boolean }} Look
+ * @typedef {{ x: (step: number) => number, step: (x: number) => number, y: (value: number) => number, width: number, height: number }} Frame
+ */
+
+const HEIGHT = 160;
+const GAP = 16;
+const LEAST_WIDTH = 260;
+const MOST_ACROSS = 3;
+const EDGE = { left: 52, right: 12, top: 6, bottom: 20 };
+const DASH = { train: "", val: "6 3", test: "2 3" };
+const LEAST_DRAG = 6;
+const NO_STEP = NaN;
+
+export class Plots {
+  /**
+   * @param {HTMLElement} box
+   * @param {Look} look
+   * @param {() => void} redraw
+   */
+  constructor(box, look, redraw) {
+    this.box = box;
+    this.look = look;
+    this.redraw = redraw;
+    this.hover = NO_STEP;
+    this.dragFrom = NaN;
+    /** @type {(() => void)[]} */
+    this.marks = [];
+  }
+
+  /**
+   * @param {Run} run
+   * @param {number} width
+   * @param {number} at the step of the slider, NaN for now
+   */
+  draw(run, width, at) {
+    const groups = new Map(/** @type {[string, Series[]][]} */ ([]));
+    for (const s of run.series.values()) groups.set(s.group, [...(groups.get(s.group) ?? []), s]);
+    const across = Math.max(1, Math.min(groups.size, MOST_ACROSS, Math.floor((width + GAP) / (LEAST_WIDTH + GAP))));
+    const room = Math.floor((width - (across - 1) * GAP) / across);
+    const range = this.rangeOf(run);
+    this.marks = [];
+    this.box.replaceChildren(...[...groups].map(([group, members]) => this.plot(run, group, members, room, range, at)));
+    this.move();
+  }
+
+  /** @param {Run} run */
+  rangeOf(run) {
+    let [first, last] = stepRange(run) ?? [0, 1];
+    if (this.look.zoom) return this.look.zoom;
+    if (this.look.pale) {
+      for (const { curves } of run.earlier) {
+        for (const c of curves) [first, last] = [Math.min(first, c.steps[0]), Math.max(last, c.steps[c.steps.length - 1])];
+      }
+    }
+    return /** @type {[number, number]} */ ([first, last > first ? last : first + 1]);
+  }
+
+  /**
+   * @param {Run} run
+   * @param {string} group
+   * @param {Series[]} members
+   * @param {number} width
+   * @param {[number, number]} range
+   * @param {number} at
+   */
+  plot(run, group, members, width, [first, last], at) {
+    const { look } = this;
+    const inner = { w: width - EDGE.left - EDGE.right, h: HEIGHT - EDGE.top - EDGE.bottom };
+    const shown = members.filter((s) => !look.hidden.has(s.name)).map((s) => ({ series: s, ...this.windowOf(s, first, last, inner.w) }));
+    const [low, high] = valueRange(shown.map((c) => [...c.raw]), look.log);
+    const scaled = (/** @type {number} */ v) => (look.log ? (v > 0 ? Math.log10(v) : NaN) : v);
+    /** @type {Frame} */
+    const frame = {
+      x: (s) => EDGE.left + ((s - first) / (last - first)) * inner.w,
+      step: (x) => first + ((x - EDGE.left) / inner.w) * (last - first),
+      y: (v) => EDGE.top + (1 - (scaled(v) - low) / (high - low)) * inner.h,
+      width: inner.w,
+      height: inner.h,
+    };
+    const drawing = svg("svg", { class: "nbm-curve", width, height: HEIGHT, role: "img", "aria-label": sentence(group, members) });
+    const clip = svg("svg", { x: EDGE.left, y: EDGE.top, width: inner.w, height: inner.h, viewBox: `${EDGE.left} ${EDGE.top} ${inner.w} ${inner.h}` });
+    drawing.append(...axes(frame, low, high, first, last, look.log), clip);
+    if (look.pale) clip.append(...this.paleLines(run, members, frame));
+    for (const c of shown) clip.append(...lines(c, members.indexOf(c.series), frame, look.weight > 0));
+    drawing.append(...this.pointer(drawing, frame, at));
+    const legend = el("div", "legend");
+    this.marks.push(() => legend.replaceChildren(...this.legendOf(group, members, Number.isNaN(this.hover) ? at : this.hover)));
+    return el("div", "plotbox", legend, /** @type {any} */ (drawing));
+  }
+
+  /**
+   * The points of a series between two steps, with one neighbor on each side, reduced to what can be seen.
+   * @param {Series} s
+   * @param {number} first
+   * @param {number} last
+   * @param {number} columns
+   */
+  windowOf(s, first, last, columns) {
+    const steps = s.steps.subarray(0, s.size);
+    const whole = s.values.subarray(0, s.size);
+    const from = Math.max(0, firstAtLeast(steps, first) - 1);
+    const to = Math.min(s.size, firstAtLeast(steps, last) + 2);
+    const soft = this.look.weight ? Float32Array.from(smooth(/** @type {any} */ (whole), this.look.weight)) : whole;
+    const line = reduced(steps.subarray(from, to), soft.subarray(from, to), Math.max(Math.round(columns), 50));
+    const raw = this.look.weight ? reduced(steps.subarray(from, to), whole.subarray(from, to), Math.max(Math.round(columns), 50)) : line;
+    return { steps: line.steps, values: line.values, rawSteps: raw.steps, raw: raw.values };
+  }
+
+  /**
+   * @param {Run} run
+   * @param {Series[]} members
+   * @param {Frame} frame
+   */
+  paleLines(run, members, frame) {
+    const places = new Map(members.map((s, k) => [s.name, k]));
+    const hidden = this.look.hidden;
+    return run.earlier.flatMap(({ curves }) =>
+      curves
+        .filter((c) => places.has(c.name) && !hidden.has(c.name))
+        .map((c) => svg("path", { class: `nbm-line nbm-run-pale nbm-c${Number(places.get(c.name)) % 8}`, d: linePath(Array.from(c.steps, frame.x), Array.from(c.values, frame.y)) })),
+    );
+  }
+
+  /**
+   * What follows the pointer: a rule at the step under it, and the part that is being zoomed into.
+   * @param {SVGElement} drawing
+   * @param {Frame} frame
+   * @param {number} at
+   */
+  pointer(drawing, frame, at) {
+    const box = { y: EDGE.top, height: frame.height };
+    const rule = svg("line", { y1: EDGE.top, y2: EDGE.top + frame.height, class: "nbm-rule" });
+    const part = svg("rect", { ...box, class: "nbm-run-zoom", visibility: "hidden" });
+    const stepOf = (/** @type {Event} */ event) => {
+      const bounds = drawing.getBoundingClientRect();
+      const x = /** @type {PointerEvent} */ (event).clientX - bounds.left;
+      return frame.step(Math.min(Math.max(x, EDGE.left), EDGE.left + frame.width));
+    };
+    this.marks.push(() => {
+      const step = Number.isNaN(this.hover) ? at : this.hover;
+      rule.setAttribute("visibility", Number.isNaN(step) ? "hidden" : "visible");
+      if (!Number.isNaN(step)) for (const side of ["x1", "x2"]) rule.setAttribute(side, String(frame.x(step)));
+      const dragged = !Number.isNaN(this.dragFrom) && !Number.isNaN(this.hover);
+      part.setAttribute("visibility", dragged ? "visible" : "hidden");
+      if (dragged) {
+        const [a, b] = [frame.x(this.dragFrom), frame.x(this.hover)];
+        part.setAttribute("x", String(Math.min(a, b)));
+        part.setAttribute("width", String(Math.abs(a - b)));
+      }
+    });
+    drawing.addEventListener("pointermove", (event) => {
+      this.hover = stepOf(event);
+      this.move();
+    });
+    drawing.addEventListener("pointerleave", () => {
+      this.hover = this.dragFrom = NO_STEP;
+      this.move();
+    });
+    drawing.addEventListener("pointerdown", (event) => {
+      this.dragFrom = stepOf(event);
+      event.preventDefault();
+    });
+    drawing.addEventListener("pointerup", (event) => {
+      const to = stepOf(event);
+      const [a, b] = [Math.min(this.dragFrom, to), Math.max(this.dragFrom, to)];
+      if (frame.x(b) - frame.x(a) >= LEAST_DRAG) this.zoomTo([a, b]);
+      this.dragFrom = NO_STEP;
+      this.move();
+    });
+    drawing.addEventListener("dblclick", () => this.zoomTo(null));
+    return [part, rule];
+  }
+
+  /** @param {[number, number] | null} zoom */
+  zoomTo(zoom) {
+    this.look.zoom = zoom;
+    this.hover = this.dragFrom = NO_STEP;
+    this.redraw();
+  }
+
+  /** Bring rules and legends of all plots to the step under the pointer. */
+  move() {
+    for (const mark of this.marks) mark();
+  }
+
+  /**
+   * @param {string} group
+   * @param {Series[]} members
+   * @param {number} at
+   */
+  legendOf(group, members, at) {
+    const parts = members.map((s, k) => {
+      const i = Number.isNaN(at) ? s.size - 1 : nearest(/** @type {any} */ (s.steps.subarray(0, s.size)), at);
+      const value = Number.isNaN(at) ? s.last : s.values[i];
+      const key = svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": dashOf(s) }));
+      const off = this.look.hidden.has(s.name);
+      const text = el("button", "button run-key", /** @type {any} */ (key), ` ${s.name} `, el("b", "", s.size ? number(value) : "—"));
+      text.type = "button";
+      text.title = off ? `Show ${s.name}` : `Hide ${s.name}`;
+      text.setAttribute("aria-pressed", String(!off));
+      text.addEventListener("click", () => {
+        if (!this.look.hidden.delete(s.name)) this.look.hidden.add(s.name);
+        this.redraw();
+      });
+      return text;
+    });
+    const [main] = members;
+    const best = main.best && Number.isNaN(at) ? `best ${number(main.best[1])} @${count(main.best[0])}` : "";
+    const where = Number.isNaN(at) ? best : `step ${count(at)}`;
+    return [...(members.length > 1 || group !== main.name ? [el("b", "", group)] : []), ...parts, el("span", "quiet", where)];
+  }
+}
+
+/**
+ * @param {{ series: Series, steps: Float64Array, values: Float32Array, rawSteps: Float64Array, raw: Float32Array }} curve
+ * @param {number} k
+ * @param {Frame} frame
+ * @param {boolean} isSmooth
+ */
+function lines(curve, k, frame, isSmooth) {
+  const look = { class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": dashOf(curve.series) };
+  const path = (/** @type {Float64Array} */ steps, /** @type {Float32Array} */ values) => linePath(Array.from(steps, frame.x), Array.from(values, frame.y));
+  const parts = [];
+  if (isSmooth) parts.push(svg("path", { ...look, d: path(curve.rawSteps, curve.raw), opacity: 0.25 }));
+  parts.push(svg("path", { ...look, d: path(curve.steps, curve.values) }));
+  if (curve.raw.length === 1) parts.push(svg("circle", { cx: frame.x(curve.rawSteps[0]), cy: frame.y(curve.raw[0]), r: 3, class: `nbm-dot nbm-c${k % 8}` }));
+  let marks = 0;
+  curve.raw.forEach((v, i) => {
+    if (Number.isFinite(v) || marks++ >= 20) return;
+    parts.push(svg("text", { x: frame.x(curve.rawSteps[i]), y: EDGE.top + 11, class: "nbm-nan", "text-anchor": "middle" }, number(v)));
+  });
+  return parts;
+}
+
+/** @param {Series} s */
+function dashOf(s) {
+  return DASH[/** @type {keyof typeof DASH} */ (s.role)] ?? "";
+}
+
+/**
+ * @param {Frame} frame
+ * @param {number} low
+ * @param {number} high
+ * @param {number} first
+ * @param {number} last
+ * @param {boolean} log
+ */
+function axes(frame, low, high, first, last, log) {
+  const parts = [];
+  for (const t of ticks(low, high, 4)) {
+    const at = frame.y(log ? 10 ** t : t);
+    parts.push(svg("line", { x1: EDGE.left, x2: EDGE.left + frame.width, y1: at, y2: at, class: "nbm-grid" }));
+    parts.push(svg("text", { x: EDGE.left - 6, y: at + 4, "text-anchor": "end" }, number(log ? 10 ** t : t, 3)));
+  }
+  for (const t of ticks(first, last, Math.max(2, Math.floor(frame.width / 110)))) {
+    if (Number.isInteger(t)) parts.push(svg("text", { x: frame.x(t), y: HEIGHT - 5, "text-anchor": "middle" }, count(t)));
+  }
+  return parts;
+}
+
+/**
+ * The place of the first number that is not below x.
+ * @param {Float64Array} xs ascending
+ * @param {number} x
+ */
+export function firstAtLeast(xs, x) {
+  let [low, high] = [0, xs.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * @param {string} group
+ * @param {Series[]} members
+ */
+function sentence(group, members) {
+  const parts = members.map((s) => `${s.name} from ${number(s.values[0] ?? NaN)} to ${number(s.last)}${s.best ? `, best ${number(s.best[1])} at step ${count(s.best[0])}` : ""}`);
+  return `${group} over the steps: ${parts.join("; ")}`;
+}

@@ -1,0 +1,123 @@
+// Small drawings and words inside rows: bars of a share, spark histograms, badges, facts of a detail.
+import { el, svg } from "./base.js";
+import { count, number } from "./format.js";
+
+/**
+ * What one array looks like in numbers.
+ * @typedef {{ n: number, m: number, s: number, lo: number, hi: number, nan?: number, inf?: number, z?: number, b: number[],
+ *   la?: number[], ha?: number[] }} Stats
+ */
+
+/**
+ * A bar whose length is a share of one.
+ * @param {number} share
+ */
+export function bar(share) {
+  const inner = el("span", "fill");
+  inner.style.width = `${Math.max(0, Math.min(1, share || 0)) * 100}%`;
+  const node = el("span", "bar", inner);
+  node.setAttribute("aria-hidden", "true");
+  return node;
+}
+
+/**
+ * A histogram, small or large, with a sentence for those who do not see it.
+ * @param {Stats} stats
+ * @param {number} width
+ * @param {number} height
+ * @param {number} [most] bins; neighbors are added together
+ */
+export function histogram(stats, width, height, most = 12) {
+  const step = Math.ceil(stats.b.length / most) || 1;
+  const bins = [];
+  for (let i = 0; i < stats.b.length; i += step) bins.push(stats.b.slice(i, i + step).reduce((a, b) => a + b, 0));
+  const top = Math.max(...bins, 1);
+  const w = width / (bins.length || 1);
+  const node = svg("svg", { class: "nbm-hist", width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
+  node.setAttribute("aria-label", `histogram from ${number(stats.lo)} to ${number(stats.hi)}`);
+  const path = bins.map((b, k) => {
+    const h = b ? Math.max(1, (b / top) * (height - 1)) : 0;
+    return `M${(k * w).toFixed(1)} ${height}v${(-h).toFixed(1)}h${Math.max(w - 1, 1).toFixed(1)}V${height}z`;
+  });
+  node.append(svg("path", { d: path.join("") }));
+  if (width > 100) {
+    bins.forEach((b, k) => {
+      const span = (stats.hi - stats.lo) / bins.length;
+      const title = svg("title", {}, `${number(stats.lo + k * span)} … ${number(stats.lo + (k + 1) * span)}: ${count(b)}`);
+      node.append(svg("rect", { x: k * w, y: 0, width: w, height, class: "nbm-hit" }, title));
+    });
+  }
+  return node;
+}
+
+/**
+ * Mean and deviation.
+ * @param {Stats | null} stats
+ */
+export function spread(stats) {
+  return stats?.b.length ? `${number(stats.m, 2)} ± ${number(stats.s, 2)}` : "—";
+}
+
+/**
+ * Words beside color.
+ * @param {HTMLElement} cell
+ * @param {(string | [string, string] | false | null | undefined)[]} words each a text, or a text and its kind
+ */
+export function badges(cell, words) {
+  for (const word of words) {
+    if (!word) continue;
+    const [text, kind] = Array.isArray(word) ? word : [word, ""];
+    const node = el("span", `badge ${kind}`, text);
+    node.title = text;
+    cell.append(node);
+  }
+}
+
+/**
+ * What is wrong or odd in the numbers.
+ * @param {Stats | null} stats
+ * @returns {[string, string][]}
+ */
+export function numberWords(stats) {
+  const words = /** @type {[string, string][]} */ ([]);
+  if (stats?.nan) words.push([`NaN ${count(stats.nan)}`, "wrong"]);
+  if (stats?.inf) words.push([`Inf ${count(stats.inf)}`, "wrong"]);
+  if (stats?.n && stats.z === stats.n) words.push(["zeros", ""]);
+  return words;
+}
+
+/**
+ * Facts of a detail, those that are known.
+ * @param {HTMLElement} pane
+ * @param {[string, unknown][]} pairs
+ */
+export function facts(pane, pairs) {
+  const list = el("dl", "list");
+  for (const [term, value] of pairs) {
+    if (value === null || value === undefined || value === "") continue;
+    list.append(el("dt", "", term), el("dd", "", value instanceof Node ? value : String(value)));
+  }
+  pane.append(list);
+}
+
+/**
+ * The numbers of an array: a histogram that counts every element, mean, extremes and where they are.
+ * @param {HTMLElement} pane
+ * @param {Stats | null} stats
+ */
+export function numbers(pane, stats) {
+  if (!stats?.n) return;
+  if (stats.b.length) {
+    const axis = el("div", "axis", el("span", "", number(stats.lo)), el("span", "", `${count(stats.n)} elements`), el("span", "", number(stats.hi)));
+    pane.append(el("div", "plot", histogram(stats, 240, 56, 32), axis));
+  }
+  const at = (/** @type {number[] | undefined} */ place) => (place?.length ? ` at [${place.join(", ")}]` : "");
+  facts(pane, [
+    ["mean ± std", spread(stats)],
+    ["lowest", stats.b.length ? number(stats.lo) + at(stats.la) : ""],
+    ["highest", stats.b.length ? number(stats.hi) + at(stats.ha) : ""],
+    ["zeros", stats.z ? `${count(stats.z)} (${number((100 * stats.z) / stats.n, 3)} %)` : ""],
+    ["NaN", stats.nan ? count(stats.nan) : ""],
+    ["Inf", stats.inf ? count(stats.inf) : ""],
+  ]);
+}

@@ -1,0 +1,80 @@
+// The module tree: what is it made of.
+import { mountView, reader } from "./base.js";
+import { code, count } from "./format.js";
+import { badges, bar, facts } from "./marks.js";
+import { Rows } from "./rows.js";
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [label, cls, sum, p, path] = ["label", "cls", "sum", "p", "path"].map(get);
+  const [input, output, kind, shared, doc, src] = ["in", "out", "kind", "shared", "doc", "src"].map(get);
+  const [buf, late, error, vars, training] = ["buf", "late", "err", "vars", "training"].map(get);
+  const total = data.total || 1;
+  const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
+  const longest = Math.max(8, ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.length));
+  const classWidth = `calc(${Math.min(longest, 34)}ch + 14px)`;
+  new Rows(view, {
+    about: `modules of ${data.title[0]}`,
+    depth: data.depth,
+    open: data.open,
+    label,
+    key: (i) => path(i) || `${i}`,
+    text: (i) => `${path(i)} ${cls(i)} ${sum(i) ?? ""} ${kind(i) ?? ""} ${shared(i) ? "shared" : ""}`.toLowerCase(),
+    code: (i) => code(data.root, steps(i)),
+    rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
+    columns: [
+      { width: classWidth, cls: "class", draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
+      { cls: "right", text: (i) => (p(i) ? count(p(i)) : "") },
+      { width: "62px", cls: "drop2 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
+      {
+        cls: "drop1 mono",
+        text: (i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${output(i) ?? "?"}` : kind(i) === "module" ? "—" : ""),
+      },
+      {
+        width: "18ch",
+        cls: "grow",
+        draw: (cell, i) =>
+          badges(cell, [
+            error(i) && [error(i), "wrong"],
+            shared(i) && `shared with ${shared(i)}`,
+            late(i) && ["built on first call", "doubt"],
+            training(i) && [training(i), "doubt"],
+            buf(i) && `${buf(i)} buffer${buf(i) > 1 ? "s" : ""}`,
+          ]),
+      },
+    ],
+    sorts: { parameters: (i) => p(i) ?? 0 },
+    empty: data.empty ?? "no submodules",
+    detail: (i, pane) =>
+      facts(pane, [
+        ["class", `${cls(i)} ${sum(i) ?? ""}`],
+        ["", doc(i)],
+        ["parameters", p(i) ? `${count(p(i))} (${((100 * p(i)) / total).toFixed(1)} %)` : "0"],
+        ["variables", (vars(i) ?? []).join(", ")],
+        ["in", input(i)],
+        ["out", output(i)],
+        ["source", src(i)],
+        ["error", error(i)],
+      ]),
+  });
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {string} cls
+ * @param {string | null} summary
+ * @param {string | null} doc
+ * @param {string | null} source
+ */
+function drawClass(cell, cls, summary, doc, source) {
+  cell.append(cls ?? "");
+  const small = document.createElement("span");
+  small.className = "nbm-args";
+  small.textContent = summary ? ` ${summary}` : "";
+  cell.append(small);
+  cell.title = [`${cls ?? ""} ${summary ?? ""}`.trim(), doc, source].filter(Boolean).join("\n");
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

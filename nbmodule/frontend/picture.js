@@ -1,0 +1,250 @@
+// Draws the pictures of arrays: tiles of one byte per cell on a canvas, bars, and the legend that is always there.
+import { bytesOf, el, svg } from "./base.js";
+import { number } from "./format.js";
+
+/**
+ * @typedef {{ k: string, s: number[], d: string, sc: string, l: [number, number], c?: string[], lb?: string[], of: string,
+ *   about: string, notes?: string[] }} Picture
+ * @typedef {[number, number, number]} Color
+ */
+
+const CLASSES = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#b2df8a"];
+const FIRST = 3;
+const LAST = 255;
+
+/**
+ * Draw a picture with its legend.
+ * @param {import("./base.js").View} view
+ * @param {Picture} picture
+ * @param {number} [room] most pixels across
+ */
+export function drawPicture(view, picture, room = 420) {
+  const box = el("figure", "picture");
+  if (picture.k === "text") box.append(el("div", "quiet", picture.about));
+  else if (picture.k === "bars") bars(box, picture, room);
+  else tiles(view, box, picture, room);
+  return box;
+}
+
+/**
+ * What one byte stands for.
+ * @param {Picture} picture
+ * @param {number} code
+ */
+export function meaning(picture, code) {
+  if (code < FIRST) return ["NaN", "∞", "-∞"][code];
+  if (picture.sc === "classes") return picture.c?.[code - FIRST] ?? "";
+  const [low, high] = picture.l;
+  return `≈ ${number(low + ((code - FIRST) / (LAST - FIRST)) * (high - low), 3)}`;
+}
+
+/**
+ * The color of each byte: blue, background, orange for signed values; background to one hue for others.
+ * @param {Picture} picture
+ * @param {Color} ground
+ * @param {boolean} dark
+ * @returns {Color[]}
+ */
+export function colorsOf(picture, ground, dark) {
+  const [blue, orange] = /** @type {[Color, Color]} */ (dark ? [[86, 164, 255], [255, 150, 60]] : [[17, 88, 168], [199, 78, 8]]);
+  const mark = /** @type {Color} */ (dark ? [235, 235, 235] : [20, 20, 20]);
+  const colors = /** @type {Color[]} */ ([[214, 20, 190], mark, mark]);
+  for (let code = FIRST; code <= LAST; code++) {
+    const at = (code - FIRST) / (LAST - FIRST);
+    if (picture.sc === "classes") colors.push(hex(CLASSES[(code - FIRST) % CLASSES.length]));
+    else if (picture.sc === "signed") colors.push(at < 0.5 ? mix(ground, blue, 1 - 2 * at) : mix(ground, orange, 2 * at - 1));
+    else colors.push(mix(ground, blue, at));
+  }
+  return colors;
+}
+
+/**
+ * @param {Color} a
+ * @param {Color} b
+ * @param {number} share
+ * @returns {Color}
+ */
+function mix(a, b, share) {
+  const s = Math.max(0, Math.min(1, share)) ** 0.85;
+  return /** @type {Color} */ (a.map((x, k) => Math.round(x + (b[k] - x) * s)));
+}
+
+/** @param {string} text */
+function hex(text) {
+  return /** @type {Color} */ ([1, 3, 5].map((k) => parseInt(text.slice(k, k + 2), 16)));
+}
+
+/**
+ * How a grid of tiles is laid out: columns, rows, and whole pixels per cell.
+ * @param {number[]} shape tiles, rows, columns
+ * @param {number} room
+ */
+export function gridOf([n, h, w], room) {
+  const most = n === 1 ? Math.min(room, 360) : Math.max(48, Math.min(96, room / Math.min(n, 4) - 6));
+  const cell = Math.max(1, Math.floor(most / Math.max(h, w)));
+  const across = Math.max(1, Math.min(n, Math.floor((room + 4) / (w * cell + 4))));
+  const even = n === 16 && across >= 8 ? 8 : across;
+  return { cell, across: even, down: Math.ceil(n / even), stepX: w * cell + (n > 1 ? 4 : 0), stepY: h * cell + (n > 1 ? 4 : 0) };
+}
+
+/**
+ * @param {import("./base.js").View} view
+ * @param {HTMLElement} box
+ * @param {Picture} picture
+ * @param {number} room
+ */
+function tiles(view, box, picture, room) {
+  const [n, h, w] = picture.s;
+  const codes = bytesOf(picture.d);
+  const grid = gridOf(picture.s, room);
+  const canvas = el("canvas", "canvas");
+  const ratio = Math.min(3, Math.ceil(globalThis.devicePixelRatio || 1));
+  const [width, height] = [grid.across * grid.stepX, grid.down * grid.stepY];
+  canvas.width = width * ratio;
+  canvas.height = height * ratio;
+  canvas.style.width = `${width}px`;
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", picture.about);
+  const legend = el("div", "legend");
+  const value = el("span", "value");
+  const paint = () => {
+    const dark = view.root.dataset.theme === "dark";
+    const colors = colorsOf(picture, groundOf(view), dark);
+    paintTiles(canvas, codes, picture.s, grid, colors, ratio);
+    legend.replaceChildren(...legendOf(picture, colors), value);
+  };
+  canvas.addEventListener("pointermove", (event) => {
+    const x = event.offsetX * (width / canvas.clientWidth);
+    const y = event.offsetY * (height / canvas.clientHeight);
+    const t = Math.floor(y / grid.stepY) * grid.across + Math.floor(x / grid.stepX);
+    const [r, c] = [Math.floor((y % grid.stepY) / grid.cell), Math.floor((x % grid.stepX) / grid.cell)];
+    const inside = t < n && r < h && c < w;
+    value.textContent = inside ? `${n > 1 ? `${t}: ` : ""}[${[picture.lb?.[r] ?? r, picture.lb?.[c] ?? c].join(", ")}] ${meaning(picture, codes[(t * h + r) * w + c])}` : "";
+  });
+  canvas.addEventListener("pointerleave", () => (value.textContent = ""));
+  box.append(canvas, legend);
+  view.onTheme(paint);
+  paint();
+}
+
+/**
+ * The color behind the view, read from its computed style.
+ * @param {import("./base.js").View} view
+ * @returns {Color}
+ */
+function groundOf(view) {
+  const parts = (getComputedStyle(view.root).backgroundColor.match(/[\d.]+/g) ?? []).slice(0, 3).map(Number);
+  return parts.length === 3 ? /** @type {Color} */ (parts) : [255, 255, 255];
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Uint8Array} codes
+ * @param {number[]} shape
+ * @param {ReturnType<typeof gridOf>} grid
+ * @param {Color[]} colors
+ * @param {number} ratio
+ */
+function paintTiles(canvas, codes, [n, h, w], grid, colors, ratio) {
+  const brush = canvas.getContext("2d");
+  if (!brush) return;
+  brush.clearRect(0, 0, canvas.width, canvas.height);
+  brush.imageSmoothingEnabled = false;
+  const small = document.createElement("canvas");
+  [small.width, small.height] = [w, h];
+  const pen = small.getContext("2d");
+  if (!pen) return;
+  const size = grid.cell * ratio;
+  for (let t = 0; t < n; t++) {
+    const image = pen.createImageData(w, h);
+    for (let k = 0; k < w * h; k++) image.data.set([...colors[codes[t * w * h + k]], 255], k * 4);
+    pen.putImageData(image, 0, 0);
+    const x = (t % grid.across) * grid.stepX * ratio;
+    const y = Math.floor(t / grid.across) * grid.stepY * ratio;
+    brush.drawImage(small, x, y, w * size, h * size);
+    if (size >= 8) marks(brush, codes.subarray(t * w * h, (t + 1) * w * h), w, x, y, size);
+  }
+}
+
+/**
+ * Marks that need no color: a diagonal for NaN, ▲ and ▼ for infinities.
+ * @param {CanvasRenderingContext2D} brush
+ * @param {Uint8Array} codes
+ * @param {number} w
+ * @param {number} x
+ * @param {number} y
+ * @param {number} size
+ */
+function marks(brush, codes, w, x, y, size) {
+  brush.strokeStyle = "#fff";
+  brush.fillStyle = "#f80";
+  brush.textAlign = "center";
+  brush.textBaseline = "middle";
+  brush.font = `${size * 0.7}px sans-serif`;
+  codes.forEach((code, k) => {
+    if (code >= FIRST) return;
+    const [left, top] = [x + (k % w) * size, y + Math.floor(k / w) * size];
+    if (code) brush.fillText(code === 1 ? "▲" : "▼", left + size / 2, top + size / 2);
+    else {
+      brush.beginPath();
+      brush.moveTo(left, top + size);
+      brush.lineTo(left + size, top);
+      brush.stroke();
+    }
+  });
+}
+
+/**
+ * @param {Picture} picture
+ * @param {Color[]} colors
+ */
+function legendOf(picture, colors) {
+  const rgb = (/** @type {number} */ code) => `rgb(${colors[code].join(",")})`;
+  const parts = [];
+  if (picture.sc === "classes") {
+    picture.c?.forEach((text, k) => {
+      const swatch = el("span", "swatch");
+      swatch.style.background = rgb(FIRST + k);
+      parts.push(el("span", "", swatch, ` ${text}`));
+    });
+  } else {
+    const strip = el("span", "strip");
+    const stops = picture.sc === "signed" ? [3, 66, 129, 192, 255] : [3, 129, 255];
+    strip.style.background = `linear-gradient(90deg, ${stops.map(rgb).join(",")})`;
+    parts.push(el("span", "", number(picture.l[0], 3)), strip, el("span", "", number(picture.l[1], 3)));
+  }
+  return [...parts, ...(picture.notes ?? []).map((text) => el("span", "quiet", text))];
+}
+
+/**
+ * @param {HTMLElement} box
+ * @param {Picture} picture
+ * @param {number} room
+ */
+function bars(box, picture, room) {
+  const values = new Float32Array(bytesOf(picture.d).buffer);
+  const n = values.length;
+  const labels = picture.lb ?? [];
+  const named = n <= 24;
+  const width = Math.min(room, Math.max(n * (named ? 22 : 3), 40));
+  const height = 72;
+  const [low, high] = picture.l;
+  const span = high - low || 1;
+  const y = (/** @type {number} */ v) => height - ((Math.max(low, Math.min(high, v)) - low) / span) * height;
+  const w = width / n;
+  const drawing = svg("svg", { class: `nbm-bars ${low < 0 ? "nbm-signed" : ""}`, width, height: height + (named ? 14 : 1), role: "img", "aria-label": picture.about });
+  values.forEach((v, k) => {
+    const good = Number.isFinite(v);
+    const top = good ? Math.min(y(v), y(0)) : 0;
+    const tall = good ? Math.max(Math.abs(y(v) - y(0)), 0.5) : height;
+    const label = labels[k] ?? String(k);
+    const kind = !good ? "nbm-nan" : v < 0 ? "nbm-minus" : "nbm-plus";
+    drawing.append(svg("rect", { x: k * w, y: top, width: Math.max(w - (w > 3 ? 1 : 0), 0.5), height: tall, class: kind }));
+    drawing.append(svg("rect", { x: k * w, y: 0, width: w, height, class: "nbm-hit" }, svg("title", {}, `${label}: ${number(v)}`)));
+    if (named) drawing.append(svg("text", { x: (k + 0.5) * w, y: height + 11, "text-anchor": "middle" }, label.slice(0, Math.max(2, w / 7))));
+  });
+  drawing.append(svg("line", { x1: 0, x2: width, y1: y(0), y2: y(0), class: "nbm-zero" }));
+  const legend = el("div", "legend", el("span", "", `${number(low, 3)} … ${number(high, 3)}`));
+  for (const text of picture.notes ?? []) legend.append(el("span", "quiet", text));
+  box.append(drawing, legend);
+}

@@ -1,0 +1,33 @@
+// The returns of submodules as pictures, in the order of the calls.
+import { button, el, mountView, reader } from "./base.js";
+import { badges, histogram, numberWords, spread } from "./marks.js";
+import { drawPicture } from "./picture.js";
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [label, cls, output, stats, picture, error] = ["label", "cls", "out", "st", "pic", "err"].map(get);
+  const room = Math.max(200, Math.min(view.root.clientWidth || 900, 1100) - 60);
+  const list = el("div", "cards");
+  list.setAttribute("role", "list");
+  list.tabIndex = 0;
+  data.depth.forEach((/** @type {number} */ depth, /** @type {number} */ i) => {
+    const head = el("div", "cardhead", el("b", "", label(i)), el("span", "quiet", cls(i) ?? ""), el("code", "", output(i) ?? ""));
+    if (stats(i)?.b.length) head.append(histogram(stats(i), 52, 16), el("span", "number", spread(stats(i))));
+    badges(head, [error(i) && [error(i), "wrong"], ...numberWords(stats(i))]);
+    const card = el("section", `card${error(i) ? " wrong" : ""}`, head);
+    card.setAttribute("role", "listitem");
+    card.style.marginLeft = `${Math.min(depth, 6) * 16}px`;
+    for (const each of picture(i) ?? []) card.append(drawPicture(view, each, room - depth * 16));
+    list.append(card);
+  });
+  if (!data.depth.length) list.append(el("div", "empty", data.how ?? "no returns yet: call the model with track_submod_rets=True"));
+  const main = el("div", "main", list);
+  view.body.append(main);
+  const more = button("show all", "Show the whole height", () => main.classList.toggle("nbm-tall"));
+  view.tools.append(more);
+  requestAnimationFrame(() => (more.hidden = main.scrollHeight <= main.clientHeight + 1));
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

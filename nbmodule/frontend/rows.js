@@ -1,0 +1,366 @@
+// A list of rows that fold: the one widget under all trees and tables. It draws only the rows in view.
+import { button, copy, el, name } from "./base.js";
+import { count } from "./format.js";
+import { rowKey, toolKey } from "./keys.js";
+import { filterRows, shapeOf, sortedLeaves, visibleRows } from "./fold.js";
+
+/**
+ * A column with `text` is as wide as its longest text, up to `most` letters; one with `draw` says its own width.
+ * @typedef {{ title?: string, cls?: string, width?: string, most?: number, text?: (i: number) => string,
+ *   draw?: (cell: HTMLElement, i: number) => void }} Column
+ * @typedef {{
+ *   about: string, role?: "tree" | "treegrid", depth: number[], open: number[], columns: Column[],
+ *   label: (i: number) => string, key: (i: number) => string, text: (i: number) => string, code: (i: number) => string,
+ *   lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
+ *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>,
+ *   nameTitle?: string, empty?: string }} Spec
+ */
+
+const ROW = 22;
+const DRAW_ALL = 250;
+const WIDE = 900;
+let serial = 0;
+
+/** The rows, with the keyboard, the filter and the detail of the selected one. */
+export class Rows {
+  /**
+   * @param {import("./base.js").View} view
+   * @param {Spec} spec
+   */
+  constructor(view, spec) {
+    this.view = view;
+    this.spec = spec;
+    this.shape = shapeOf(spec.depth);
+    this.id = `nbm${++serial}-`;
+    /** @type {Set<string>} */
+    const kept = view.memory.get("open");
+    this.open = new Set(spec.open);
+    if (kept) this.open = new Set(spec.depth.map((_, i) => i).filter((i) => this.folds(i) && kept.has(spec.key(i))));
+    this.selected = -1;
+    this.detailed = -1;
+    this.query = "";
+    this.sort = "";
+    this.basis = "";
+    this.lead = "";
+    this.measure();
+    this.drawn = "";
+    this.more = button("show all", "Show the whole height", () => {
+      this.main.classList.toggle("nbm-tall");
+      this.draw();
+    });
+    this.list = el("div", "rows");
+    this.list.tabIndex = 0;
+    this.list.setAttribute("role", spec.role ?? "tree");
+    this.list.setAttribute("aria-label", spec.about);
+    this.pane = el("div", "detail");
+    this.main = el("div", "main", this.list);
+    view.body.append(this.main);
+    this.header();
+    this.toolbar();
+    this.listen();
+    this.refresh();
+  }
+
+  /** @param {number} i */
+  folds(i) {
+    return this.shape.end[i] > i + 1;
+  }
+
+  header() {
+    if (!this.spec.columns.some((c) => c.title)) return;
+    const first = el("span", "cell name", this.spec.nameTitle ?? "");
+    first.style.flexBasis = this.basis;
+    first.style.paddingLeft = `calc(${this.lead || "0px"} + 20px)`;
+    const cells = this.spec.columns.map((c) => sized(el("span", `cell ${c.cls ?? ""}`, c.title ?? ""), c));
+    const head = el("div", "head", first, ...cells);
+    head.setAttribute("aria-hidden", "true");
+    this.main.prepend(head);
+  }
+
+  toolbar() {
+    const { tools } = this.view;
+    const field = (this.field = el("input", "filter"));
+    field.type = "search";
+    field.placeholder = "/ filter";
+    field.setAttribute("aria-label", "Filter rows by path, class or kind");
+    field.addEventListener("input", () => this.setQuery(field.value));
+    tools.append(field);
+    const names = Object.keys(this.spec.sorts ?? {});
+    if (names.length) {
+      const choice = el("select", "button");
+      choice.setAttribute("aria-label", "Sort rows");
+      for (const text of ["order", ...names]) choice.append(new Option(`sort: ${text}`, text));
+      choice.addEventListener("change", () => {
+        this.sort = choice.value === "order" ? "" : choice.value;
+        this.refresh();
+      });
+      tools.append(choice);
+    }
+    if (this.spec.depth.some((d) => d > 0)) {
+      tools.append(button("+", "Open all rows", () => this.foldAll(true)), button("−", "Fold all rows", () => this.foldAll(false)));
+    }
+    tools.append(this.more);
+    for (const node of tools.children) /** @type {HTMLElement} */ (node).tabIndex = -1;
+  }
+
+  /**
+   * Add a button to the title line. The arrows reach it: a view has one tab stop.
+   * @param {HTMLElement} node
+   */
+  addTool(node) {
+    node.tabIndex = -1;
+    this.view.tools.append(node);
+  }
+
+  listen() {
+    const options = { signal: this.view.signal };
+    this.list.addEventListener("keydown", (event) => rowKey(this, event), options);
+    this.view.tools.addEventListener("keydown", (event) => toolKey(this, event), options);
+    this.list.addEventListener("click", (event) => this.click(event), options);
+    this.list.addEventListener("dblclick", (event) => this.toggle(this.rowOf(event.target)), options);
+    this.main.addEventListener("scroll", () => this.draw(), { ...options, passive: true });
+    this.view.root.addEventListener("copy", (event) => this.copied(event), options);
+    globalThis.addEventListener("beforeprint", () => this.draw(true), options);
+    globalThis.addEventListener("afterprint", () => this.draw(), options);
+    const resize = new ResizeObserver(() => this.place());
+    resize.observe(this.view.root);
+    this.view.signal.addEventListener("abort", () => resize.disconnect());
+  }
+
+  /** Work out the visible rows again, and draw. */
+  refresh() {
+    const { spec, shape } = this;
+    const found = this.query ? filterRows(shape, (i) => spec.text(i), this.query) : null;
+    const order = spec.sorts?.[this.sort];
+    this.visible = order ? sortedLeaves(shape, order, found?.keep ?? null) : visibleRows(shape, this.open, found?.keep ?? null);
+    this.keep = found?.keep ?? null;
+    this.flat = Boolean(order);
+    if (found) this.view.say(`${count(found.matches)} of ${count(spec.depth.length)} rows`);
+    this.drawn = "";
+    this.place();
+  }
+
+  /** Put the detail where there is room for it: at the right of a wide view, below its row in a narrow one. */
+  place() {
+    const wide = this.view.root.clientWidth >= WIDE;
+    this.side = wide && this.detailed >= 0;
+    if (this.side && this.pane.parentNode !== this.view.body) this.view.body.append(this.pane);
+    if (this.detailed < 0) this.pane.remove();
+    this.view.root.classList.toggle("nbm-mid", this.main.clientWidth < 720);
+    this.view.root.classList.toggle("nbm-narrow", this.main.clientWidth < 480);
+    this.drawn = "";
+    this.draw();
+  }
+
+  /**
+   * Draw the rows in view.
+   * @param {boolean} [all]
+   */
+  draw(all = false) {
+    const rows = this.visible ?? [];
+    const few = all || rows.length <= DRAW_ALL;
+    const height = this.main.clientHeight || 420;
+    const first = few ? 0 : Math.max(0, Math.floor(this.main.scrollTop / ROW) - 12);
+    const last = few ? rows.length : Math.min(rows.length, first + Math.ceil(height / ROW) + 24);
+    const state = `${first} ${last} ${this.selected}`;
+    if (state === this.drawn) return;
+    this.drawn = state;
+    const nodes = [];
+    for (let k = first; k < last; k++) {
+      nodes.push(this.row(rows[k]));
+      if (rows[k] === this.detailed && !this.side) nodes.push(this.pane);
+    }
+    this.list.style.paddingTop = `${first * ROW}px`;
+    this.list.style.paddingBottom = `${(rows.length - last) * ROW}px`;
+    this.list.replaceChildren(...nodes);
+    if (!rows.length) this.list.append(el("div", "empty", this.query ? "no row matches" : (this.spec.empty ?? "nothing here")));
+    this.list.setAttribute("aria-activedescendant", this.selected >= 0 ? this.id + this.selected : "");
+    if (this.list.getAttribute("role") === "treegrid") this.list.setAttribute("aria-rowcount", String(rows.length));
+    this.more.hidden = !this.main.classList.contains("nbm-tall") && this.main.scrollHeight <= this.main.clientHeight + 1;
+  }
+
+  /** Let each column be as wide as what it holds, as far as a first look at 2,000 rows tells. */
+  measure() {
+    const { spec } = this;
+    const n = Math.min(spec.depth.length, 2000);
+    const longest = (/** @type {(i: number) => number} */ size, /** @type {number} */ most) => {
+      let widest = 0;
+      for (let i = 0; i < n; i++) widest = Math.max(widest, size(i));
+      return Math.min(widest, most).toFixed(1);
+    };
+    for (const c of spec.columns) {
+      const { text } = c;
+      if (text) c.width = `calc(${longest((i) => Math.max(text(i).length, c.title?.length ?? 0), c.most ?? 40)}ch + 14px)`;
+    }
+    this.lead = spec.lead ? `${String(spec.depth.length).length + 1}ch` : "";
+    const widest = longest((i) => spec.label(i).length + spec.depth[i] * 2.2, 44);
+    this.basis = `calc(${widest}ch + ${this.lead || "0px"} + 40px)`;
+  }
+
+  /** @param {number} i */
+  row(i) {
+    const { spec, shape } = this;
+    const fold = el("span", "fold", this.folds(i) && !this.flat ? (this.isOpen(i) ? "▾" : "▸") : "");
+    fold.setAttribute("aria-hidden", "true");
+    const text = this.flat ? (spec.flat ?? spec.key)(i) : spec.label(i);
+    fold.style.marginLeft = `${this.flat ? 0 : spec.depth[i] * 16}px`;
+    const first = el("span", "cell name", fold, name(text));
+    first.style.flexBasis = this.basis;
+    if (spec.lead) {
+      const lead = el("span", "lead-number", spec.lead(i));
+      lead.style.flexBasis = this.lead;
+      first.prepend(lead);
+    }
+    const row = el("div", `row ${spec.rowClass?.(i) ?? ""}${i === this.selected ? " selected" : ""}`, first);
+    row.id = this.id + i;
+    row.dataset.row = String(i);
+    row.setAttribute("role", spec.role === "treegrid" ? "row" : "treeitem");
+    row.setAttribute("aria-level", String(this.flat ? 1 : spec.depth[i] + 1));
+    row.setAttribute("aria-posinset", String(shape.place[i]));
+    row.setAttribute("aria-setsize", String(shape.size[i]));
+    row.setAttribute("aria-selected", String(i === this.selected));
+    if (this.folds(i)) row.setAttribute("aria-expanded", String(this.isOpen(i)));
+    for (const column of spec.columns) {
+      const cell = sized(el("span", `cell ${column.cls ?? ""}`), column);
+      try {
+        if (column.text) cell.append((cell.title = column.text(i)));
+        else column.draw?.(cell, i);
+      } catch (error) {
+        cell.append(el("span", "wrong", String(error)));
+      }
+      row.append(cell);
+    }
+    if (spec.role === "treegrid") for (const cell of row.children) cell.setAttribute("role", "gridcell");
+    return row;
+  }
+
+  /** @param {number} i */
+  isOpen(i) {
+    return this.open.has(i) || (this.keep ? this.keep[i] === 1 : false);
+  }
+
+  /** @param {EventTarget | null} target */
+  rowOf(target) {
+    const row = /** @type {Element | null} */ (target)?.closest?.("[data-row]");
+    return row ? Number(/** @type {HTMLElement} */ (row).dataset.row) : -1;
+  }
+
+  /** @param {MouseEvent} event */
+  click(event) {
+    const i = this.rowOf(event.target);
+    if (i < 0) return;
+    const target = /** @type {Element} */ (event.target);
+    this.list.focus({ preventScroll: true });
+    if (target.closest(".nbm-fold") && this.folds(i)) {
+      this.selected = i;
+      this.toggle(i);
+    } else if (i === this.selected && this.detailed === i) this.detail(-1);
+    else this.select(i, true);
+  }
+
+  /**
+   * @param {number} i
+   * @param {boolean} [detail] open its detail too
+   */
+  select(i, detail = this.detailed >= 0) {
+    this.selected = i;
+    this.view.root.dispatchEvent(new CustomEvent("nbm-select", { detail: { key: this.spec.key(i) }, bubbles: true, composed: true }));
+    if (detail) this.detail(i);
+    else this.draw();
+    this.scrollTo(i);
+  }
+
+  /** @param {number} i -1 closes it */
+  detail(i) {
+    this.detailed = this.spec.detail ? i : -1;
+    this.pane.replaceChildren();
+    if (this.detailed >= 0) {
+      const line = el("div", "path", el("code", "", this.spec.code(i)), button("copy", "Copy the path as code", () => this.copyPath(i)));
+      this.pane.append(line);
+      try {
+        this.spec.detail?.(i, this.pane);
+      } catch (error) {
+        this.pane.append(el("div", "failed", String(error)));
+      }
+    }
+    this.place();
+  }
+
+  /** @param {number} i */
+  scrollTo(i) {
+    const k = (this.visible ?? []).indexOf(i);
+    const node = this.list.querySelector(`[data-row="${i}"]`);
+    if (node) node.scrollIntoView({ block: "nearest" });
+    else if (k >= 0) this.main.scrollTop = Math.max(0, k * ROW - this.main.clientHeight / 2);
+    this.draw();
+  }
+
+  /** @param {number} i */
+  toggle(i, open = !this.open.has(i)) {
+    if (i < 0 || !this.folds(i) || this.flat) return;
+    if (open) this.open.add(i);
+    else this.open.delete(i);
+    this.remember();
+    this.refresh();
+  }
+
+  /** @param {boolean} open */
+  foldAll(open) {
+    this.open = new Set(open ? this.spec.depth.map((_, i) => i).filter((i) => this.folds(i)) : []);
+    this.remember();
+    this.refresh();
+  }
+
+  remember() {
+    this.view.memory.set("open", new Set([...this.open].map((i) => this.spec.key(i))));
+  }
+
+  /** @param {string} query */
+  setQuery(query) {
+    this.query = query.trim();
+    this.main.scrollTop = 0;
+    this.refresh();
+  }
+
+  /** @param {number} i */
+  copyPath(i) {
+    void copy(this.view, this.spec.code(i));
+  }
+
+  /** @param {ClipboardEvent} event */
+  copied(event) {
+    if (this.selected < 0 || String(document.getSelection() ?? "")) return;
+    event.clipboardData?.setData("text/plain", this.spec.code(this.selected));
+    event.preventDefault();
+    this.view.say("copied");
+  }
+
+  pageOfRows() {
+    return Math.max(1, Math.floor(this.main.clientHeight / ROW) - 2);
+  }
+
+  clear() {
+    if (this.field) this.field.value = "";
+    this.setQuery("");
+  }
+
+  /** @param {number} k */
+  selectAt(k) {
+    const i = this.visible?.[k];
+    if (i !== undefined) this.select(i);
+  }
+
+  /** @param {number} i */
+  selectUp(i) {
+    if (this.shape.parent[i] >= 0) this.select(this.shape.parent[i]);
+  }
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {Column} column
+ */
+function sized(cell, column) {
+  cell.style.flexBasis = column.width ?? "auto";
+  return cell;
+}

@@ -1,0 +1,85 @@
+// The variable tree: what are its numbers.
+import { mountView, reader } from "./base.js";
+import { bytes, code } from "./format.js";
+import { shapeOf, sums } from "./fold.js";
+import { badges, facts, histogram, numbers, numberWords, spread } from "./marks.js";
+import { drawPicture } from "./picture.js";
+import { Rows } from "./rows.js";
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [step, type, size, kind, shared, frozen] = ["step", "type", "bytes", "kind", "shared", "frozen"].map(get);
+  const [device, split, stats, value, picture, error] = ["dev", "split", "st", "val", "pic", "err"].map(get);
+  const ranges = reader(data.ranges ?? {});
+  const members = reader(data.members ?? {});
+  const shape = shapeOf(data.depth);
+  const total = sums(shape, (i) => size(i) ?? 0);
+  const steps = (/** @type {number} */ i) => {
+    const path = [];
+    for (let k = i; k >= 0; k = shape.parent[k]) if (step(k) !== "") path.unshift(String(step(k)));
+    return path;
+  };
+  const texts = /** @type {string[]} */ ([]);
+  const path = (/** @type {number} */ i) => (texts[i] ??= pathOf(i));
+  /** @param {number} i @returns {string} */
+  function pathOf(i) {
+    const up = shape.parent[i] >= 0 ? path(shape.parent[i]) : "";
+    return step(i) === "" ? up : up ? `${up}/${step(i)}` : String(step(i));
+  }
+  const search = /** @type {string[]} */ ([]);
+  const textOf = (/** @type {number} */ i) => `${path(i)} ${type(i) ?? ""} ${kind(i) ?? ""}${frozen(i) ? " frozen" : ""}${shared(i) ? " shared" : ""}`;
+  const words = (/** @type {number} */ i) => [
+    error(i) && [error(i), "wrong"],
+    ...numberWords(stats(i)),
+    kind(i) === "buffer" && "buffer",
+    frozen(i) && "frozen",
+    shared(i) && `shared with ${shared(i)}`,
+    split(i),
+  ];
+  const withNumbers = Boolean(data.st);
+  new Rows(view, {
+    about: `variables of ${data.title[0]}`,
+    depth: data.depth,
+    open: data.open,
+    label: (i) => `${step(i)}${ranges(i) ? `${step(i) === "" ? "" : " "}${ranges(i)}` : ""}`,
+    flat: path,
+    key: path,
+    text: (i) => (search[i] ??= textOf(i).toLowerCase()),
+    code: (i) => code(data.root, steps(i), data.spelled),
+    rowClass: (i) => (error(i) || stats(i)?.nan || stats(i)?.inf ? "wrong" : ""),
+    columns: [
+      { cls: "mono", text: (i) => type(i) ?? (members(i) ? `${members(i)} alike` : "") },
+      { cls: "right drop2", text: (i) => (total[i] ? bytes(total[i]) : "") },
+      ...(withNumbers ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) }] : []),
+      { cls: "drop2 number", text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i)) : "") },
+      { width: "22ch", cls: "grow", draw: (cell, i) => badges(cell, /** @type {any} */ (words(i))) },
+    ],
+    sorts: {
+      size: (i) => total[i],
+      ...(withNumbers && {
+        "|mean|": (i) => Math.abs(stats(i)?.m ?? NaN),
+        deviation: (i) => stats(i)?.s ?? NaN,
+        "non-finite": (i) => (stats(i)?.nan ?? 0) + (stats(i)?.inf ?? 0),
+      }),
+    },
+    empty: "no variables",
+    detail: (i, pane) => {
+      if (picture(i)) pane.append(drawPicture(view, picture(i), 320));
+      numbers(pane, stats(i));
+      facts(pane, [
+        ["type", type(i)],
+        ["kind", kind(i)],
+        ["value", value(i)],
+        ["size", bytes(total[i])],
+        ["device", device(i)],
+        ["split", split(i)],
+        ["shared", shared(i)],
+        ["error", error(i)],
+      ]);
+    },
+  });
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

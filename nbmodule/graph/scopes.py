@@ -1,0 +1,79 @@
+"""Read the name stack of an equation: which submodule call it belongs to, and in which pass it was made.
+
+A module call opens `jax.named_scope` with the child's own name, `name#2` for its second call within one parent call; the
+characters `/`, `(` and `)` come as %2F, %28 and %29. Transforms add marks of their own, which say nothing about modules.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+_REPEAT = re.compile(r"^(.+)#([1-9]\d*)$", re.DOTALL)
+_ESCAPES = (("%2F", "/"), ("%28", "("), ("%29", ")"))
+RECOMPUTED = "rematted_computation"
+
+
+class Scope(NamedTuple):
+    """One level of the stack: name, which call it is (None: the text does not say), and the pass."""
+
+    name: str
+    call: int | None
+    phase: str
+
+
+class Mark(NamedTuple):
+    """One element of JAX's stack as JAX tells it: a scope's text, or the name of a transform."""
+
+    text: str
+    is_transform: bool
+
+
+@lru_cache(maxsize=65536)
+def read_scopes(stack: tuple[Mark, ...], phase: str = "forward") -> tuple[tuple[Scope, ...], str]:
+    """The scopes of a name stack, outermost first, and the pass in which the equation was made.
+
+    Args:
+        stack: Elements of the stack, outermost first.
+        phase: The pass of the enclosing equation; what lies inside a backward loop is backward too.
+
+    >>> read_scopes((Mark("jvp", True), Mark("layers.0", False), Mark("norm#2", False)))[0][1]
+    Scope(name='norm', call=1, phase='forward')
+    >>> read_scopes((Mark("transpose", True), Mark("jvp", True), Mark("head", False)))[1]
+    'backward'
+    """
+    scopes = []
+    for text, is_transform in _without_repetition(stack):
+        if is_transform:
+            phase = "backward" if text == "transpose" else phase
+        elif text == RECOMPUTED:
+            phase = "recomputed"
+        else:
+            name, call = _split(text)
+            scopes.append(Scope(name, call, phase))
+    return tuple(scopes), phase
+
+
+def _without_repetition(stack: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """Drop the second copy that JAX appends to a rematerialized equation's stack in the backward pass.
+
+    There the stack reads `X + Y` where `Y` is `X` without its `transpose` marks.
+    """
+    transpose = Mark("transpose", True)
+    if transpose not in stack:
+        return stack
+    for end in range(stack.index(transpose) + 2, len(stack)):
+        head = stack[:end]
+        plain = tuple(mark for mark in head if mark != transpose)
+        if stack[end : end + len(plain)] == plain:
+            return head + stack[end + len(plain) :]
+    return stack
+
+
+def _split(text: str) -> tuple[str, int | None]:
+    match = _REPEAT.match(text)
+    name, call = (match[1], int(match[2]) - 1) if match and int(match[2]) > 1 else (text, None)
+    for escaped, character in _ESCAPES:
+        name = name.replace(escaped, character)
+    return name, call

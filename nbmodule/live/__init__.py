@@ -1,0 +1,1 @@
+"""The running training loop: control, history, the live view."""

@@ -1,0 +1,95 @@
+"""Measures what watching costs, and says when the next look can be afforded."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from statistics import median
+from types import TracebackType
+
+WINDOW = 10.0
+"""Seconds over which the share is measured."""
+
+
+class CostMeter:
+    """Adds up the time spent beside the training, as a share of all time.
+
+    Use it as a context manager around everything that is not the user's step.
+
+    Example:
+        >>> meter = CostMeter(budget=0.02)
+        >>> meter.note(0.01, now=100.0); meter.note(0.01, now=101.0)
+        >>> meter.fraction(now=102.0)
+        0.01
+    """
+
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+        self._spans: deque[tuple[float, float]] = deque()
+        self._total = 0.0
+        self._begun = 0.0
+        self._started: float | None = None
+
+    def start(self, now: float) -> None:
+        """Begin to count now; what came before was setting up."""
+        self._started = now
+        self._spans.clear()
+        self._total = 0.0
+
+    def note(self, seconds: float, now: float | None = None) -> None:
+        """Add time that was spent."""
+        now = time.monotonic() if now is None else now
+        if self._started is None:
+            self._started = now
+        self._spans.append((now, seconds))
+        self._total += seconds
+        self._forget(now)
+
+    def fraction(self, now: float | None = None) -> float:
+        """The share of the last seconds that was spent beside the training."""
+        now = time.monotonic() if now is None else now
+        self._forget(now)
+        if self._started is None:
+            return 0.0
+        return self._total / max(min(now - self._started, WINDOW), 1e-3)
+
+    def _forget(self, now: float) -> None:
+        while self._spans and now - self._spans[0][0] > WINDOW:
+            self._total -= self._spans.popleft()[1]
+
+    def __enter__(self) -> CostMeter:
+        self._begun = time.perf_counter()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.note(time.perf_counter() - self._begun)
+
+
+class Pace:
+    """Says how long to wait between two actions so that together they take at most a share of the time.
+
+    The cost of one action is the median of the last few, so that one that was slow by chance does not count.
+
+    Example:
+        >>> pace = Pace(share=0.01, least=0.1, most=10.0)
+        >>> pace.note(0.02)
+        >>> pace.interval
+        2.0
+    """
+
+    def __init__(self, share: float, *, least: float, most: float) -> None:
+        self.share, self.least, self.most = share, least, most
+        self._costs: deque[float] = deque(maxlen=5)
+
+    def note(self, seconds: float) -> None:
+        """Note what one action cost."""
+        self._costs.append(seconds)
+
+    @property
+    def interval(self) -> float:
+        """Seconds from one action to the next."""
+        if not self._costs:
+            return self.least
+        if self.share <= 0:
+            return self.most
+        return min(max(median(self._costs) / self.share, self.least), self.most)

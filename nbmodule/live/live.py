@@ -1,0 +1,398 @@
+"""`Live`: a training loop that can be watched and steered while its cell is busy.
+
+This file ties the parts together and holds no mechanism of its own: `loop` stands between the steps, `intake` reads what
+was logged, `watch` measures the model, `control` holds what a reader may change, `view` shows it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+from nbmodule.errors import ArgumentError, NotBuiltError
+from nbmodule.live import weights as weights  # plugs the watcher of weights into WATCHES
+from nbmodule.live.background import BackgroundRun
+from nbmodule.live.boundary import Boundary
+from nbmodule.live.control import Controls, Field, Slider, Toggle
+from nbmodule.live.cost import CostMeter
+from nbmodule.live.earlier import current_cell, earlier_runs, forget_runs, remember_run
+from nbmodule.live.failure import describe_failure
+from nbmodule.live.history import History
+from nbmodule.live.intake import Intake
+from nbmodule.live.interrupt import shield
+from nbmodule.live.knobs import add_knobs
+from nbmodule.live.loop import ENDED, Loop
+from nbmodule.live.messages import Messages
+from nbmodule.live.progress import Progress
+from nbmodule.live.pump import CommPump, running_kernel
+from nbmodule.live.recording import Recording
+from nbmodule.live.route import Route
+from nbmodule.live.watching import Watching
+from nbmodule.views.format import format_count
+
+T = TypeVar("T")
+NONFINITE = ("stop", "warn", "ignore")
+_PATIENCE = 1.0
+"""Seconds for which the last values are waited for after an interrupt or an exception."""
+
+
+class Live:
+    """Watch and steer a training loop while it runs.
+
+    ```python
+    with nb.Live(model, optimizer) as live:
+        for x, y in live.steps(batches, epochs=10):
+            loss = step(x, y)
+            live.log(loss=loss)
+    ```
+
+    In a notebook the output of the cell shows progress, curves and statistics of each submodule, with buttons to pause,
+    make one step and stop, and with sliders; clicks act between two steps although the cell is busy. Elsewhere it is a
+    line of progress.
+
+    Args:
+        model: What is trained: a module, a dict of arrays, or None to watch the numbers alone.
+        optimizer: What is offered to be steered: its learning rate.
+        returns: What is watched inside the model: 'stats' for statistics, None for nothing.
+        recorder: A `nb.Recorder`; it records the steps of this run under their numbers, each of its `every`-th. What it
+            keeps as statistics is shown too.
+        budget: Largest share of the time that watching may take. When it is reached, looks become rarer.
+        name: The title; the class of the model if not given.
+        nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends the loop, 'warn'
+            says so and goes on, 'ignore' does neither.
+        display: Whether anything is shown at all.
+
+    Raises:
+        ArgumentError: if an argument has no meaning.
+
+    Example:
+        >>> with Live(display=False) as live:
+        ...     for x in live.steps([1.0, 2.0, 3.0], epochs=2):
+        ...         live.log(loss=1 / x)
+        >>> live.history.loss.last, live.step
+        (0.3333333333333333, 6)
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        returns: str | None = "stats",
+        recorder: Any = None,
+        budget: float = 0.02,
+        *,
+        name: str | None = None,
+        nonfinite: str = "stop",
+        display: bool = True,
+    ) -> None:
+        if not 0 < budget <= 1:
+            raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget}")
+        if nonfinite not in NONFINITE:
+            raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}")
+        self.model, self.optimizer, self.recorder, self.budget = model, optimizer, recorder, float(budget)
+        self.name = name or ("training" if model is None else type(model).__name__)
+        self.run_id = uuid.uuid4().hex[:16]
+        self._history = History()
+        self.controls = Controls()
+        self.messages = Messages()
+        self.earlier: list[Any] = []
+        """Earlier runs of this cell."""
+        self.nonfinite, self._display = nonfinite, display
+        self._cost = CostMeter(self.budget)
+        self._intake = Intake(self._history, on_error=lambda text: self.messages.add(self.step, "warning", text))
+        self._watching = Watching(self, returns)
+        self._boundary = Boundary(self, self._intake, self._watching, self._cost)
+        self._recording = Recording(self, recorder)
+        self._loop = Loop(
+            on_look=self._boundary.look,
+            on_command=self._boundary.apply,
+            on_change=lambda _: self.look_soon(),
+        )
+        self._greetings: set[Any] = set()
+        self._cell = ""
+        self._background: BackgroundRun | None = None
+        self._entered = False
+
+    def steps(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
+        """Iterate over the steps of a training; pauses, stops and values of sliders take effect between them.
+
+        Args:
+            iterable: What the steps are made from, such as batches. With more than one epoch it must be one that
+                begins anew each time.
+            epochs: How often to run through it.
+
+        Raises:
+            ArgumentError: for several epochs over an iterator, which can be run through only once.
+        """
+        self._require_open("steps")
+        self._boundary.compiles.follow()
+        return self._loop.run(iterable, epochs=epochs)
+
+    def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: Any) -> None:
+        """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look at.
+
+        Never waits for the device: a JAX array is read once it has been computed.
+
+        Args:
+            values: Values whose names are no Python names, as a dict.
+            at: Another step than the present one.
+            named: Values by name. `loss` and `val_loss` share a plot.
+
+        Raises:
+            TracerLeakError: if this is called inside a transformed function; return the value and log it outside.
+            ArgumentTypeError: for a value that cannot be shown.
+        """
+        self._intake.put(self._loop.step if at is None else int(at), {**values, **named} if values else named)
+
+    def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:
+        """End the loop at the first boundary at which a condition is true.
+
+        Args:
+            condition: A function of nothing, or of the history. The history holds what has been computed so far, which
+                may be a step less than what was logged. If it raises, the view says so and the loop goes on.
+
+        Returns:
+            The condition, so that this can be used as a decorator.
+        """
+        self._boundary.add_condition(condition)
+        self._loop.on_step = self._after_step
+        return condition
+
+    def run(
+        self, function: Callable[[T], Any], iterable: Iterable[T], *, epochs: int = 1, background: bool = False
+    ) -> BackgroundRun | None:
+        """Call a function for each item, as the body of the loop would be; on demand in a thread.
+
+        Args:
+            function: Called with each item.
+            iterable: As for `steps`.
+            epochs: As for `steps`.
+            background: Whether the loop runs in a thread, so that the cell ends at once. This makes buttons work where
+                the kernel takes no clicks while a cell runs (marimo). The run ends by itself; leaving the `with` block
+                does not end it.
+
+        Returns:
+            In the background a handle with `wait()`, else None.
+        """
+        steps = self.steps(iterable, epochs=epochs)
+        if not background:
+            for item in steps:
+                function(item)
+            return None
+        if self._background is not None and self._background.is_running:
+            raise ArgumentError("this Live already runs a loop in the background; wait for it or stop it first")
+        self._boundary.open_in_background()
+        self._background = BackgroundRun(self, function, steps)
+        self._background.start()
+        return self._background
+
+    def pause(self) -> None:
+        """Hold the loop at the next boundary, until `resume`, a button, or the interrupt key."""
+        self._loop.pause()
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self._loop.resume()
+
+    def stop(self, reason: str = "") -> None:
+        """End the loop at the next boundary; what comes after the loop runs."""
+        self._loop.stop(reason)
+
+    def slider(self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any) -> Slider:
+        """Add a slider; its `.value` is what the reader chose, `apply` is called with it between two steps.
+
+        Options are `low` and `high`, the limits, and `log` for a logarithmic scale.
+        """
+        return self.controls.slider(name, value, apply, **options)
+
+    def field(self, name: str, value: Any, apply: Callable[[Any], None] | None = None, **options: Any) -> Field:
+        """Add a number or a text to type in; with `choices=` one of several."""
+        return self.controls.field(name, value, apply, **options)
+
+    def toggle(self, name: str, value: bool, apply: Callable[[bool], None] | None = None) -> Toggle:
+        """Add a switch."""
+        return self.controls.toggle(name, value, apply)
+
+    @property
+    def history(self) -> History:
+        """All that was logged and has been computed."""
+        self._intake.drain()
+        return self._history
+
+    @property
+    def step(self) -> int:
+        """The step that is being worked on, counted from 1; after the loop the number of steps that were made."""
+        return self._loop.step
+
+    @property
+    def progress(self) -> Progress:
+        """State, steps, epochs, rate and remaining time."""
+        return self._loop.progress
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is over."""
+        return self._loop.state in ENDED
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the loop was asked to end, by a button, by `stop` or by a condition."""
+        return self._loop.is_stopping
+
+    @property
+    def watched(self) -> dict[str, Any]:
+        """Statistics per submodule over the steps, by quantity ('weight', 'gradient', 'return', 'update')."""
+        return self._watching.strips
+
+    @property
+    def cost(self) -> float:
+        """Share of the last seconds that was spent on watching, logging and sending."""
+        return self._cost.fraction()
+
+    @property
+    def updates_per_second(self) -> float:
+        """How often the view was told something new, lately."""
+        return self._boundary.updates_per_second
+
+    @property
+    def route(self) -> Route:
+        """By which way a click reaches this loop, and what works where none does."""
+        return self._boundary.route or self._boundary.find_route()
+
+    @property
+    def loop(self) -> Loop:
+        """The loop itself."""
+        return self._loop
+
+    def notes(self) -> list[str]:
+        """What the foot of the view says: what is watched and what is not."""
+        return self._watching.notes()
+
+    def picture(self, path: str) -> Any:
+        """Give an array to draw of one submodule as it is now, None if there is none."""
+        return self._watching.picture(path)
+
+    def plot(self, *names: str, log: bool = False) -> Any:
+        """Draw what was logged with matplotlib; see `History.plot`."""
+        return self.history.plot(*names, log=log)
+
+    # Beginning and end.
+
+    def __enter__(self) -> Live:
+        if self._entered:
+            raise ArgumentError("a Live shows one run; make a new one for the next")
+        self._entered = True
+        self._cell = current_cell()
+        self.earlier = earlier_runs(self._cell)
+        add_knobs(self.controls, self.model, self.optimizer)
+        self._watching.add_control()
+        self._boundary.compiles.start()
+        self._loop.pump = CommPump(running_kernel())
+        if self._display:
+            self._boundary.open_view()
+        if self.recorder is not None:
+            self._loop.on_begin, self._loop.on_step = self._recording.begin, self._after_step
+        self._cost.start(time.monotonic())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._background is None:
+            self.finish(error)
+        elif kind is not None:
+            self.stop("the cell that began it failed")
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Read the last values, say how it ended, and leave the static form. Called by `with`."""
+        if self.has_ended:
+            return
+        self._boundary.compiles.stop()
+        self._recording.end(error)
+        try:
+            self._intake.settle(None if error is None else _PATIENCE)
+        except KeyboardInterrupt as pressed:
+            error = error or pressed
+            raise
+        finally:
+            with shield():
+                self._say_how_it_ended(error)
+                self._boundary.close_view()
+                self._watching.close()
+                self.model = self.optimizer = None
+
+    def _say_how_it_ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self._loop.finish("stopped" if self._loop.is_stopping else "done")
+        elif isinstance(error, KeyboardInterrupt):
+            self._loop.finish("interrupted", f"at step {format_count(self._loop.done)}")
+        else:
+            failure = describe_failure("the loop", error)
+            self.messages.add_failure(self.step, failure)
+            self._loop.finish("failed", failure.error)
+        remember_run(self._cell, self._history, str(self.progress))
+
+    def __repr__(self) -> str:
+        from nbmodule.live.record import text_form
+
+        return text_form(self)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from nbmodule.live.view import bundle_of
+
+        return bundle_of(self)
+
+    # What its parts ask of it.
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Take a message of a page, in any thread; it is acted on at the next boundary."""
+        kind = message.get("kind")
+        if kind in ("pause", "resume", "step"):
+            self._loop.commands.put(kind)
+        elif kind == "stop":
+            self._loop.commands.put("stop", reason=f"by button after step {format_count(self._loop.step)}")
+        elif kind == "hello":
+            if message.get("page") not in self._greetings:
+                self._greetings.add(message.get("page"))
+                self._loop.commands.put("page", message=message)
+        elif isinstance(kind, str):
+            self._loop.commands.put("page", message=message)
+
+    def _after_step(self) -> None:
+        self._recording.end()
+        if self._boundary.conditions:
+            self._boundary.check_conditions()
+
+    def recorded(self, step: int) -> list[Any]:
+        """Give the statistics that the recorder has kept since this was asked last."""
+        return self._recording.take(step)
+
+    def greeted(self, page: Any) -> None:
+        """Note that a page's greeting is being answered; one that greets again meanwhile is answered once."""
+        self._greetings.discard(page)
+
+    def forget_earlier(self) -> None:
+        """Drop the curves of earlier runs of this cell."""
+        forget_runs(self._cell)
+        self.earlier = []
+
+    def look_soon(self) -> None:
+        """Act at the next boundary, whatever the time."""
+        self._loop.look_soon()
+
+    def alarm(self, what: str, text: str) -> None:
+        """Say that something is not finite; `nonfinite` decides whether the loop ends."""
+        self._boundary.alarm(what, text)
+
+    def note_cost(self, seconds: float) -> None:
+        """Count time that a step took longer because it was watched."""
+        self._cost.note(seconds)
+
+    def _require_open(self, name: str) -> None:
+        if not self._entered or self.has_ended:
+            raise NotBuiltError(
+                f"live.{name}() is used inside a `with` block: `with nb.Live(model) as live: ...`. "
+                + ("This run is over. " if self.has_ended else "")
+                + "No step was run."
+            )

@@ -1,0 +1,1 @@
+"""Layers, one family in a file; the functions behind them; initializers; losses."""

@@ -1,0 +1,174 @@
+"""Activations as modules; see the functions of the same name for the formulas."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jax import Array
+from jaxtyping import Float
+
+from nbmodule.errors import ArgumentError
+from nbmodule.nn import functional as F
+from nbmodule.nn.initializers import Constant, Initializer
+from nbmodule.nn.layer import ArrayLike, Layer, initializer, integer, size
+
+
+class _Activation(Layer):
+    """A function without variables; its options are attributes of the same name."""
+
+    _function: ClassVar[Any]
+    _options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, **options: Any) -> None:
+        unknown = [name for name in options if name not in self._options]
+        if unknown:
+            known = ", ".join(self._options) or "none"
+            raise ArgumentError(
+                f"{type(self).__name__} has no option {', '.join(unknown)}; its options are: {known}. Nothing was made."
+            )
+        for name, usual in self._options.items():
+            setattr(self, name, options.get(name, usual))
+        super().__init__()
+
+    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+        if not self._options:
+            return type(self)._function(x)
+        return type(self)._function(x, **{name: getattr(self, name) for name in self._options})
+
+    def extra_repr(self) -> str:
+        return ", ".join(
+            f"{name}={getattr(self, name)!r}" for name, usual in self._options.items() if getattr(self, name) != usual
+        )
+
+
+def _activation(name: str, function: Any, meaning: str, example: str, **options: Any) -> type[_Activation]:
+    """Make the class of one activation; its docstring shows the function's formula and an example."""
+    listed = "".join(
+        f"\n        {option}: as in the function; {usual!r} by default." for option, usual in options.items()
+    )
+    doc = f"""{meaning}
+{
+        f'''
+    Args:{listed}
+'''
+        if options
+        else ""
+    }
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.{name}()({example}).shape == {example}.shape
+        True
+    """
+    return type(_Activation)(
+        name,
+        (_Activation,),
+        {"_function": staticmethod(function), "_options": options, "__doc__": doc, "__module__": __name__},
+    )
+
+
+_X = "jnp.array([-1.0, 0.0, 2.0])"
+ReLU = _activation("ReLU", F.relu, "The positive part: `max(x, 0)`.", _X)
+ReLU6 = _activation("ReLU6", F.relu6, "The positive part, cut at six: `min(max(x, 0), 6)`.", _X)
+LeakyReLU = _activation(
+    "LeakyReLU", F.leaky_relu, "`x` where positive, else `negative_slope * x`.", _X, negative_slope=0.01
+)
+ELU = _activation("ELU", F.elu, "`x` where positive, else `alpha * (exp(x) - 1)`.", _X, alpha=1.0)
+SELU = _activation("SELU", F.selu, "The self-normalizing exponential linear unit.", _X)
+CELU = _activation("CELU", F.celu, "`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.", _X, alpha=1.0)
+GELU = _activation(
+    "GELU", F.gelu, "`x` times the normal distribution function of `x`, exact or by tanh.", _X, approximate=False
+)
+SiLU = _activation("SiLU", F.silu, "`x * sigmoid(x)`, also called swish.", _X)
+Mish = _activation("Mish", F.mish, "`x * tanh(softplus(x))`.", _X)
+Softplus = _activation("Softplus", F.softplus, "`log(1 + exp(beta * x)) / beta`.", _X, beta=1.0)
+Softsign = _activation("Softsign", F.softsign, "`x / (1 + |x|)`.", _X)
+Sigmoid = _activation("Sigmoid", F.sigmoid, "`1 / (1 + exp(-x))`.", _X)
+LogSigmoid = _activation("LogSigmoid", F.log_sigmoid, "`log(sigmoid(x))`, exact for large |x|.", _X)
+Hardsigmoid = _activation("Hardsigmoid", F.hardsigmoid, "`min(max(x + 3, 0), 6) / 6`.", _X)
+Hardswish = _activation("Hardswish", F.hardswish, "`x * hardsigmoid(x)`.", _X)
+Tanh = _activation("Tanh", F.tanh, "The hyperbolic tangent.", _X)
+Softmax = _activation("Softmax", F.softmax, "Exponentials that sum to one along an axis.", _X, axis=-1)
+LogSoftmax = _activation(
+    "LogSoftmax", F.log_softmax, "The logarithm of softmax, exact for large differences.", _X, axis=-1
+)
+Logit = _activation(
+    "Logit",
+    F.logit,
+    "`log(x / (1 - x))`, with `x` kept `eps` away from 0 and 1 if given.",
+    "jnp.array([0.2, 0.5])",
+    eps=None,
+)
+
+
+class GLU(_Activation):
+    """Halves an axis, and multiplies the first half by the sigmoid of the second.
+
+    Args:
+        axis: the axis to halve; -1 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.GLU()(jnp.ones((2, 6))).shape
+        (2, 3)
+
+    Source: Dauphin, Fan, Auli and Grangier (2016), arXiv:1612.08083.
+    """
+
+    _function, _options = staticmethod(F.glu), {"axis": -1}
+
+
+class GEGLU(_Activation):
+    """Halves an axis, and multiplies the first half by the GELU of the second.
+
+    Args:
+        axis: the axis to halve; -1 by default.
+        approximate: whether GELU is computed by tanh.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.GEGLU()(jnp.ones((2, 6))).shape
+        (2, 3)
+
+    Source: Shazeer (2020), arXiv:2002.05202.
+    """
+
+    _function, _options = staticmethod(F.geglu), {"axis": -1, "approximate": False}
+
+
+class PReLU(Layer):
+    """`x` where positive, else `weight * x`, with a trained `weight`.
+
+    Args:
+        num_parameters: one weight for all channels, or one for each.
+        axis: the channel axis.
+        weight_initializer: of `weight`, shape `(num_parameters,)`; 0.25 by default.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones, `{'w': ...}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.PReLU()(jnp.array([-4.0, 2.0]))
+        Array([-1.,  2.], dtype=float32)
+
+    Source: He, Zhang, Ren and Sun (2015), arXiv:1502.01852.
+    """
+
+    def __init__(
+        self, num_parameters: int = 1, *, axis: int = -1, weight_initializer: Initializer | None = None, device: Any = None,
+        dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        self.num_parameters, self.axis = size("PReLU", "num_parameters", num_parameters), integer("PReLU", "axis", axis)
+        weights = initializer("PReLU", "weight_initializer", weight_initializer, Constant(0.25))
+        self.weight = weights.create_variables((num_parameters,), device, dtype=dtype)
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+        return F.prelu(x, self.weight.value, axis=self.axis)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"

@@ -1,0 +1,58 @@
+"""What normalization layers share: a gain and an offset for each feature, and checks of their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.functional.checks import check_choice, show
+from nbmodule.nn.initializers import Ones, Zeros
+from nbmodule.nn.layer import DATA_FORMATS, Layer, initializer, keys
+
+
+class Affine(Layer):
+    """A layer with a gain and an offset for each feature; either may be None."""
+
+    def _make(
+        self, shape: tuple[int, ...], affine: bool, with_bias: bool, weights: Any, biases: Any, key: Any, device: Any, dtype: Any
+    ) -> None:  # fmt: skip
+        name, (first, second) = type(self).__name__, keys(key, 2)
+        self.weight = self.bias = None
+        if affine:
+            made = initializer(name, "weight_initializer", weights, Ones())
+            self.weight = made.create_variables(shape, device, shape[-1], shape[-1], dtype, key=first)
+        if affine and with_bias:
+            made = initializer(name, "bias_initializer", biases, Zeros())
+            self.bias = made.create_variables(shape, device, shape[-1], shape[-1], dtype, key=second)
+
+
+def value_of(box: Any) -> Any:
+    """The array of a box, None for None."""
+    return None if box is None else box.value
+
+
+def channel_axis(where: str, x: Any, data_format: str | None, channels: int) -> int:
+    """The axis of the channels, of which there must be as many as the layer was made for; without a format the last one."""
+    rank, letters = len(x.shape), data_format or "C"
+    axis = rank - 1 if letters.endswith("C") else rank - len(letters) + 1
+    if rank < len(letters) or x.shape[axis] != channels:
+        names = {"N": "*batch", "C": str(channels)}
+        wanted = ", ".join(names.get(letter, letter) for letter in letters) if data_format else f"*batch, {channels}"
+        raise ShapeError(f"{where}: x must have axes ({wanted}), found {show(x)}.")
+    return axis
+
+
+def layout(where: str, given: str | None) -> str | None:
+    """A layout of images, sequences or vectors, or None."""
+    if given is not None:
+        check_choice(where, "data_format", given, ("NC", *(name for names in DATA_FORMATS.values() for name in names)))
+    return given
+
+
+def number(where: str, name: str, value: Any, *, most: float | None = None) -> float:
+    """A number of at least 0, and of at most `most`."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not value >= 0 or (most is not None and value > most):
+        limit = "at least 0" if most is None else f"from 0 to {most:g}"
+        raise ArgumentError(f"{where}: {name} must be a number {limit}, found {value!r}. Nothing was made.")
+    return float(value)

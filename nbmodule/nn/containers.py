@@ -1,0 +1,300 @@
+"""Modules made of modules: one after the other, beside a shortcut, or around a plain function."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from nbmodule.core.state import StateKey
+from nbmodule.core.walk import is_module
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
+from nbmodule.module import Module
+from nbmodule.nn.kernel import plain
+from nbmodule.tree.paths import closest
+
+
+class Sequential(Module):
+    """Calls its layers one after the other, each on what the one before returned.
+
+    Layers are modules or plain functions, given one by one, as a list, or as a dict of names. In `v` the layers are
+    `v0`, `v1`, ..., or have their names; a named layer is also an attribute. It can be indexed by number or name, sliced
+    (giving a Sequential of the same layers), extended and changed in place. Further arguments of a call go to the first layer.
+
+    Once its state is exported (`nb.export_state`), it takes and returns the state: `y, state = model(x, state)`.
+
+    Args:
+        *layers: the layers.
+        device: device of variables made here (there are none; kept for the constructor's common form).
+        v: variables to use instead of those of the layers.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+        >>> model(jnp.ones((5, 3))).shape, len(model), model[0].out_features
+        ((5, 2), 3, 4)
+    """
+
+    _listed = "submodules"
+
+    def __init__(self, *layers: Any, device: Any = None, v: Any = None) -> None:
+        if len(layers) == 1 and isinstance(layers[0], dict):
+            self.names: tuple[str, ...] = ()
+            for name in layers[0]:
+                self.names = (*self.names, _free_name(str(name), self.names))
+            layers = tuple(layers[0].values())
+        else:
+            self.names = ()
+            if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
+                layers = tuple(layers[0])
+        self.submodules = [_callable(layer, "Sequential") for layer in layers]
+        super().__init__(device=device, v=v)
+
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs, state = split_state(args, kwargs)
+        for number, layer in enumerate(self.submodules):
+            more, named = (args, kwargs) if number == 0 else ((), {})
+            if state is None:
+                x = layer(x, *more, **named)
+            else:
+                x, state = call_with_state(layer, state, x, *more, **named)
+        return x if state is None else (x, state)
+
+    # -- as a list -----------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        return len(self.submodules)
+
+    def __bool__(self) -> bool:
+        """A model is there, also if it has no layers yet."""
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.submodules)
+
+    def __getattr__(self, name: str) -> Any:
+        names = vars(self).get("names", ())
+        return self.submodules[names.index(name)] if name in names else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self).get("names", ()):
+            self[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in vars(self).get("names", ()):
+            del self[name]
+        else:
+            super().__delattr__(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.names})
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return self.submodules[self._number(index)]
+        chosen = self.submodules[index]
+        part = Sequential(dict(zip(self.names[index], chosen)) if self.names else chosen)
+        part.training = self.training
+        return part
+
+    def __setitem__(self, index: Any, layer: Any) -> None:
+        self.submodules[self._number(index)] = _callable(layer, "Sequential")
+
+    def __delitem__(self, index: Any) -> None:
+        index = index if isinstance(index, slice) else self._number(index)
+        del self.submodules[index]
+        if self.names:
+            names = list(self.names)
+            del names[index]
+            self.names = tuple(names)
+
+    def __add__(self, other: Iterable[Any]) -> Sequential:
+        added = list(other)
+        if not self.names and not getattr(other, "names", ()):
+            return Sequential([*self.submodules, *added])
+        joined = Sequential(dict(self.named_layers()))
+        names = getattr(other, "names", ()) or (None,) * len(added)
+        for name, layer in zip(names, added):
+            joined.append(layer, name)
+        return joined
+
+    def named_layers(self) -> Iterator[tuple[str, Any]]:
+        """Names and layers, in order; the names are numbers unless the layers were given names."""
+        return zip(self.names or map(str, range(len(self))), list(self.submodules))
+
+    def insert(self, index: int, layer: Any, name: str | None = None) -> Sequential:
+        """Put a layer before that number; returns the module. Among named layers it is named by the first free number."""
+        layer = _callable(layer, "Sequential")
+        if self.names or (name is not None and not self.submodules):
+            names = list(self.names)
+            free = (str(number) for number in count(len(names)) if str(number) not in names)
+            names.insert(index, _free_name(next(free) if name is None else name, self.names))
+            self.names = tuple(names)
+        elif name is not None:
+            raise ArgumentError(
+                "Sequential.insert: its layers have no names, so the new one cannot have one. Nothing was changed."
+            )
+        self.submodules.insert(index, layer)
+        return self
+
+    def append(self, layer: Any, name: str | None = None) -> Sequential:
+        """Put a layer at the end; returns the module."""
+        return self.insert(len(self), layer, name)
+
+    def extend(self, layers: Iterable[Any]) -> Sequential:
+        """Put layers at the end; returns the module."""
+        for layer in [_callable(layer, "Sequential") for layer in layers]:
+            self.append(layer)
+        return self
+
+    def pop(self, index: int | str = -1) -> Any:
+        """Take a layer out, by number or name, the last one by default; returns the layer."""
+        layer = self[index]
+        del self[index]
+        return layer
+
+    def _number(self, index: Any) -> int:
+        """The position of a layer from its number or name."""
+        if isinstance(index, str):
+            if index not in self.names:
+                near = closest(index, list(self.names))
+                hint = f'; the closest name is "{near}"' if near else ""
+                raise PathError(
+                    f'Sequential has no layer named "{index}"{hint}. Its names are: {", ".join(self.names) or "none"}.'
+                )
+            return self.names.index(index)
+        try:
+            number = operator.index(index)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"Sequential: a layer is chosen by a number, a name or a slice, found {index!r}."
+            ) from None
+        if not -len(self) <= number < len(self):
+            raise LayerIndexError(
+                f"Sequential has {len(self)} layers, there is no layer {number}. Nothing was changed."
+            )
+        return number
+
+    def brief(self) -> str:
+        """For displays: `3 layers`."""
+        return f"{len(self)} layer{'' if len(self) == 1 else 's'}"
+
+
+class LayerIndexError(NbModuleError, IndexError):
+    """A Sequential has no layer of that number."""
+
+
+def _free_name(name: str, taken: tuple[str, ...]) -> str:
+    """A name that can be part of a path, and is not there yet."""
+    if not isinstance(name, str) or not name or "." in name or "/" in name:
+        raise ArgumentError(
+            f"Sequential: a layer's name is text without '.' and '/', found {name!r}. Nothing was changed."
+        )
+    if name in taken:
+        raise ArgumentError(f"Sequential has a layer named {name!r} already. Nothing was changed.")
+    return name
+
+
+class Residual(Module):
+    """Adds its input to what a layer makes of it: `x + layer(x)`.
+
+    Args:
+        layer: a module or function that keeps the shape.
+        shortcut: applied to the input before it is added, where the layer changes the shape.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Residual(nb.Lambda(lambda x: 2 * x))(jnp.ones(2))
+        Array([3., 3.], dtype=float32)
+    """
+
+    def __init__(self, layer: Any, *, shortcut: Any = None) -> None:
+        self.layer = _callable(layer, "Residual")
+        self.shortcut = None if shortcut is None else _callable(shortcut, "Residual")
+        super().__init__()
+
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs, state = split_state(args, kwargs)
+        kept = plain(x)
+        if state is None:
+            kept = kept if self.shortcut is None else self.shortcut(kept)
+            return _added(kept, self.layer(x, *args, **kwargs))
+        if self.shortcut is not None:
+            kept, state = call_with_state(self.shortcut, state, kept)
+        y, state = call_with_state(self.layer, state, x, *args, **kwargs)
+        return _added(kept, y), state
+
+
+def _added(x: Any, y: Any) -> Any:
+    if np.shape(x) != np.shape(y):
+        raise ShapeError(
+            f"Residual: the layer returned shape {list(np.shape(y))} for an input of shape {list(np.shape(x))}; give shortcut= to match them."
+        )
+    return x + y
+
+
+class Lambda(Module):
+    """A plain function as a layer.
+
+    Args:
+        fn: any function; it is static, compared by identity and code.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.Lambda(lambda x: x + 1)(2)
+        3
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = _callable(fn, "Lambda")
+        super().__init__()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def extra_repr(self) -> str:
+        return getattr(self.fn, "__name__", None) or repr(self.fn)
+
+
+def _callable(layer: Any, where: str) -> Any:
+    if not callable(layer):
+        raise ArgumentTypeError(
+            f"{where}: a layer must be a module or a function, found {type(layer).__name__}. Nothing was changed."
+        )
+    return layer
+
+
+def split_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Arguments without the exported state, and that state: the last positional argument, or the one of that name."""
+    if is_state(kwargs.get("state")):
+        return args, {name: value for name, value in kwargs.items() if name != "state"}, kwargs["state"]
+    if args and is_state(args[-1]):
+        return args[:-1], kwargs, args[-1]
+    return args, kwargs, None
+
+
+def is_state(thing: Any) -> bool:
+    """Whether it is an exported state, of which there may be none: a dict with no other keys than `StateKey`s."""
+    return isinstance(thing, dict) and all(isinstance(key, StateKey) for key in thing)
+
+
+def call_with_state(layer: Any, state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """Call a layer with the state if it takes one; gives `(y, state)`."""
+    return layer(*args, state, **kwargs) if takes_state(layer) else (layer(*args, **kwargs), state)
+
+
+def takes_state(layer: Any) -> bool:
+    """Whether a module, or one below it, has exported its state and is called with it."""
+    return is_module(layer) and any(_holds_key(vars(module)) for module in layer.modules())
+
+
+def _holds_key(thing: Any) -> bool:
+    if isinstance(thing, dict):
+        return any(_holds_key(value) for value in thing.values())
+    return any(map(_holds_key, thing)) if isinstance(thing, (list, tuple)) else isinstance(thing, StateKey)

@@ -1,0 +1,127 @@
+"""Dropout and its spatial forms: the only layers that draw random numbers when they are called."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jax import Array
+from jaxtyping import Float
+
+from nbmodule.core import random
+from nbmodule.core.random import RandomStream
+from nbmodule.nn.functional.checks import check_choice
+from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
+from nbmodule.nn.layer import ArrayLike, Layer, array
+from nbmodule.nn.layer import rate as probability
+
+
+class Dropout(Layer):
+    """In training, sets each value to zero with probability `rate` and divides the others by `1 - rate`.
+
+    Each call moves a random stream on: the default one (`nb.seed`), or one of the layer's own if `key` is given. The
+    numbers are the same whether the call is compiled or not.
+
+    Args:
+        rate: probability of zero, from 0 to 1.
+        key: seed or key of a stream of the layer's own, which is saved with it.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> layer = nb.Dropout(0.5, key=0)
+        >>> (layer(jnp.ones(1000)) == 0).mean().round(1), layer.eval()(jnp.ones(2))
+        (Array(0.5, dtype=float32), Array([1., 1.], dtype=float32))
+
+    Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov (2014), Dropout.
+    """
+
+    def __init__(self, rate: float = 0.5, *, key: Any = None) -> None:
+        self.rate = probability(type(self).__name__, "rate", rate)
+        if key is not None:
+            self.stream = RandomStream(key)
+        super().__init__()
+
+    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+        key = self.next_key()
+        if key is None:
+            return array(x)
+        return self._drop(x, key)
+
+    def next_key(self) -> Any:
+        """The key of one draw, which moves the stream on; None where nothing is dropped. For layers that drop inside a kernel."""
+        if not self.training or self.rate == 0:
+            return None
+        return getattr(self, "stream", random.default).draw()
+
+    def _drop(self, x: Any, key: Any) -> Any:
+        return dropout(x, self.rate, key)
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}"
+
+    def brief(self) -> str:
+        """For displays: the rate."""
+        return f"{self.rate:g}"
+
+
+class _SpatialDropout(Dropout):
+    _axes: ClassVar[int]
+    _formats: ClassVar[tuple[str, str]]
+
+    def __init__(self, rate: float = 0.5, *, data_format: str | None = None, key: Any = None) -> None:
+        self.data_format = self._formats[0] if data_format is None else data_format
+        check_choice(type(self).__name__, "data_format", self.data_format, self._formats)
+        super().__init__(rate, key=key)
+
+    def _drop(self, x: Any, key: Any) -> Any:
+        return (dropout1d, dropout2d, dropout3d)[self._axes - 1](x, self.rate, key, data_format=self.data_format)
+
+
+class Dropout1d(_SpatialDropout):
+    _axes, _formats = 1, ("NWC", "NCW")
+
+
+class Dropout2d(_SpatialDropout):
+    _axes, _formats = 2, ("NHWC", "NCHW")
+
+
+class Dropout3d(_SpatialDropout):
+    _axes, _formats = 3, ("NDHWC", "NCDHW")
+
+
+class AlphaDropout(Dropout):
+    """Dropout that keeps mean and variance of values that came out of SELU.
+
+    Args:
+        rate: probability of being dropped, from 0 to 1.
+        key: seed or key of a stream of the layer's own.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.AlphaDropout(0.1, key=0)(jnp.zeros(3)).shape
+        (3,)
+
+    Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
+    """
+
+    def _drop(self, x: Any, key: Any) -> Any:
+        return alpha_dropout(x, self.rate, key)
+
+
+for _kind in (Dropout1d, Dropout2d, Dropout3d):
+    _kind.__doc__ = f"""In training, sets whole channels to zero with probability `rate`, over {_kind._axes} spatial ax{"is" if _kind._axes == 1 else "es"}.
+
+    Args:
+        rate: probability of zero, from 0 to 1.
+        data_format: {" or ".join(map(repr, _kind._formats))}; channels are last by default.
+        key: seed or key of a stream of the layer's own.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.{_kind.__name__}(0.5, key=0)(jnp.ones(({", ".join(["2"] * (_kind._axes + 2))}))).shape
+        ({", ".join(["2"] * (_kind._axes + 2))})
+
+    Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
+    """

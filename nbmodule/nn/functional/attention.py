@@ -1,0 +1,256 @@
+"""Attention: each query gets a mean of the values, weighted by how well their keys fit it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from nbmodule.errors import ArgumentError, DtypeError, ShapeError
+from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_rank, check_shape, show
+from nbmodule.nn.functional.dropout import dropout
+from nbmodule.nn.functional.primitives import promoted, where
+from nbmodule.nn.functional.windows import sizes
+from nbmodule.nn.kernel import kernel
+
+_OPTIONS = ("is_causal", "scale", "return_weights")
+
+
+@kernel(static=_OPTIONS, numbers=("dropout_rate",))
+def scaled_dot_product_attention(
+    query: Float[Array, "*_batch length features"],
+    key: Float[Array, "*_batch size features"],
+    value: Float[Array, "*_batch size value_features"],
+    mask: Bool[Array, "..."] | Float[Array, "..."] | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float | Float[Array, ""] = 0.0,
+    dropout_key: Any = None,
+    return_weights: bool = False,
+) -> Any:
+    """Compute `softmax(query @ key.T * scale + mask) @ value`.
+
+    Softmax is computed in float32 at least. A query that may look at nothing gets zeros.
+
+    Args:
+        query: one vector for each position that asks.
+        key: one vector for each position that is looked at; leading axes are broadcast.
+        value: what these positions hold.
+        mask: what broadcasts to `(*batch, length, size)`: True where a query may look, or numbers that are added to the scores.
+        is_causal: whether query `i` may look at positions up to `i` only, counted from the start; joined with `mask`.
+        scale: factor of the scores, `1 / sqrt(features)` by default.
+        dropout_rate: probability to drop a weight.
+        dropout_key: key for dropout, needed where the rate is not zero.
+        return_weights: also give the weights, `(*batch, length, size)`, as they are after dropout.
+
+    Returns:
+        `(*batch, length, value_features)`; with `return_weights` a pair of that and the weights.
+
+    Raises:
+        ShapeError: if shapes do not fit together.
+
+    Example:
+        >>> x = jnp.array([[10.0, 0.0], [0.0, 10.0]])
+        >>> scaled_dot_product_attention(x, x, x).round(2)
+        Array([[10.,  0.],
+               [ 0., 10.]], dtype=float32)
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    """
+    name = "scaled_dot_product_attention"
+    query, key, value, batch = _checked(name, query, key, value)
+    heads = tuple(range(len(batch)))
+    last = query.ndim - 1
+    dimensions = (((last,), (last,)), (heads, heads))
+    scores = lax.dot_general(query, key, dimensions, preferred_element_type=_wide(query.dtype))
+    weights = _weights(name, scores, mask, None, is_causal, scale, query.shape[-1], query.dtype)
+    weights = _dropped(name, weights, dropout_rate, dropout_key)
+    out = lax.dot_general(weights, value, (((last,), (last - 1,)), (heads, heads)))
+    check_flag(name, "return_weights", return_weights)
+    return (out, weights) if return_weights else out
+
+
+@kernel(static=("num_heads", *_OPTIONS), numbers=("dropout_rate",))
+def multi_head_attention(
+    query: Float[Array, "*batch length features"],
+    key: Float[Array, "*batch size features"],
+    value: Float[Array, "*batch size value_features"],
+    num_heads: int,
+    mask: Bool[Array, "..."] | Float[Array, "..."] | None = None,
+    *,
+    key_mask: Bool[Array, "*batch size"] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_rate: float | Float[Array, ""] = 0.0,
+    dropout_key: Any = None,
+    return_weights: bool = False,
+) -> Any:
+    """Split features into heads, let each attend by itself, and join the results.
+
+    Args:
+        query: projected queries; head `h` has the features from `h * features / num_heads` on.
+        key: projected keys.
+        value: projected values.
+        num_heads: number of heads, which divides `features` and `value_features`.
+        mask: what broadcasts to `(*batch, num_heads, length, size)`: True where a query may look, or numbers that are added.
+        key_mask: True for the positions that may be looked at at all; False for padding.
+        is_causal: as in `scaled_dot_product_attention`.
+        scale: factor of the scores, `1 / sqrt(features / num_heads)` by default.
+        dropout_rate: probability to drop a weight.
+        dropout_key: key for dropout, needed where the rate is not zero.
+        return_weights: also give the weights, `(*batch, num_heads, length, size)`.
+
+    Returns:
+        `(*batch, length, value_features)`; with `return_weights` a pair of that and the weights.
+
+    Raises:
+        ShapeError: if shapes do not fit together or the heads do not divide the features.
+
+    Example:
+        >>> x = jnp.ones((2, 5, 8))
+        >>> out, weights = multi_head_attention(x, x, x, 4, return_weights=True)
+        >>> out.shape, weights.shape
+        ((2, 5, 8), (2, 4, 5, 5))
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    """
+    name = "multi_head_attention"
+    query, key, value, batch = _checked(name, query, key, value)
+    n = len(batch)
+    q, k, v = (_heads(name, which, x, num_heads) for which, x in (("query", query), ("key", key), ("value", value)))
+    along = ((*range(n), n + 1), (*range(n), n + 1))
+    scores = lax.dot_general(q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=_wide(q.dtype))
+    if key_mask is not None:
+        if key_mask.dtype != jnp.bool_:
+            raise DtypeError(
+                f"{name}: key_mask must hold booleans, True for what may be looked at, found {show(key_mask)}."
+            )
+        check_shape(name, "key_mask", key_mask, key.shape[:-1], "one for each key")
+        key_mask = lax.expand_dims(key_mask, (n, n + 1))
+    weights = _weights(name, scores, mask, key_mask, is_causal, scale, q.shape[-1], q.dtype)
+    weights = _dropped(name, weights, dropout_rate, dropout_key)
+    out = lax.dot_general(weights, v, (((n + 2,), (n,)), (tuple(range(n + 1)), (*range(n), n + 1))))
+    check_flag(name, "return_weights", return_weights)
+    out = _merged(out)
+    return (out, weights) if return_weights else out
+
+
+@kernel(static=("num_heads",))
+def split_heads(
+    x: Float[Array, "*batch length features"], num_heads: int
+) -> Float[Array, "*batch num_heads length head_features"]:
+    """Cut the features into heads and put the heads before the positions.
+
+    Example:
+        >>> split_heads(jnp.ones((2, 5, 8)), 4).shape
+        (2, 4, 5, 2)
+    """
+    check_floating("split_heads", x=x)
+    check_rank("split_heads", "x", x, "(*batch, length, features)", 2)
+    x = _heads("split_heads", "x", x, num_heads)
+    return lax.transpose(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
+
+
+@kernel
+def merge_heads(
+    x: Float[Array, "*batch num_heads length head_features"],
+) -> Float[Array, "*batch length features"]:
+    """Undo `split_heads`.
+
+    Example:
+        >>> merge_heads(jnp.ones((2, 4, 5, 2))).shape
+        (2, 5, 8)
+    """
+    check_floating("merge_heads", x=x)
+    check_rank("merge_heads", "x", x, "(*batch, num_heads, length, head_features)", 3)
+    return _merged(x)
+
+
+def _merged(x: Array) -> Array:
+    x = lax.transpose(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
+    return lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
+
+
+def _heads(name: str, which: str, x: Array, num_heads: Any) -> Array:
+    (heads,) = sizes(name, "num_heads", num_heads, 1)
+    if x.shape[-1] % heads:
+        raise ShapeError(f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} {show(x)}.")
+    return lax.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))
+
+
+def _wide(dtype: Any) -> Any:
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def _checked(name: str, query: Array, key: Array, value: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:
+    """The three in one dtype and with the same leading axes."""
+    check_floating(name, query=query, key=key, value=value)
+    for which, x in (("query", query), ("key", key), ("value", value)):
+        check_rank(name, which, x, "(*batch, length, features)", 2)
+    if query.shape[-1] != key.shape[-1]:
+        raise ShapeError(f"{name}: query and key must have as many features, found {show(query)} and {show(key)}.")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(f"{name}: key and value must have as many positions, found {show(key)} and {show(value)}.")
+    try:
+        batch = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"{name}: leading axes must fit together, found query {show(query)}, key {show(key)}, value {show(value)}."
+        ) from None
+    query, key, value = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in promoted(query, key, value))
+    return query, key, value, batch
+
+
+def _weights(
+    name: str,
+    scores: Array,
+    mask: Array | None,
+    key_mask: Array | None,
+    is_causal: bool,
+    scale: float | None,
+    features: int,
+    dtype: Any,
+) -> Array:
+    check_flag(name, "is_causal", is_causal)
+    if scale is None:
+        scale = 1 / math.sqrt(max(features, 1))
+    check_number(name, "scale", scale)
+    scores = scores * scale
+    allowed = key_mask
+    if mask is not None:
+        shape = jnp.shape(mask)
+        fits = len(shape) <= scores.ndim and all(
+            a in (1, b) for a, b in zip(shape[::-1], scores.shape[::-1], strict=False)
+        )
+        if not fits:
+            raise ShapeError(f"{name}: mask must broadcast to {list(scores.shape)}, found {show(mask)}.")
+        if mask.dtype == jnp.bool_:
+            allowed = mask if allowed is None else allowed & mask
+        elif jnp.issubdtype(mask.dtype, jnp.floating):
+            scores = scores + mask
+        else:
+            raise DtypeError(f"{name}: mask must hold booleans (True: may look) or numbers to add, found {show(mask)}.")
+    if is_causal:
+        shape = scores.shape[-2:]
+        lower = lax.broadcasted_iota(jnp.int32, shape, 0) >= lax.broadcasted_iota(jnp.int32, shape, 1)
+        allowed = lower if allowed is None else allowed & lower
+    if allowed is not None:
+        scores = where(allowed, scores, -jnp.inf)
+    if scores.shape[-1] == 0:
+        return lax.convert_element_type(scores, dtype)
+    peak = lax.stop_gradient(jnp.max(scores, -1, keepdims=True))
+    e = lax.exp(scores - where(peak == -jnp.inf, 0, peak))
+    total = jnp.sum(e, -1, keepdims=True)
+    return lax.convert_element_type(e / where(total == 0, 1, total), dtype)
+
+
+def _dropped(name: str, weights: Array, rate: Any, key: Any) -> Array:
+    if isinstance(rate, (int, float)) and rate == 0:
+        return weights
+    if key is None:
+        raise ArgumentError(f"{name}: dropout_rate {rate!r} needs a dropout_key.")
+    return dropout(weights, rate, key)

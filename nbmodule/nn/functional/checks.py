@@ -1,0 +1,138 @@
+"""Checks of arguments, which say in one line what was expected and what was found.
+
+They stand at the head of kernels and run while these are traced, so they look at shapes, dtypes and Python values only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+
+
+def show(x: Any) -> str:
+    """`float32[2, 3]`.
+
+    Example:
+        >>> show(jnp.ones((2, 3)))
+        'float32[2, 3]'
+    """
+    return f"{x.dtype}{list(x.shape)}"
+
+
+def check_arrays(where: str, **arrays: Any) -> None:
+    """Refuse what is no array or number."""
+    for name, x in arrays.items():
+        if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+            raise ArgumentTypeError(f"{where}: {name} must be an array, found {type(x).__name__}.")
+
+
+def check_kind(where: str, kind: Any, wanted: str, **arrays: Any) -> None:
+    """Refuse arrays whose dtype is not of a kind, which `wanted` names."""
+    check_arrays(where, **arrays)
+    for name, x in arrays.items():
+        if not jnp.issubdtype(jnp.result_type(x), kind):
+            found = show(x) if hasattr(x, "shape") else type(x).__name__
+            cure = (
+                f' Convert it first: {name}.astype("float32").'
+                if kind is not jnp.integer and hasattr(x, "shape")
+                else ""
+            )
+            raise DtypeError(f"{where}: {name} must hold {wanted}, found {found}.{cure}")
+
+
+def check_floating(where: str, **arrays: Any) -> None:
+    """Refuse integers, booleans and complex numbers.
+
+    Example:
+        >>> check_floating("gelu", x=jnp.arange(3))
+        Traceback (most recent call last):
+        nbmodule.errors.DtypeError: gelu: x must hold floating values, found int32[3]. Convert it first: x.astype("float32").
+    """
+    check_kind(where, jnp.floating, "floating values", **arrays)
+
+
+def check_real(where: str, **arrays: Any) -> None:
+    """Refuse complex numbers."""
+    check_arrays(where, **arrays)
+    for name, x in arrays.items():
+        if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
+            raise DtypeError(f"{where}: {name} must hold real values, found {show(x)}.")
+
+
+def check_inexact(where: str, **arrays: Any) -> None:
+    """Refuse integers and booleans."""
+    check_kind(where, jnp.inexact, "floating or complex values", **arrays)
+
+
+def check_integers(where: str, **arrays: Any) -> None:
+    """Refuse all but integers."""
+    check_kind(where, jnp.integer, "integers", **arrays)
+
+
+def check_rank(where: str, name: str, x: Any, wanted: str, at_least: int, at_most: int | None = None) -> None:
+    """Refuse too few or too many axes; `wanted` names them."""
+    if x.ndim < at_least or (at_most is not None and x.ndim > at_most):
+        raise ShapeError(f"{where}: {name} must have axes {wanted}, found {show(x)}.")
+
+
+def check_shape(where: str, name: str, x: Any, shape: tuple[int, ...], why: str) -> None:
+    """Refuse an array whose shape differs from `shape`, which follows from `why`."""
+    if tuple(x.shape) != tuple(shape):
+        raise ShapeError(f"{where}: {name} must have shape {list(shape)} ({why}), found {show(x)}.")
+
+
+def check_axis(where: str, axis: int, ndim: int) -> int:
+    """The axis counted from the front."""
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+        raise ArgumentTypeError(f"{where}: axis must be an integer, found {axis!r}.")
+    if not -ndim <= axis < ndim:
+        raise ArgumentError(
+            f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, found {axis}."
+        )
+    return int(axis) % ndim
+
+
+def check_index(where: str, name: str, index: int, size: int) -> int:
+    """The index counted from the front."""
+    if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
+        raise ArgumentTypeError(f"{where}: {name} must be an integer, found {index!r}.")
+    if not -size <= index < size:
+        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, found {index}.")
+    return int(index) % size
+
+
+def check_flag(where: str, name: str, value: Any) -> None:
+    """Refuse what is no bool, a string such as "none" for one, which would count as true."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{where}: {name} must be True or False, found {value!r}.")
+
+
+def check_number(
+    where: str,
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Refuse what is no real number, or lies outside of the bounds."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ArgumentTypeError(f"{where}: {name} must be a number, found {value!r}.")
+    wanted = [f"above {above}"] if above is not None else []
+    wanted += [f"at least {least}"] if least is not None else []
+    wanted += [f"at most {most}"] if most is not None else []
+    holds = (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
+    if not holds:
+        raise ArgumentError(f"{where}: {name} must be {' and '.join(wanted)}, found {value}.")
+
+
+def check_choice(where: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not among the choices."""
+    if value not in choices:
+        raise ArgumentError(f"{where}: {name} must be one of {', '.join(map(repr, choices))}, found {value!r}.")

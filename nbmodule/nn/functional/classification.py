@@ -1,0 +1,332 @@
+"""Losses of probabilities against classes: cross entropy, binary cross entropy, Kullback-Leibler, hinge, CTC."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Integer, Real
+
+from nbmodule.errors import DtypeError, ShapeError
+from nbmodule.nn.functional.activations import log_softmax, softplus
+from nbmodule.nn.functional.checks import (
+    check_axis,
+    check_choice,
+    check_flag,
+    check_floating,
+    check_index,
+    check_integers,
+    check_number,
+    check_shape,
+    show,
+)
+from nbmodule.nn.functional.primitives import along, promoted, where
+from nbmodule.nn.functional.rectifiers import relu
+from nbmodule.nn.functional.reduction import equal_pair, reduce, refuse_swapped
+from nbmodule.nn.kernel import kernel
+
+
+@kernel(static=("axis", "from_logits", "label_smoothing", "ignore_index", "reduction"))
+def cross_entropy(
+    prediction: Float[Array, "..."],
+    target: Real[Array, "..."],
+    *,
+    weight: Float[Array, " classes"] | None = None,
+    axis: int = -1,
+    from_logits: bool = True,
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+) -> Float[Array, "..."]:
+    """Compute the negative log-probability of the right class: `-sum over classes of target * log(softmax(prediction))`.
+
+    Args:
+        prediction: logits, classes along `axis`.
+        target: either integer labels, of the shape of `prediction` without `axis`; a label that is no class gives NaN. Or
+            probabilities of all classes, of the shape of `prediction`.
+        weight: factor of each class. The mean over labels is then divided by the sum of their weights.
+        axis: axis of the classes.
+        from_logits: False if `prediction` holds probabilities; their logarithm is taken as -100 at least.
+        label_smoothing: share of the target, from 0 to 1, that is spread evenly over all classes.
+        ignore_index: label of positions that count for nothing, neither in the sum nor in the mean; a mean over none is zero.
+            None if all labels count.
+        reduction: `mean` over all positions, `sum`, or `none` for the loss of each.
+
+    Raises:
+        ShapeError: if the target fits neither form.
+        ArgumentError: if the pair looks swapped.
+
+    Example:
+        >>> logits = jnp.array([[2.0, 0.0], [0.0, 0.0]])
+        >>> cross_entropy(logits, jnp.array([0, 1]), reduction="none")
+        Array([0.12692805, 0.6931472 ], dtype=float32)
+        >>> cross_entropy(logits, jnp.array([[1.0, 0.0], [0.5, 0.5]]), reduction="none")
+        Array([0.12692805, 0.6931472 ], dtype=float32)
+
+    Source: Szegedy et al. (2016), arXiv:1512.00567, for label smoothing.
+    """
+    name = "cross_entropy"
+    refuse_swapped(name, prediction, target)
+    axis = check_axis(name, axis, prediction.ndim)
+    check_flag(name, "from_logits", from_logits)
+    check_number(name, "label_smoothing", label_smoothing, least=0, most=1)
+    classes = prediction.shape[axis]
+    if weight is not None:
+        check_floating(name, weight=weight)
+        check_shape(name, "weight", weight, (classes,), "one for each class")
+        weight = along(weight, axis, prediction.ndim)
+        prediction, weight = promoted(prediction, weight)
+    log_p = log_softmax(prediction, axis=axis) if from_logits else _log(prediction)
+    labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
+    if target.shape == prediction.shape and target.ndim > 0:
+        dense = lax.convert_element_type(target, log_p.dtype) * (1 - label_smoothing) + label_smoothing / classes
+        values = -jnp.sum(_weighted(_product(dense, log_p), weight), axis)
+        return reduce(name, values, reduction)
+    if target.shape != labels_shape:
+        raise ShapeError(
+            f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities of shape {list(prediction.shape)} "
+            f"(prediction {show(prediction)}, classes on axis {axis}), found {show(target)}."
+        )
+    if not jnp.issubdtype(target.dtype, jnp.integer):
+        raise DtypeError(
+            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found {show(target)}."
+        )
+    return _of_labels(name, log_p, target, weight, axis, label_smoothing, ignore_index, reduction)
+
+
+def _of_labels(
+    name: str,
+    log_p: Array,
+    target: Array,
+    weight: Array | None,
+    axis: int,
+    label_smoothing: float,
+    ignore_index: int | None,
+    reduction: str,
+) -> Array:
+    classes = log_p.shape[axis]
+    target = lax.convert_element_type(
+        target, jnp.promote_types(jnp.int32, target.dtype) if target.dtype.kind == "i" else jnp.int32
+    )
+    is_label = lax.broadcasted_iota(target.dtype, log_p.shape, axis) == lax.expand_dims(target, (axis,))
+    values = -jnp.sum(where(is_label, _weighted(log_p, weight), 0), axis)
+    if label_smoothing:
+        spread = -jnp.sum(_weighted(log_p, weight), axis)
+        values = (1 - label_smoothing) * values + (label_smoothing / classes) * spread
+    values = where((target >= 0) & (target < classes), values, jnp.nan)
+    share = None if weight is None else jnp.sum(where(is_label, weight, 0), axis)
+    if ignore_index is not None:
+        check_index(name, "ignore_index", ignore_index, 1 << 31)
+        counted = target != ignore_index
+        values = where(counted, values, 0)
+        share = where(counted, 1 if share is None else share, jnp.zeros((), values.dtype))
+    if share is None:
+        return reduce(name, values, reduction)
+    count = jnp.sum(share)
+    return reduce(name, values, reduction, count=where(count == 0, 1, count))
+
+
+@kernel(static=("from_logits", "label_smoothing", "reduction"))
+def binary_cross_entropy(
+    prediction: Float[Array, "*shape"],
+    target: Real[Array, "*shape"] | Bool[Array, "*shape"],
+    *,
+    pos_weight: Float[Array, "..."] | None = None,
+    from_logits: bool = False,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Float[Array, "..."]:
+    """Compute the negative log-probability of yes or no: `-(target * log(p) + (1 - target) * log(1 - p))`.
+
+    Args:
+        prediction: probabilities of yes, 0 ... 1, of any shape; logits are out of this range and give NaN.
+        target: 1 for yes, 0 for no, or what is between, of the same shape.
+        pos_weight: factor of the yes part, one number or what broadcasts to `prediction`.
+        from_logits: True if `prediction` holds logits, so that `p = sigmoid(prediction)`; exact also where this underflows.
+        label_smoothing: share of the target, from 0 to 1, that is replaced by one half.
+        reduction: `mean`, `sum`, or `none` for the loss of each value.
+
+    Raises:
+        ShapeError: if the shapes differ; they are not broadcast.
+        ArgumentError: if the pair looks swapped.
+
+    Example:
+        >>> binary_cross_entropy(jnp.array([0.5, 0.25]), jnp.array([1, 0]), reduction="none")
+        Array([0.6931472, 0.2876821], dtype=float32)
+        >>> binary_cross_entropy(jnp.array([1000.0]), jnp.array([0]), from_logits=True)
+        Array(1000., dtype=float32)
+    """
+    name = "binary_cross_entropy"
+    prediction, target = equal_pair(name, prediction, target)
+    check_flag(name, "from_logits", from_logits)
+    check_number(name, "label_smoothing", label_smoothing, least=0, most=1)
+    if pos_weight is not None:
+        check_floating(name, pos_weight=pos_weight)
+        shape = jnp.shape(pos_weight)
+        if len(shape) > prediction.ndim or any(
+            a not in (1, b) for a, b in zip(shape[::-1], prediction.shape[::-1], strict=False)
+        ):
+            raise ShapeError(
+                f"{name}: pos_weight must broadcast to prediction {show(prediction)}, found {show(pos_weight)}."
+            )
+    if label_smoothing:
+        target = target * (1 - label_smoothing) + 0.5 * label_smoothing
+    yes = target if pos_weight is None else target * lax.convert_element_type(pos_weight, prediction.dtype)
+    no = 1 - target
+    if from_logits:
+        values = no * prediction + (yes + no) * softplus(-prediction)
+    else:
+        values = -(yes * _log(prediction) + no * _log(1 - prediction))
+    return reduce(name, values, reduction)
+
+
+@kernel(static=("axis", "from_logits", "log_target", "reduction"))
+def kl_div(
+    prediction: Float[Array, "*shape"],
+    target: Float[Array, "*shape"],
+    *,
+    axis: int = -1,
+    from_logits: bool = False,
+    log_target: bool = False,
+    reduction: str = "mean",
+) -> Float[Array, "..."]:
+    """Compute the Kullback-Leibler divergence of the target from the prediction: `target * (log(target) - prediction)`.
+
+    Args:
+        prediction: logarithms of probabilities.
+        target: probabilities, of the same shape; a zero adds nothing.
+        axis: axis of the classes, for `from_logits`.
+        from_logits: True if `prediction` holds logits, whose log-softmax is taken.
+        log_target: True if the target holds logarithms as well.
+        reduction: `mean` over all values, `batchmean` over the first axis, which is the divergence proper, `sum`, or `none`.
+
+    Example:
+        >>> p = jnp.array([[0.5, 0.5]])
+        >>> kl_div(jnp.log(p), jnp.array([[1.0, 0.0]]), reduction="batchmean")
+        Array(0.6931472, dtype=float32)
+
+    Source: Kullback and Leibler (1951), On information and sufficiency.
+    """
+    prediction, target = equal_pair("kl_div", prediction, target)
+    check_choice("kl_div", "reduction", reduction, ("mean", "batchmean", "sum", "none"))
+    check_flag("kl_div", "from_logits", from_logits)
+    check_flag("kl_div", "log_target", log_target)
+    if from_logits:
+        prediction = log_softmax(prediction, axis=axis)
+    if log_target:
+        values = lax.exp(target) * (target - prediction)
+    else:
+        some = target > 0
+        values = where(some, target * (lax.log(where(some, target, 1)) - where(some, prediction, 0)), 0)
+    if reduction == "batchmean":
+        if not values.ndim:
+            raise ShapeError(f"kl_div: prediction must have a batch axis for 'batchmean', found {show(prediction)}.")
+        return jnp.sum(values) / values.shape[0]
+    return reduce("kl_div", values, reduction)
+
+
+@kernel(static=("margin", "reduction"))
+def hinge_loss(
+    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, margin: float = 1.0, reduction: str = "mean"
+) -> Float[Array, "..."]:
+    """Compute how far scores fall short of a margin on the right side of zero: `max(0, margin - target * prediction)`.
+
+    Args:
+        prediction: scores of any shape.
+        target: 1 for yes, -1 for no, of the same shape.
+        margin: wanted distance from zero.
+        reduction: `mean`, `sum`, or `none` for the loss of each value.
+
+    Example:
+        >>> hinge_loss(jnp.array([0.5, 2.0, 0.5]), jnp.array([1, 1, -1]), reduction="none")
+        Array([0.5, 0. , 1.5], dtype=float32)
+
+    Source: Cortes and Vapnik (1995), Support-vector networks.
+    """
+    prediction, target = equal_pair("hinge_loss", prediction, target)
+    check_number("hinge_loss", "margin", margin)
+    return reduce("hinge_loss", relu(margin - target * prediction), reduction)
+
+
+@kernel(static=("blank", "reduction"))
+def ctc_loss(
+    prediction: Float[Array, "*batch time classes"],
+    target: Integer[Array, "*batch labels"],
+    prediction_lengths: Integer[Array, "*batch"] | None = None,
+    target_lengths: Integer[Array, "*batch"] | None = None,
+    *,
+    blank: int = 0,
+    reduction: str = "mean",
+) -> Float[Array, "..."]:
+    """Compute the negative log-probability of a sequence of labels, summed over all ways to lay it along time.
+
+    Args:
+        prediction: logits (or log-probabilities) of the classes at each time.
+        target: labels without blanks, padded at the end.
+        prediction_lengths: number of times that count; all by default.
+        target_lengths: number of labels that count; all by default.
+        blank: class that stands for no label.
+        reduction: `mean` divides each loss by the number of its labels first, as PyTorch does; `sum`; or `none` for each sequence.
+
+    Raises:
+        ShapeError: if the leading axes differ.
+
+    Example:
+        >>> prediction = jnp.log(jnp.array([[0.5, 0.5], [0.5, 0.5]]))
+        >>> ctc_loss(prediction, jnp.array([1])).round(5)
+        Array(0.28768, dtype=float32)
+
+    Source: Graves, Fernandez, Gomez and Schmidhuber (2006), Connectionist temporal classification.
+    """
+    import optax
+
+    name = "ctc_loss"
+    refuse_swapped(name, prediction, target)
+    check_integers(name, target=target)
+    if prediction.ndim < 2 or target.ndim != prediction.ndim - 1 or target.shape[:-1] != prediction.shape[:-2]:
+        raise ShapeError(
+            f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share their leading axes, found "
+            f"{show(prediction)} and {show(target)}."
+        )
+    batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
+    check_index(name, "blank", blank, classes)
+    absent = []
+    for which, lengths, size in (("prediction", prediction_lengths, time), ("target", target_lengths, labels)):
+        if lengths is None:
+            lengths = jnp.full(batch, size, jnp.int32)
+        check_integers(name, **{f"{which}_lengths": lengths})
+        check_shape(name, f"{which}_lengths", lengths, batch, "one for each sequence")
+        flat = lax.reshape(lengths, (lengths.size, 1))
+        absent.append(
+            lax.convert_element_type(
+                lax.broadcasted_iota(flat.dtype, (flat.shape[0], size), 1) >= flat, prediction.dtype
+            )
+        )
+    flat_prediction = lax.reshape(prediction, (-(-prediction.size // max(time * classes, 1)), time, classes))
+    flat_target = lax.reshape(target, (flat_prediction.shape[0], labels))
+    values = optax.ctc_loss(flat_prediction, absent[0], flat_target, absent[1], blank_id=blank % classes)
+    if reduction == "mean":
+        present = jnp.sum(1 - absent[1], -1)
+        values = values / where(present < 1, 1, present)
+    return reduce(name, lax.reshape(values, batch), reduction)
+
+
+@jax.custom_jvp
+def _log(p: Array) -> Array:
+    """The logarithm of a probability, -100 at least, as PyTorch has it; NaN of what is negative."""
+    return where(p == 0, -100, lax.log(p))
+
+
+@_log.defjvp
+def _log_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (p,), (dp,) = primals, tangents
+    return _log(p), dp / where(p < 1e-12, 1e-12, p)
+
+
+def _product(target: Array, log_p: Array) -> Array:
+    """`target * log_p`, zero where the target is, also for a probability of zero."""
+    return where(target == 0, 0, target * where(target == 0, 0, log_p))
+
+
+def _weighted(x: Array, weight: Array | None) -> Array:
+    return x if weight is None else x * weight

@@ -1,0 +1,306 @@
+"""Convolution and its transpose over one to three spatial axes.
+
+Weights lie as `(out_channels, *kernel, in_channels / groups)`, whatever the layout of the images. As in all libraries of the
+field the kernel is not flipped: this is correlation.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jax import lax
+from jaxtyping import Array, Inexact
+
+from nbmodule.errors import ShapeError
+from nbmodule.nn.functional.checks import check_inexact, check_rank, check_shape, show
+from nbmodule.nn.functional.primitives import along, promoted
+from nbmodule.nn.functional.windows import (
+    Padding,
+    Pairs,
+    Sizes,
+    channel_axis,
+    check_fit,
+    flat_batch,
+    pad,
+    pairs,
+    resolve,
+    sizes,
+    spatial_axes,
+)
+from nbmodule.nn.kernel import kernel
+
+_OPTIONS = ("stride", "padding", "dilation", "groups", "data_format")
+_FEW_TAPS = (
+    64  # a depthwise kernel up to this size is a sum of shifted products, 2 to 10 times faster than XLA's on the CPU
+)
+
+
+@kernel(static=_OPTIONS)
+def conv1d(
+    x: Inexact[Array, "*batch _width _in_channels"],
+    weight: Inexact[Array, "out_channels kernel group_channels"],
+    bias: Inexact[Array, " out_channels"] | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    data_format: str = "NWC",
+) -> Inexact[Array, "*batch _new_width _out_channels"]:
+    """Convolve sequences; as `conv2d`, with one spatial axis.
+
+    Args:
+        x: inputs, with any number of leading axes.
+        weight: kernels, `(out_channels, kernel, in_channels / groups)`.
+        bias: added to each output channel.
+        stride: step of the kernel.
+        padding: as in `conv2d`; `((kernel - 1, 0),)` makes it causal.
+        dilation: distance of the places that the kernel reads.
+        groups: number of groups of channels that are convolved apart.
+        data_format: `NWC`, or `NCW` with channels before the width.
+
+    Raises:
+        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
+
+    Example:
+        >>> conv1d(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([[[-1.0], [1.0]]]))
+        Array([[1.],
+               [2.]], dtype=float32)
+    """
+    return _convolve("conv1d", x, weight, bias, 1, stride, padding, dilation, groups, data_format)
+
+
+@kernel(static=_OPTIONS)
+def conv2d(
+    x: Inexact[Array, "*batch _height _width _in_channels"],
+    weight: Inexact[Array, "out_channels kernel_height kernel_width group_channels"],
+    bias: Inexact[Array, " out_channels"] | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    data_format: str = "NHWC",
+) -> Inexact[Array, "*batch _new_height _new_width _out_channels"]:
+    """Convolve images: each output pixel is a weighted sum of the pixels under the kernel.
+
+    `y[h, w, o] = bias[o] + sum over i, j, c of weight[o, i, j, c] * x[h * stride + i * dilation, w * stride + j * dilation, c]`
+
+    Args:
+        x: images, with any number of leading axes.
+        weight: kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`.
+        bias: added to each output channel.
+        stride: step of the kernel, one number or one for each axis.
+        padding: zeros around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or
+            `SAME` for as many outputs as inputs, divided by the stride and rounded up.
+        dilation: distance of the pixels that the kernel reads.
+        groups: number of groups of channels that are convolved apart; as many as channels make it depthwise.
+        data_format: `NHWC`, or `NCHW` with channels before height and width.
+
+    Raises:
+        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
+
+    Example:
+        >>> x = jnp.arange(9.0).reshape(3, 3, 1)
+        >>> conv2d(x, jnp.ones((1, 2, 2, 1)))[..., 0]
+        Array([[ 8., 12.],
+               [20., 24.]], dtype=float32)
+
+    Source: LeCun et al. (1989), Backpropagation applied to handwritten zip code recognition.
+    """
+    return _convolve("conv2d", x, weight, bias, 2, stride, padding, dilation, groups, data_format)
+
+
+@kernel(static=_OPTIONS)
+def conv3d(
+    x: Inexact[Array, "*batch _depth _height _width _in_channels"],
+    weight: Inexact[Array, "out_channels kernel_depth kernel_height kernel_width group_channels"],
+    bias: Inexact[Array, " out_channels"] | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    data_format: str = "NDHWC",
+) -> Inexact[Array, "*batch _new_depth _new_height _new_width _out_channels"]:
+    """Convolve volumes; as `conv2d`, with three spatial axes.
+
+    Args:
+        x: volumes, with any number of leading axes.
+        weight: kernels, `(out_channels, *kernel, in_channels / groups)`.
+        bias: added to each output channel.
+        stride: step of the kernel, one number or one for each axis.
+        padding: as in `conv2d`.
+        dilation: distance of the voxels that the kernel reads.
+        groups: number of groups of channels that are convolved apart.
+        data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
+
+    Raises:
+        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
+
+    Example:
+        >>> conv3d(jnp.ones((4, 4, 4, 1)), jnp.ones((2, 3, 3, 3, 1)), padding="SAME").shape
+        (4, 4, 4, 2)
+    """
+    return _convolve("conv3d", x, weight, bias, 3, stride, padding, dilation, groups, data_format)
+
+
+@kernel(static=("stride", "padding", "dilation", "data_format"))
+def depthwise_conv2d(
+    x: Inexact[Array, "*batch _height _width _channels"],
+    weight: Inexact[Array, "out_channels kernel_height kernel_width 1"],
+    bias: Inexact[Array, " out_channels"] | None = None,
+    *,
+    stride: Sizes = 1,
+    padding: Padding = 0,
+    dilation: Sizes = 1,
+    data_format: str = "NHWC",
+) -> Inexact[Array, "*batch _new_height _new_width _out_channels"]:
+    """Convolve each channel of an image by kernels of its own: `conv2d` with as many groups as channels.
+
+    Args:
+        x: images, with any number of leading axes.
+        weight: kernels, `(channels * multiplier, kernel_height, kernel_width, 1)`; the outputs of a channel are neighbors.
+        bias: added to each output channel.
+        stride: step of the kernel, one number or one for each axis.
+        padding: as in `conv2d`.
+        dilation: distance of the pixels that the kernel reads.
+        data_format: `NHWC`, or `NCHW` with channels before height and width.
+
+    Raises:
+        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
+
+    Example:
+        >>> x = jnp.ones((3, 3, 2)) * jnp.array([1.0, 10.0])
+        >>> depthwise_conv2d(x, jnp.ones((2, 3, 3, 1)))
+        Array([[[ 9., 90.]]], dtype=float32)
+
+    Source: Chollet (2017), arXiv:1610.02357.
+    """
+    check_inexact("depthwise_conv2d", x=x)
+    spatial_axes("depthwise_conv2d", x, data_format, 2)
+    groups = x.shape[channel_axis(x.ndim, data_format)]
+    return _convolve("depthwise_conv2d", x, weight, bias, 2, stride, padding, dilation, groups, data_format)
+
+
+def _convolve(
+    name: str,
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    n: int,
+    stride: Sizes,
+    padding: Padding,
+    dilation: Sizes,
+    groups: int,
+    data_format: str,
+) -> Array:
+    axes = check_convolution(name, x, weight, bias, n, groups, data_format)
+    strides, dilations = sizes(name, "stride", stride, n), sizes(name, "dilation", dilation, n)
+    window = tuple(d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[1:-1], strict=True))
+    edges = resolve(pairs(name, padding, n), tuple(x.shape[axis] for axis in axes), window, strides)
+    check_fit(name, x, axes, edges, window)
+    x, weight, bias = promoted(x, weight, bias)
+    channels_last = data_format.endswith("C")
+    taps = math.prod(weight.shape[1:-1])
+    if groups > 1 and weight.shape[-1] == 1 and taps <= _FEW_TAPS and channels_last:
+        y = _depthwise(pad(x, axes, edges, 0), weight, axes, strides, dilations)
+    elif taps == 1 and groups == 1 and channels_last:
+        y = _pointwise(pad(x, axes, edges, 0), weight, axes, strides)
+    else:
+        y = general(x, weight, strides, edges, (1,) * n, dilations, groups, data_format)
+    return y if bias is None else y + along(bias, channel_axis(y.ndim, data_format), y.ndim)
+
+
+def check_convolution(
+    name: str, x: Array, weight: Array, bias: Array | None, n: int, groups: int, data_format: str
+) -> tuple[int, ...]:
+    """Refuse shapes that do not fit together; give the spatial axes."""
+    check_inexact(name, x=x, weight=weight)
+    axes = spatial_axes(name, x, data_format, n)
+    check_rank(
+        name,
+        "weight",
+        weight,
+        f"(out_channels, {'kernel' if n == 1 else '*kernel'}, in_channels / groups)",
+        n + 2,
+        n + 2,
+    )
+    (groups,) = sizes(name, "groups", groups, 1)
+    channels = x.shape[channel_axis(x.ndim, data_format)]
+    if channels != weight.shape[-1] * groups:
+        times = f" times {groups} groups" if groups > 1 else ""
+        raise ShapeError(
+            f"{name}: x must have {weight.shape[-1] * groups} channels (weight {show(weight)}{times}), found {channels} in x "
+            f"{show(x)}, read as {data_format}."
+        )
+    if weight.shape[0] % groups:
+        raise ShapeError(
+            f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of weight {show(weight)}."
+        )
+    if 0 in weight.shape[1:-1]:
+        raise ShapeError(f"{name}: the kernel must not be empty, found weight {show(weight)}.")
+    if bias is not None:
+        check_inexact(name, bias=bias)
+        check_shape(name, "bias", bias, weight.shape[:1], "one for each output channel")
+    return axes
+
+
+def general(
+    x: Array,
+    weight: Array,
+    strides: tuple[int, ...],
+    padding: Pairs,
+    stretch: tuple[int, ...],
+    dilations: tuple[int, ...],
+    groups: int,
+    data_format: str,
+) -> Array:
+    """Convolve images with any number of leading axes, stretched by zeros between the pixels."""
+    flat, batch = flat_batch(x, len(data_format) - 1)
+    kernel_format = "O" + data_format.replace("N", "").replace("C", "") + "I"
+    y = lax.conv_general_dilated(
+        flat,
+        weight,
+        strides,
+        padding,
+        lhs_dilation=stretch,
+        rhs_dilation=dilations,
+        dimension_numbers=(data_format, kernel_format, data_format),
+        feature_group_count=groups,
+    )
+    return y if len(batch) == 1 else lax.reshape(y, (*batch, *y.shape[1:]))
+
+
+def _pointwise(x: Array, weight: Array, axes: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+    """A kernel of one pixel is a matrix."""
+    for axis, stride in zip(axes, strides, strict=True):
+        x = lax.slice_in_dim(x, 0, x.shape[axis], stride, axis)
+    matrix = lax.reshape(weight, (weight.shape[0], weight.shape[-1]))
+    return lax.dot_general(x, matrix, (((x.ndim - 1,), (1,)), ((), ())))
+
+
+def _depthwise(
+    x: Array, weight: Array, axes: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> Array:
+    """The sum over the kernel's places of shifted images times one number for each channel."""
+    channels, kernel_shape = x.shape[-1], weight.shape[1:-1]
+    multiplier = weight.shape[0] // channels
+    if multiplier > 1:
+        x = lax.broadcast_in_dim(x, (*x.shape, multiplier), tuple(range(x.ndim)))
+    places = lax.reshape(
+        weight,
+        (channels, multiplier, math.prod(kernel_shape)) if multiplier > 1 else (channels, math.prod(kernel_shape)),
+    )
+    total: Array | None = None
+    for place in range(math.prod(kernel_shape)):
+        shifted, rest = x, place
+        for axis, size, stride, dilation in reversed(list(zip(axes, kernel_shape, strides, dilations, strict=True))):
+            rest, index = divmod(rest, size)
+            count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
+            start = index * dilation
+            shifted = lax.slice_in_dim(shifted, start, start + (count - 1) * stride + 1, stride, axis)
+        term = shifted * lax.index_in_dim(places, place, places.ndim - 1, keepdims=False)
+        total = term if total is None else total + term
+    assert total is not None
+    return lax.reshape(total, (*total.shape[:-2], channels * multiplier)) if multiplier > 1 else total

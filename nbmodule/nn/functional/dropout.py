@@ -1,0 +1,174 @@
+"""Dropout: values or whole channels are set to zero at random, and the rest is scaled so that the mean stays.
+
+A key is given as its two words `uint32[2]`, what a random stream gives, or as a JAX key. The numbers are those of
+`jax.random.bernoulli`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, show
+from nbmodule.nn.functional.primitives import where
+from nbmodule.nn.functional.windows import spatial_axes
+from nbmodule.nn.kernel import kernel
+
+_SELU_FLOOR = -1.7580993408473766  # the SELU of minus infinity
+
+
+@kernel(static=("shared_axes",), numbers=("rate",))
+def dropout(
+    x: Float[Array, "*shape"],
+    rate: float | Float[Array, ""],
+    key: Any,
+    *,
+    shared_axes: tuple[int, ...] = (),
+) -> Float[Array, "*shape"]:
+    """Set each value to zero with probability `rate`, and divide the others by `1 - rate`.
+
+    Args:
+        x: values of any shape.
+        rate: from 0, which changes nothing, to 1, which leaves nothing. An array may change from step to step without a new
+            compile.
+        key: key data `uint32[2]`, or a JAX key.
+        shared_axes: axes along which all values share one fate.
+
+    Raises:
+        ArgumentError: if the rate is no probability.
+
+    Example:
+        >>> dropout(jnp.ones(8), 0.5, jax.random.key(0))
+        Array([0., 0., 2., 2., 0., 2., 2., 0.], dtype=float32)
+
+    Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov (2014), Dropout.
+    """
+    return _dropped("dropout", x, rate, key, shared_axes)
+
+
+@kernel(static=("data_format",), numbers=("rate",))
+def dropout1d(
+    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: Any, *, data_format: str = "NWC"
+) -> Float[Array, "*shape"]:
+    """Set whole channels of sequences to zero; as `dropout2d`, with one spatial axis.
+
+    Example:
+        >>> dropout1d(jnp.ones((2, 5)), 0.5, jax.random.key(0))
+        Array([[0., 0., 2., 2., 0.],
+               [0., 0., 2., 2., 0.]], dtype=float32)
+    """
+    check_floating("dropout1d", x=x)
+    return _dropped("dropout1d", x, rate, key, spatial_axes("dropout1d", x, data_format, 1))
+
+
+@kernel(static=("data_format",), numbers=("rate",))
+def dropout2d(
+    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: Any, *, data_format: str = "NHWC"
+) -> Float[Array, "*shape"]:
+    """Set each channel of each image to zero with probability `rate`, and divide the others by `1 - rate`.
+
+    Args:
+        x: images, with any number of leading axes, each of which has a fate of its own.
+        rate: from 0, which changes nothing, to 1, which leaves nothing.
+        key: key data `uint32[2]`, or a JAX key.
+        data_format: `NHWC`, or `NCHW` with channels before height and width.
+
+    Example:
+        >>> dropout2d(jnp.ones((1, 2, 3)), 0.5, jax.random.key(0))
+        Array([[[0., 0., 2.],
+                [0., 0., 2.]]], dtype=float32)
+
+    Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
+    """
+    check_floating("dropout2d", x=x)
+    return _dropped("dropout2d", x, rate, key, spatial_axes("dropout2d", x, data_format, 2))
+
+
+@kernel(static=("data_format",), numbers=("rate",))
+def dropout3d(
+    x: Float[Array, "*shape"], rate: float, key: Any, *, data_format: str = "NDHWC"
+) -> Float[Array, "*shape"]:
+    """Set whole channels of volumes to zero; as `dropout2d`, with three spatial axes.
+
+    Example:
+        >>> dropout3d(jnp.ones((1, 1, 2, 3)), 0.5, jax.random.key(0))[0]
+        Array([[[0., 0., 2.],
+                [0., 0., 2.]]], dtype=float32)
+    """
+    check_floating("dropout3d", x=x)
+    return _dropped("dropout3d", x, rate, key, spatial_axes("dropout3d", x, data_format, 3))
+
+
+@kernel(static=("rate",))
+def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: Any) -> Float[Array, "*shape"]:
+    """Drop values before or after a SELU, so that mean 0 and variance 1 stay: dropped ones become the SELU's floor.
+
+    Args:
+        x: values of any shape, of mean 0 and variance 1.
+        rate: from 0, which changes nothing, to 1, which leaves nothing.
+        key: key data `uint32[2]`, or a JAX key.
+
+    Example:
+        >>> alpha_dropout(jnp.zeros(4), 0.5, jax.random.key(0)).round(3)
+        Array([-0.77900004, -0.77900004,  0.77900004,  0.77900004], dtype=float32)
+
+    Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
+    """
+    check_floating("alpha_dropout", x=x)
+    kept = _keep_rate("alpha_dropout", rate)
+    if kept is None:
+        return x
+    if kept == 0:
+        return lax.full_like(x, 0)
+    scale = 1 / math.sqrt(kept * (1 + (1 - kept) * _SELU_FLOOR**2))
+    return scale * where(_kept("alpha_dropout", key, kept, x.shape), x, _SELU_FLOOR) - scale * _SELU_FLOOR * (1 - kept)
+
+
+def _dropped(name: str, x: Array, rate: Any, key: Any, shared_axes: tuple[int, ...]) -> Array:
+    check_floating(name, x=x)
+    if not isinstance(shared_axes, tuple):
+        raise ArgumentTypeError(f"{name}: shared_axes must be a tuple of axes, found {shared_axes!r}.")
+    shared = {check_axis(name, axis, x.ndim) for axis in shared_axes}
+    kept = _keep_rate(name, rate)
+    if kept is None:
+        return x
+    keep = _kept(name, key, kept, tuple(1 if i in shared else size for i, size in enumerate(x.shape)))
+    if isinstance(kept, jax.Array):
+        return where(keep, x / lax.convert_element_type(where(kept > 0, kept, 1), x.dtype), 0)
+    return where(keep, x / kept if kept else x, 0)
+
+
+def _keep_rate(name: str, rate: Any) -> Any:
+    """The probability to keep a value; None if all are kept."""
+    if isinstance(rate, jax.Array):
+        if rate.ndim:
+            raise ArgumentError(f"{name}: rate must be one number, found {show(rate)}.")
+        check_floating(name, rate=rate)
+        return 1 - lax.convert_element_type(rate, jnp.float32)
+    check_number(name, "rate", rate, least=0, most=1)
+    return None if rate == 0 else 1.0 - float(rate)
+
+
+def _kept(name: str, key: Any, kept: Any, shape: tuple[int, ...]) -> Array:
+    """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole number."""
+    words = jax.random.bits(_typed(name, key), shape, jnp.uint32) >> np.uint32(9)
+    if isinstance(kept, jax.Array):
+        return words < lax.convert_element_type(lax.ceil(kept * 2.0**23), jnp.uint32)
+    return words < np.uint32(math.ceil(float(np.float32(kept)) * 2**23))
+
+
+def _typed(name: str, key: Any) -> Any:
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
+        return key
+    if dtype == np.uint32 and shape == (2,):
+        return jax.random.wrap_key_data(key, impl="threefry2x32")
+    found = type(key).__name__ if dtype is None else show(key)
+    raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], found {found}.")

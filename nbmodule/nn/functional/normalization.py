@@ -1,0 +1,375 @@
+"""Normalization by mean and variance, over the batch, the features or groups of channels.
+
+Statistics are computed in float32 at least, and the result has the dtype of `x`, so that normalization may stand in a network of
+half precision with its own variables in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape, show
+from nbmodule.nn.functional.primitives import along
+from nbmodule.nn.functional.windows import pad, sizes, slide
+from nbmodule.nn.kernel import kernel
+
+
+@kernel(static=("eps", "axis"))
+def batch_norm(
+    x: Float[Array, "..."],
+    mean: Float[Array, " channels"],
+    var: Float[Array, " channels"],
+    weight: Float[Array, " channels"] | None = None,
+    bias: Float[Array, " channels"] | None = None,
+    *,
+    eps: float = 1e-5,
+    axis: int = -1,
+) -> Float[Array, "..."]:
+    """Normalize each channel by given statistics: `(x - mean) / sqrt(var + eps) * weight + bias`.
+
+    Args:
+        x: values of any shape.
+        mean: mean of each channel, as remembered.
+        var: variance of each channel.
+        weight: gain of each channel.
+        bias: offset of each channel.
+        eps: added to the variance, in squared units of `x`.
+        axis: channel axis of `x`.
+
+    Raises:
+        ShapeError: if there are not as many statistics as channels.
+
+    Example:
+        >>> batch_norm(jnp.array([[3.0, 4.0]]), jnp.array([1.0, 0.0]), jnp.array([4.0, 1.0]), eps=0.0)
+        Array([[1., 4.]], dtype=float32)
+
+    Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
+    """
+    axis = _check_channels("batch_norm", x, axis, mean=mean, var=var, weight=weight, bias=bias)
+    check_number("batch_norm", "eps", eps, least=0)
+    wide = _widened(x)
+    mean, var = (along(lax.convert_element_type(s, wide.dtype), axis, x.ndim) for s in (mean, var))
+    return _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
+
+
+@kernel(static=("momentum", "eps", "axis", "axis_name"))
+def batch_norm_train(
+    x: Float[Array, "..."],
+    running_mean: Float[Array, " channels"] | None = None,
+    running_var: Float[Array, " channels"] | None = None,
+    weight: Float[Array, " channels"] | None = None,
+    bias: Float[Array, " channels"] | None = None,
+    *,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    axis: int = -1,
+    axis_name: Any = None,
+) -> tuple[Float[Array, "..."], Float[Array, " channels"], Float[Array, " channels"]]:
+    """Normalize each channel by its own mean and variance over all other axes, and move the remembered statistics on.
+
+    The biased variance normalizes, the unbiased one (divided by n - 1) is remembered:
+    `new = (1 - momentum) * old + momentum * batch`.
+
+    Args:
+        x: values of any shape.
+        running_mean: remembered mean.
+        running_var: remembered variance.
+        weight: gain of each channel.
+        bias: offset of each channel.
+        momentum: share of this batch in what is remembered.
+        eps: added to the variance, in squared units of `x`.
+        axis: channel axis of `x`.
+        axis_name: name of a mapped axis (`vmap`, `shard_map`) over which statistics are shared too.
+
+    Returns:
+        The normalized values; the new remembered mean and variance, or those of the batch where none are given.
+
+    Raises:
+        ShapeError: if there are not as many statistics as channels, or there is one value for each channel only.
+
+    Example:
+        >>> y, mean, var = batch_norm_train(jnp.array([[1.0], [3.0]]), jnp.zeros(1), jnp.ones(1), eps=0.0)
+        >>> y[:, 0], mean, var
+        (Array([-1.,  1.], dtype=float32), Array([0.2], dtype=float32), Array([1.1], dtype=float32))
+
+    Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
+    """
+    name = "batch_norm_train"
+    axis = _check_channels(name, x, axis, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    check_number(name, "eps", eps, least=0)
+    check_number(name, "momentum", momentum, least=0, most=1)
+    others = tuple(i for i in range(x.ndim) if i != axis)
+    count = math.prod(x.shape[i] for i in others) * (1 if axis_name is None else lax.axis_size(axis_name))
+    if count < 2:
+        raise ShapeError(f"{name}: x must have more than one value for each channel to learn from, found {show(x)}.")
+    wide = _widened(x)
+    mean, var = _moments(wide, others, axis_name)
+    y = _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
+    mean, var = lax.reshape(mean, (x.shape[axis],)), lax.reshape(var, (x.shape[axis],)) * (count / (count - 1))
+    return y, _moved(running_mean, mean, momentum), _moved(running_var, var, momentum)
+
+
+@kernel(static=("normalized_shape", "eps", "new_std"))
+def layer_norm(
+    x: Float[Array, "..."],
+    weight: Float[Array, "..."] | None = None,
+    bias: Float[Array, "..."] | None = None,
+    *,
+    normalized_shape: int | Sequence[int] | None = None,
+    eps: float = 1e-5,
+    new_std: float = 1.0,
+) -> Float[Array, "..."]:
+    """Normalize over the last axes: `(x - mean) / sqrt(var + eps) * new_std * weight + bias`.
+
+    Args:
+        x: values of any shape.
+        weight: gains, of the shape of the normalized axes.
+        bias: offsets, of the shape of the normalized axes.
+        normalized_shape: sizes of the normalized axes; by default those of `weight` or `bias`, else the last axis.
+        eps: added to the variance, in squared units of `x`.
+        new_std: standard deviation after normalization, before `weight`.
+
+    Raises:
+        ShapeError: if `x` does not end with the normalized shape.
+
+    Example:
+        >>> layer_norm(jnp.array([1.0, 3.0]), eps=0.0)
+        Array([-1.,  1.], dtype=float32)
+
+    Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450.
+    """
+    axes = _check_last("layer_norm", x, weight, bias, normalized_shape)
+    check_number("layer_norm", "eps", eps, least=0)
+    check_number("layer_norm", "new_std", new_std)
+    wide = _widened(x)
+    mean, var = _moments(wide, axes)
+    y = (wide - mean) * lax.rsqrt(var + eps)
+    return _scaled(y * new_std if new_std != 1 else y, weight, bias, x.dtype)
+
+
+@kernel(static=("normalized_shape", "eps"))
+def rms_norm(
+    x: Float[Array, "..."],
+    weight: Float[Array, "..."] | None = None,
+    *,
+    normalized_shape: int | Sequence[int] | None = None,
+    eps: float = 1e-6,
+) -> Float[Array, "..."]:
+    """Divide each feature vector by its root mean square, then scale it: `x / sqrt(mean(x**2) + eps) * weight`.
+
+    Args:
+        x: values to normalize, feature axis last.
+        weight: gain of each feature.
+        normalized_shape: sizes of the normalized axes; by default those of `weight`, else the last axis.
+        eps: added to the mean square, in squared units of `x`; keeps a zero vector at zero.
+
+    Raises:
+        ShapeError: if `x` does not end with the normalized shape.
+
+    Example:
+        >>> rms_norm(jnp.array([1.0, 7.0]), jnp.ones(2)).round(1)
+        Array([0.2, 1.4], dtype=float32)
+
+    Source: Zhang and Sennrich (2019), arXiv:1910.07467.
+    """
+    axes = _check_last("rms_norm", x, weight, None, normalized_shape)
+    check_number("rms_norm", "eps", eps, least=0)
+    wide = _widened(x)
+    return _scaled(wide * lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + eps), weight, None, x.dtype)
+
+
+@kernel(static=("num_groups", "eps", "data_format"))
+def group_norm(
+    x: Float[Array, "..."],
+    num_groups: int,
+    weight: Float[Array, " channels"] | None = None,
+    bias: Float[Array, " channels"] | None = None,
+    *,
+    eps: float = 1e-5,
+    data_format: str | None = None,
+) -> Float[Array, "..."]:
+    """Normalize each group of channels over its channels and all spatial axes.
+
+    Args:
+        x: images, sequences or vectors.
+        num_groups: number of groups of neighboring channels.
+        weight: gain of each channel.
+        bias: offset of each channel.
+        eps: added to the variance, in squared units of `x`.
+        data_format: `NC`, `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW`; N stands for any number of leading axes. By default
+            the first axis is the batch, the last one the channels, all between are spatial.
+
+    Raises:
+        ShapeError: if the groups do not divide the channels.
+
+    Example:
+        >>> group_norm(jnp.array([[1.0, 3.0, 10.0, 30.0]]), 2).round(3)
+        Array([[-1.,  1., -1.,  1.]], dtype=float32)
+
+    Source: Wu and He (2018), arXiv:1803.08494.
+    """
+    check_floating("group_norm", x=x)
+    spatial, axis = _image_axes("group_norm", x, data_format)
+    _check_channels("group_norm", x, axis, weight=weight, bias=bias)
+    check_number("group_norm", "eps", eps, least=0)
+    (groups,) = sizes("group_norm", "num_groups", num_groups, 1)
+    channels = x.shape[axis]
+    if channels % groups:
+        raise ShapeError(f"group_norm: {groups} groups must divide the {channels} channels of x {show(x)}.")
+    wide = _widened(x)
+    parts = lax.reshape(wide, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
+    within = tuple(i + (i > axis) for i in spatial) + (axis + 1,)
+    mean, var = _moments(parts, within)
+    y = lax.reshape((parts - mean) * lax.rsqrt(var + eps), x.shape)
+    return _affine(y, weight, bias, axis, x.dtype)
+
+
+@kernel(static=("eps", "data_format"))
+def instance_norm(
+    x: Float[Array, "..."],
+    weight: Float[Array, " channels"] | None = None,
+    bias: Float[Array, " channels"] | None = None,
+    *,
+    eps: float = 1e-5,
+    data_format: str | None = None,
+) -> Float[Array, "..."]:
+    """Normalize each channel of each image over its spatial axes.
+
+    Args:
+        x: images or sequences.
+        weight: gain of each channel.
+        bias: offset of each channel.
+        eps: added to the variance, in squared units of `x`.
+        data_format: as in `group_norm`.
+
+    Raises:
+        ShapeError: if there is one value for each channel only.
+
+    Example:
+        >>> instance_norm(jnp.array([[[1.0, 5.0], [3.0, 9.0]]])).round(3)
+        Array([[[-1., -1.],
+                [ 1.,  1.]]], dtype=float32)
+
+    Source: Ulyanov, Vedaldi and Lempitsky (2016), arXiv:1607.08022.
+    """
+    check_floating("instance_norm", x=x)
+    spatial, axis = _image_axes("instance_norm", x, data_format)
+    _check_channels("instance_norm", x, axis, weight=weight, bias=bias)
+    check_number("instance_norm", "eps", eps, least=0)
+    if math.prod(x.shape[i] for i in spatial) < 2:
+        raise ShapeError(
+            f"instance_norm: x must have more than one pixel, found {show(x)}, read as {data_format or 'N...C'}."
+        )
+    wide = _widened(x)
+    mean, var = _moments(wide, spatial)
+    return _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
+
+
+@kernel(static=("size", "alpha", "beta", "k", "axis"))
+def local_response_norm(
+    x: Float[Array, "*shape"], size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
+) -> Float[Array, "*shape"]:
+    """Divide each value by a power of the mean square of its neighbors among the channels.
+
+    `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel zeros are counted.
+
+    Args:
+        x: values of any shape.
+        size: number of neighboring channels, itself included.
+        alpha: factor of the mean square.
+        beta: exponent.
+        k: added to the mean square.
+        axis: channel axis of `x`.
+
+    Example:
+        >>> local_response_norm(jnp.array([2.0, 0.0]), 2, alpha=1.0, beta=1.0).round(3)
+        Array([0.667, 0.   ], dtype=float32)
+
+    Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional neural networks.
+    """
+    check_floating("local_response_norm", x=x)
+    axis = check_axis("local_response_norm", axis, x.ndim)
+    (size,) = sizes("local_response_norm", "size", size, 1)
+    for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
+        check_number("local_response_norm", name, value)
+    squares = pad(x * x, (axis,), ((size // 2, (size - 1) // 2),), 0)
+    return x / (k + alpha / size * slide(squares, axis, size, 1, 1, lax.add)) ** beta
+
+
+def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) -> int:
+    check_floating(where, x=x)
+    axis = check_axis(where, axis, x.ndim)
+    for name, vector in vectors.items():
+        if vector is not None:
+            check_floating(where, **{name: vector})
+            check_shape(where, name, vector, (x.shape[axis],), f"one for each channel on axis {axis} of x {show(x)}")
+    return axis
+
+
+def _check_last(where: str, x: Array, weight: Array | None, bias: Array | None, shape: Any) -> tuple[int, ...]:
+    """The axes that are normalized: the last ones."""
+    check_floating(where, x=x)
+    given = [v for v in (weight, bias) if v is not None]
+    if shape is None:
+        shape = given[0].shape if given else x.shape[-1:]
+    shape = tuple(shape) if isinstance(shape, Sequence) else sizes(where, "normalized_shape", shape, 1, least=0)
+    if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
+        raise ShapeError(f"{where}: x must end with the normalized shape {list(shape)}, found {show(x)}.")
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None:
+            check_floating(where, **{name: vector})
+            check_shape(where, name, vector, shape, "the normalized shape")
+    return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[int, ...], int]:
+    """Spatial axes and channel axis."""
+    if x.ndim == 0:
+        raise ShapeError(f"{where}: x must have channels, found {show(x)}.")
+    if data_format is None:
+        return tuple(range(1, x.ndim - 1)), x.ndim - 1
+    known = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
+    if data_format not in known:
+        raise ArgumentError(f"{where}: data_format must be one of {', '.join(known)}, found {data_format!r}.")
+    rank = len(data_format) - 1
+    if x.ndim < rank:
+        raise ShapeError(f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), found {show(x)}.")
+    axis = x.ndim - 1 if data_format.endswith("C") else x.ndim - rank
+    return tuple(i for i in range(x.ndim - rank, x.ndim) if i != axis), axis
+
+
+def _widened(x: Array) -> Array:
+    return lax.convert_element_type(x, jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _moments(x: Array, axes: tuple[int, ...], axis_name: Any = None) -> tuple[Array, Array]:
+    """Mean and biased variance, with the reduced axes kept."""
+    mean = jnp.mean(x, axes, keepdims=True)
+    if axis_name is not None:
+        mean = lax.pmean(mean, axis_name)
+    centered = x - mean
+    var = jnp.mean(centered * centered, axes, keepdims=True)
+    return mean, var if axis_name is None else lax.pmean(var, axis_name)
+
+
+def _moved(old: Array | None, new: Array, momentum: float) -> Array:
+    """What is remembered after a batch; statistics are no way for gradients."""
+    new = lax.stop_gradient(new)
+    return new if old is None else lax.convert_element_type((1 - momentum) * old + momentum * new, old.dtype)
+
+
+def _affine(y: Array, weight: Array | None, bias: Array | None, axis: int, dtype: Any) -> Array:
+    weight, bias = (None if v is None else along(v, axis, y.ndim) for v in (weight, bias))
+    return _scaled(y, weight, bias, dtype)
+
+
+def _scaled(y: Array, weight: Array | None, bias: Array | None, dtype: Any) -> Array:
+    y = y if weight is None else y * weight
+    return lax.convert_element_type(y if bias is None else y + bias, dtype)

@@ -1,0 +1,88 @@
+"""Encodings of positions, for models that do not see order by themselves."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Real
+
+from nbmodule.errors import ShapeError
+from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_real, show
+from nbmodule.nn.functional.windows import sizes
+from nbmodule.nn.kernel import kernel
+
+
+def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -> np.ndarray:
+    """Make a table of sines and cosines: `sin(p / base**(2i / features))` at feature `2i`, the cosine at `2i + 1`.
+
+    Args:
+        length: number of positions.
+        features: number of features, two for each frequency; an odd one has a last sine without its cosine.
+        base: ratio of the longest to the shortest wave.
+
+    Returns:
+        A NumPy array, float32 `(length, features)`.
+
+    Example:
+        >>> sinusoidal_positions(2, 4).round(2)
+        array([[0.  , 1.  , 0.  , 1.  ],
+               [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    """
+    (length,) = sizes("sinusoidal_positions", "length", length, 1, least=0)
+    (features,) = sizes("sinusoidal_positions", "features", features, 1)
+    check_number("sinusoidal_positions", "base", base, above=0)
+    i = np.arange(features)
+    angle = np.arange(length)[:, None] / np.power(float(base), 2 * (i // 2) / features)
+    return np.where(i % 2 == 0, np.sin(angle), np.cos(angle)).astype(np.float32)
+
+
+@kernel(static=("base",))
+def rotary_embedding(
+    x: Float[Array, "*batch length features"],
+    positions: Real[Array, "*_some length"] | None = None,
+    *,
+    base: float = 10000.0,
+) -> Float[Array, "*batch length features"]:
+    """Turn pairs of features by angles that grow with the position, so that products of queries and keys see distances only.
+
+    Feature `i` of the first half is paired with feature `i` of the second half, and turned by `position / base**(2i / features)`.
+
+    Args:
+        x: queries or keys, an even number of features.
+        positions: position of each vector, `0, 1, 2, ...` by default; leading axes are broadcast.
+        base: ratio of the longest to the shortest wave.
+
+    Raises:
+        ShapeError: if the number of features is odd, or the positions do not fit.
+
+    Example:
+        >>> rotary_embedding(jnp.array([[1.0, 0.0], [1.0, 0.0]]))
+        Array([[1.        , 0.        ],
+               [0.5403023 , 0.84147096]], dtype=float32)
+
+    Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864; the pairing is that of GPT-NeoX and Llama.
+    """
+    check_floating("rotary_embedding", x=x)
+    check_rank("rotary_embedding", "x", x, "(*batch, length, features)", 2)
+    check_number("rotary_embedding", "base", base, above=0)
+    length, features = x.shape[-2:]
+    if features % 2:
+        raise ShapeError(f"rotary_embedding: x must have an even number of features, found {show(x)}.")
+    if positions is None:
+        positions = jnp.arange(length)
+    check_real("rotary_embedding", positions=positions)
+    shape = positions.shape
+    if not 1 <= len(shape) < x.ndim or any(a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)):
+        raise ShapeError(
+            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found {show(positions)}."
+        )
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)
+    angle = lax.convert_element_type(positions, wide)[..., None] * frequency
+    cos, sin = lax.cos(angle), lax.sin(angle)
+    first, second = (lax.convert_element_type(part, wide) for part in lax.split(x, (features // 2,) * 2, x.ndim - 1))
+    turned = lax.concatenate([first * cos - second * sin, second * cos + first * sin], x.ndim - 1)
+    return lax.convert_element_type(turned, x.dtype)

@@ -1,0 +1,366 @@
+"""Recurrent cells, and their scans over time: plain (Elman), LSTM and GRU.
+
+Weights lie as in PyTorch: the gates one below the other, in the order i, f, g, o (LSTM) and r, z, n (GRU). Time is the axis before
+the features. In a scan the inputs of all times are projected at once, so that only the state's product stays in the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Integer
+
+from nbmodule.errors import ShapeError
+from nbmodule.nn.functional.checks import (
+    check_choice,
+    check_flag,
+    check_floating,
+    check_integers,
+    check_rank,
+    check_shape,
+    show,
+)
+from nbmodule.nn.functional.linear import linear
+from nbmodule.nn.functional.primitives import promoted, where
+from nbmodule.nn.functional.rectifiers import relu
+from nbmodule.nn.kernel import kernel, plain
+
+
+@kernel(static=("nonlinearity",))
+def rnn_cell(
+    x: Float[Array, "*batch in_features"],
+    h: Float[Array, "*batch hidden"],
+    weight_ih: Float[Array, "hidden in_features"],
+    weight_hh: Float[Array, "hidden hidden"],
+    bias_ih: Float[Array, " hidden"] | None = None,
+    bias_hh: Float[Array, " hidden"] | None = None,
+    *,
+    nonlinearity: str = "tanh",
+) -> Float[Array, "*batch hidden"]:
+    """Take one step of a plain recurrent network: `tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
+
+    Args:
+        x: inputs of this time.
+        h: state before.
+        weight_ih: weights of the inputs.
+        weight_hh: weights of the state.
+        bias_ih: bias of the inputs' part.
+        bias_hh: bias of the state's part.
+        nonlinearity: `tanh` or `relu`.
+
+    Returns:
+        The state after.
+
+    Example:
+        >>> rnn_cell(jnp.ones(1), jnp.zeros(1), jnp.ones((1, 1)), jnp.ones((1, 1)))
+        Array([0.7615942], dtype=float32)
+
+    Source: Elman (1990), Finding structure in time.
+    """
+    check_choice("rnn_cell", "nonlinearity", nonlinearity, ("tanh", "relu"))
+    _check_cell("rnn_cell", 1, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
+    return _rnn_step(nonlinearity)(linear(x, weight_ih, bias_ih), (h,), weight_hh, bias_hh)[0]
+
+
+@kernel
+def lstm_cell(
+    x: Float[Array, "*batch in_features"],
+    h: Float[Array, "*batch hidden"],
+    c: Float[Array, "*batch hidden"],
+    weight_ih: Float[Array, "gates in_features"],
+    weight_hh: Float[Array, "gates hidden"],
+    bias_ih: Float[Array, " gates"] | None = None,
+    bias_hh: Float[Array, " gates"] | None = None,
+) -> tuple[Float[Array, "*batch hidden"], Float[Array, "*batch hidden"]]:
+    """Take one step of a long short-term memory.
+
+    `i, f, o = sigmoid(...)`, `g = tanh(...)`, `c' = f * c + i * g`, `h' = o * tanh(c')`, where each `...` is its part of
+    `weight_ih @ x + bias_ih + weight_hh @ h + bias_hh`.
+
+    Args:
+        x: inputs of this time.
+        h: hidden state before.
+        c: cell state before.
+        weight_ih: weights of the inputs, the gates i, f, g, o one below the other.
+        weight_hh: weights of the hidden state.
+        bias_ih: bias of the inputs' part.
+        bias_hh: bias of the state's part.
+
+    Returns:
+        Hidden state and cell state after.
+
+    Example:
+        >>> h, c = lstm_cell(jnp.ones(3), jnp.zeros(2), jnp.zeros(2), jnp.zeros((8, 3)), jnp.zeros((8, 2)))
+        >>> h, c
+        (Array([0., 0.], dtype=float32), Array([0., 0.], dtype=float32))
+
+    Source: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins (2000).
+    """
+    _check_cell("lstm_cell", 4, x, (h, c), weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, c, weight_ih, weight_hh, bias_ih, bias_hh = promoted(x, h, c, weight_ih, weight_hh, bias_ih, bias_hh)
+    h, c = _lstm_step(linear(x, weight_ih, bias_ih), (h, c), weight_hh, bias_hh)
+    return h, c
+
+
+@kernel
+def gru_cell(
+    x: Float[Array, "*batch in_features"],
+    h: Float[Array, "*batch hidden"],
+    weight_ih: Float[Array, "gates in_features"],
+    weight_hh: Float[Array, "gates hidden"],
+    bias_ih: Float[Array, " gates"] | None = None,
+    bias_hh: Float[Array, " gates"] | None = None,
+) -> Float[Array, "*batch hidden"]:
+    """Take one step of a gated recurrent unit.
+
+    `r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)`, `n = tanh(x_n + r * h_n)`, `h' = (1 - z) * n + z * h`, with `x_r` and so on
+    the parts of `weight_ih @ x + bias_ih`, and `h_r` those of `weight_hh @ h + bias_hh`.
+
+    Args:
+        x: inputs of this time.
+        h: state before.
+        weight_ih: weights of the inputs, the gates r, z, n one below the other.
+        weight_hh: weights of the state.
+        bias_ih: bias of the inputs' part.
+        bias_hh: bias of the state's part.
+
+    Returns:
+        The state after.
+
+    Example:
+        >>> gru_cell(jnp.ones(3), jnp.ones(2), jnp.zeros((6, 3)), jnp.zeros((6, 2)))
+        Array([0.5, 0.5], dtype=float32)
+
+    Source: Cho et al. (2014), arXiv:1406.1078, in the form that multiplies by r after the product, as PyTorch and cuDNN have it.
+    """
+    _check_cell("gru_cell", 3, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
+    return _gru_step(linear(x, weight_ih, bias_ih), (h,), weight_hh, bias_hh)[0]
+
+
+@kernel(static=("nonlinearity", "reverse"))
+def rnn(
+    x: Float[Array, "*batch time in_features"],
+    h: Float[Array, "*batch hidden"] | None,
+    weight_ih: Float[Array, "hidden in_features"],
+    weight_hh: Float[Array, "hidden hidden"],
+    bias_ih: Float[Array, " hidden"] | None = None,
+    bias_hh: Float[Array, " hidden"] | None = None,
+    *,
+    lengths: Integer[Array, "*batch"] | None = None,
+    nonlinearity: str = "tanh",
+    reverse: bool = False,
+) -> tuple[Float[Array, "*batch time hidden"], Float[Array, "*batch hidden"]]:
+    """Run `rnn_cell` over a sequence.
+
+    Args:
+        x: sequences, time before features.
+        h: first state, zeros if None.
+        weight_ih: weights of the inputs.
+        weight_hh: weights of the state.
+        bias_ih: bias of the inputs' part.
+        bias_hh: bias of the state's part.
+        lengths: how many times of each sequence count; later ones give zeros and leave the state as it is.
+        nonlinearity: `tanh` or `relu`.
+        reverse: run from the last time to the first.
+
+    Returns:
+        The state after each time, in the order of `x`, and the last state.
+
+    Example:
+        >>> ys, h = rnn(jnp.ones((3, 1)), None, jnp.ones((1, 1)), jnp.zeros((1, 1)))
+        >>> ys.shape, h
+        ((3, 1), Array([0.7615942], dtype=float32))
+    """
+    check_choice("rnn", "nonlinearity", nonlinearity, ("tanh", "relu"))
+    ys, (h,) = _scan(
+        "rnn", 1, _rnn_step(nonlinearity), x, (h,), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse
+    )
+    return ys, h
+
+
+@kernel(static=("reverse",))
+def lstm(
+    x: Float[Array, "*batch time in_features"],
+    state: Any,
+    weight_ih: Float[Array, "gates in_features"],
+    weight_hh: Float[Array, "gates hidden"],
+    bias_ih: Float[Array, " gates"] | None = None,
+    bias_hh: Float[Array, " gates"] | None = None,
+    *,
+    lengths: Integer[Array, "*batch"] | None = None,
+    reverse: bool = False,
+) -> tuple[Float[Array, "*batch time hidden"], tuple[Float[Array, "*batch hidden"], Float[Array, "*batch hidden"]]]:
+    """Run `lstm_cell` over a sequence.
+
+    Args:
+        x: sequences, time before features.
+        state: first hidden state and cell state, zeros if None.
+        weight_ih: weights of the inputs, the gates i, f, g, o one below the other.
+        weight_hh: weights of the hidden state.
+        bias_ih: bias of the inputs' part.
+        bias_hh: bias of the state's part.
+        lengths: how many times of each sequence count; later ones give zeros and leave the state as it is.
+        reverse: run from the last time to the first.
+
+    Returns:
+        The hidden state after each time, in the order of `x`, and the last pair of states.
+
+    Example:
+        >>> ys, (h, c) = lstm(jnp.ones((5, 3)), None, jnp.ones((8, 3)), jnp.ones((8, 2)))
+        >>> ys.shape, h.shape, c.shape
+        ((5, 2), (2,), (2,))
+    """
+    if state is None:
+        state = (None, None)  # type: ignore[assignment]
+    if not isinstance(state, (tuple, list)) or len(state) != 2:
+        raise ShapeError("lstm: state must be a pair (h, c) of hidden state and cell state, or None.")
+    ys, (h, c) = _scan(
+        "lstm", 4, _lstm_step, x, tuple(map(plain, state)), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse
+    )
+    return ys, (h, c)
+
+
+@kernel(static=("reverse",))
+def gru(
+    x: Float[Array, "*batch time in_features"],
+    h: Float[Array, "*batch hidden"] | None,
+    weight_ih: Float[Array, "gates in_features"],
+    weight_hh: Float[Array, "gates hidden"],
+    bias_ih: Float[Array, " gates"] | None = None,
+    bias_hh: Float[Array, " gates"] | None = None,
+    *,
+    lengths: Integer[Array, "*batch"] | None = None,
+    reverse: bool = False,
+) -> tuple[Float[Array, "*batch time hidden"], Float[Array, "*batch hidden"]]:
+    """Run `gru_cell` over a sequence.
+
+    Args:
+        x: sequences, time before features.
+        h: first state, zeros if None.
+        weight_ih: weights of the inputs, the gates r, z, n one below the other.
+        weight_hh: weights of the state.
+        bias_ih: bias of the inputs' part.
+        bias_hh: bias of the state's part.
+        lengths: how many times of each sequence count; later ones give zeros and leave the state as it is.
+        reverse: run from the last time to the first.
+
+    Returns:
+        The state after each time, in the order of `x`, and the last state.
+
+    Example:
+        >>> ys, h = gru(jnp.ones((5, 3)), None, jnp.ones((6, 3)), jnp.ones((6, 2)))
+        >>> ys.shape, h.shape
+        ((5, 2), (2,))
+    """
+    ys, (h,) = _scan("gru", 3, _gru_step, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse)
+    return ys, h
+
+
+Step = Callable[[Array, tuple[Array, ...], Array, "Array | None"], tuple[Array, ...]]
+
+
+def _rnn_step(nonlinearity: str) -> Step:
+    def step(projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None) -> tuple[Array, ...]:
+        total = projected + linear(state[0], weight, bias)
+        return (lax.tanh(total) if nonlinearity == "tanh" else relu(total),)
+
+    return step
+
+
+def _lstm_step(projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None) -> tuple[Array, ...]:
+    h, c = state
+    i, f, g, o = _parts(projected + linear(h, weight, bias), 4)
+    c = lax.logistic(f) * c + lax.logistic(i) * lax.tanh(g)
+    return lax.logistic(o) * lax.tanh(c), c
+
+
+def _gru_step(projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None) -> tuple[Array, ...]:
+    (h,) = state
+    (xr, xz, xn), (hr, hz, hn) = _parts(projected, 3), _parts(linear(h, weight, bias), 3)
+    z = lax.logistic(xz + hz)
+    n = lax.tanh(xn + lax.logistic(xr + hr) * hn)
+    return ((1 - z) * n + z * h,)
+
+
+def _parts(x: Array, count: int) -> list[Array]:
+    size = x.shape[-1] // count
+    return [lax.slice_in_dim(x, i * size, (i + 1) * size, axis=x.ndim - 1) for i in range(count)]
+
+
+def _check_cell(
+    name: str,
+    gates: int,
+    x: Array,
+    states: tuple[Array | None, ...],
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None,
+    bias_hh: Array | None,
+    *,
+    batch: tuple[int, ...] | None = None,
+) -> None:
+    check_floating(name, x=x, weight_ih=weight_ih, weight_hh=weight_hh)
+    check_rank(name, "weight_hh", weight_hh, "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)", 2, 2)
+    hidden = weight_hh.shape[1]
+    check_shape(name, "weight_hh", weight_hh, (gates * hidden, hidden), f"{gates} gates" if gates > 1 else "square")
+    check_rank(name, "x", x, "(*batch, in_features)", 1)
+    check_shape(
+        name,
+        "weight_ih",
+        weight_ih,
+        (gates * hidden, x.shape[-1]),
+        f"rows as in weight_hh, columns as features of x {show(x)}",
+    )
+    for which, bias in (("bias_ih", bias_ih), ("bias_hh", bias_hh)):
+        if bias is not None:
+            check_floating(name, **{which: bias})
+            check_shape(name, which, bias, (gates * hidden,), "one for each row of weight_hh")
+    wanted = (*(x.shape[:-1] if batch is None else batch), hidden)
+    for which, state in zip("hc", states, strict=False):
+        if state is not None:
+            check_floating(name, **{which: state})
+            check_shape(name, which, state, wanted, f"leading axes as in x {show(x)}, {hidden} hidden")
+
+
+def _scan(
+    name: str,
+    gates: int,
+    step: Step,
+    x: Array,
+    states: tuple[Any, ...],
+    weight_ih: Array,
+    weight_hh: Array,
+    bias_ih: Array | None,
+    bias_hh: Array | None,
+    lengths: Array | None,
+    reverse: bool,
+) -> tuple[Array, tuple[Array, ...]]:
+    check_flag(name, "reverse", reverse)
+    check_floating(name, x=x)
+    check_rank(name, "x", x, "(*batch, time, in_features)", 2)
+    batch, time = x.shape[:-2], x.shape[-2]
+    _check_cell(name, gates, x, states, weight_ih, weight_hh, bias_ih, bias_hh, batch=batch)
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, weight_ih, weight_hh, bias_ih, bias_hh, *states)
+    state = tuple(jnp.zeros((*batch, weight_hh.shape[1]), x.dtype) if s is None else s for s in states_)
+    times = lax.transpose(linear(x, weight_ih, bias_ih), (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
+    counts: Array | None = None
+    if lengths is not None:
+        check_integers(name, lengths=lengths)
+        check_shape(name, "lengths", lengths, batch, "one for each sequence")
+        shape = (time, *batch)
+        counts = (lax.broadcasted_iota(lengths.dtype, shape, 0) < lengths)[..., None]
+
+    def advance(state: tuple[Array, ...], inputs: tuple[Array, Array | None]) -> tuple[tuple[Array, ...], Array]:
+        projected, counted = inputs
+        new = step(projected, state, weight_hh, bias_hh)
+        if counted is None:
+            return new, new[0]
+        return tuple(where(counted, a, b) for a, b in zip(new, state, strict=True)), where(counted, new[0], 0)
+
+    state, ys = lax.scan(advance, state, (times, counts), reverse=reverse)
+    return lax.transpose(ys, (*range(1, ys.ndim - 1), 0, ys.ndim - 1)), state

@@ -1,0 +1,50 @@
+"""What all losses share: the pair they compare, and how the values of the parts become one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real, show
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def refuse_swapped(where: str, prediction: Any, target: Any) -> None:
+    """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
+    check_arrays(where, prediction=prediction, target=target)
+    kinds = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
+    if kinds == [False, True]:
+        raise ArgumentError(
+            f"{where}: prediction {show(prediction)} and target {show(target)} look swapped: a loss takes (prediction, target)."
+        )
+    check_floating(where, prediction=prediction)
+    check_real(where, target=target)
+
+
+def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Array]:
+    """Prediction and target, of one shape; the target in the dtype of both."""
+    refuse_swapped(where, prediction, target)
+    if prediction.shape != target.shape:
+        raise ShapeError(
+            f"{where}: prediction and target must have the same shape, found {show(prediction)} and {show(target)}; "
+            "they are not broadcast."
+        )
+    dtype = jnp.result_type(prediction, target)
+    return lax.convert_element_type(prediction, dtype), lax.convert_element_type(target, dtype)
+
+
+def reduce(where: str, values: Array, reduction: str, *, count: Any = None) -> Array:
+    """Mean (over `count` if given), sum, or the values themselves."""
+    check_choice(where, "reduction", reduction, REDUCTIONS)
+    if reduction == "none":
+        return values
+    total = jnp.sum(values)
+    if reduction == "sum":
+        return total
+    return total / (math.prod(values.shape) if count is None else count)

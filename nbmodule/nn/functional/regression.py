@@ -1,0 +1,170 @@
+"""Losses of numbers against numbers: squared and absolute errors, Huber, log-Poisson, cosine."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Real
+
+from nbmodule.nn.functional.checks import check_axis, check_flag, check_number
+from nbmodule.nn.functional.primitives import where
+from nbmodule.nn.functional.reduction import equal_pair, reduce
+from nbmodule.nn.kernel import kernel
+
+
+@kernel(static=("reduction",))
+def mse_loss(
+    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, reduction: str = "mean"
+) -> Float[Array, "..."]:
+    """Compute the squared error: `(prediction - target) ** 2`.
+
+    Args:
+        prediction: values of any shape.
+        target: values of the same shape.
+        reduction: `mean`, `sum`, or `none` for the error of each value.
+
+    Raises:
+        ShapeError: if the shapes differ; they are not broadcast.
+        ArgumentError: if the pair looks swapped.
+
+    Example:
+        >>> mse_loss(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
+        Array(2., dtype=float32)
+    """
+    prediction, target = equal_pair("mse_loss", prediction, target)
+    difference = prediction - target
+    return reduce("mse_loss", difference * difference, reduction)
+
+
+@kernel(static=("reduction",))
+def mae_loss(
+    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, reduction: str = "mean"
+) -> Float[Array, "..."]:
+    """Compute the absolute error: `|prediction - target|`. The gradient at zero is zero.
+
+    Args:
+        prediction: values of any shape.
+        target: values of the same shape.
+        reduction: `mean`, `sum`, or `none` for the error of each value.
+
+    Example:
+        >>> mae_loss(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
+        Array(1., dtype=float32)
+    """
+    prediction, target = equal_pair("mae_loss", prediction, target)
+    return reduce("mae_loss", _size(prediction - target), reduction)
+
+
+@kernel(static=("delta", "reduction"))
+def huber_loss(
+    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, delta: float = 1.0, reduction: str = "mean"
+) -> Float[Array, "..."]:
+    """Compute an error that is squared near zero and straight beyond.
+
+    `0.5 * d**2` where `|d| <= delta`, else `delta * (|d| - 0.5 * delta)`, with `d = prediction - target`.
+
+    Args:
+        prediction: values of any shape.
+        target: values of the same shape.
+        delta: where the line begins, above zero, in units of the prediction.
+        reduction: `mean`, `sum`, or `none` for the error of each value.
+
+    Example:
+        >>> huber_loss(jnp.array([0.0, 0.0]), jnp.array([1.0, 3.0]), reduction="none")
+        Array([0.5, 2.5], dtype=float32)
+
+    Source: Huber (1964), Robust estimation of a location parameter.
+    """
+    prediction, target = equal_pair("huber_loss", prediction, target)
+    check_number("huber_loss", "delta", delta, above=0)
+    difference = prediction - target
+    size = _size(difference)
+    values = where(size <= delta, 0.5 * difference * difference, delta * (size - 0.5 * delta))
+    return reduce("huber_loss", values, reduction)
+
+
+@kernel(static=("full", "reduction"))
+def log_poisson_loss(
+    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, full: bool = False, reduction: str = "mean"
+) -> Float[Array, "..."]:
+    """Compute the negative log-likelihood of counts: `exp(prediction) - target * prediction`.
+
+    Args:
+        prediction: logarithm of the expected count, of any shape.
+        target: counts, of the same shape.
+        full: also add Stirling's formula for the logarithm of `target!`, where the target is above one; it does not depend on the
+            prediction.
+        reduction: `mean`, `sum`, or `none` for the error of each value.
+
+    Example:
+        >>> log_poisson_loss(jnp.array([0.0]), jnp.array([3]))
+        Array(1., dtype=float32)
+    """
+    prediction, target = equal_pair("log_poisson_loss", prediction, target)
+    check_flag("log_poisson_loss", "full", full)
+    values = lax.exp(prediction) - target * prediction
+    if full:
+        many = where(target > 1, target, 1)
+        stirling = many * lax.log(many) - many + 0.5 * lax.log(2 * math.pi * many)
+        values = values + where(target > 1, stirling, 0)
+    return reduce("log_poisson_loss", values, reduction)
+
+
+@kernel(static=("axis", "eps"))
+def cosine_similarity(
+    x1: Float[Array, "*shape"], x2: Float[Array, "*shape"], *, axis: int = -1, eps: float = 1e-8
+) -> Float[Array, "..."]:
+    """Compute the cosine of the angle between vectors: `x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))`.
+
+    Args:
+        x1: vectors along `axis`.
+        x2: vectors of the same shape.
+        axis: axis of the vectors' components.
+        eps: smallest norm; a zero vector gives zero.
+
+    Example:
+        >>> cosine_similarity(jnp.array([1.0, 0.0]), jnp.array([3.0, 4.0]))
+        Array(0.6, dtype=float32)
+    """
+    x1, x2 = equal_pair("cosine_similarity", x1, x2)
+    axis = check_axis("cosine_similarity", axis, x1.ndim)
+    check_number("cosine_similarity", "eps", eps, above=0)
+    return jnp.sum(_unit(x1, axis, eps) * _unit(x2, axis, eps), axis)
+
+
+@kernel(static=("axis", "eps", "reduction"))
+def cosine_loss(
+    prediction: Float[Array, "*shape"],
+    target: Float[Array, "*shape"],
+    *,
+    axis: int = -1,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Float[Array, "..."]:
+    """Compute one minus the cosine of the angle between prediction and target, from 0 (same direction) to 2 (opposite).
+
+    Args:
+        prediction: vectors along `axis`.
+        target: vectors of the same shape.
+        axis: axis of the vectors' components.
+        eps: smallest norm; a zero vector gives loss 1.
+        reduction: `mean`, `sum`, or `none` for the loss of each vector.
+
+    Example:
+        >>> cosine_loss(jnp.array([[1.0, 0.0]]), jnp.array([[3.0, 4.0]]))
+        Array(0.4, dtype=float32)
+    """
+    prediction, target = equal_pair("cosine_loss", prediction, target)
+    return reduce("cosine_loss", 1 - cosine_similarity(prediction, target, axis=axis, eps=eps), reduction)
+
+
+def _size(x: Array) -> Array:
+    """The absolute value, with gradient zero at zero (that of `lax.abs` is one)."""
+    return where(x == 0, 0, lax.abs(x))
+
+
+def _unit(x: Array, axis: int, eps: float) -> Array:
+    squares = jnp.sum(x * x, axis, keepdims=True)
+    return x * lax.rsqrt(where(squares < eps * eps, eps * eps, squares))

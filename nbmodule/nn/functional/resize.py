@@ -1,0 +1,139 @@
+"""Images of another size: nearest, linear and cubic interpolation over one to three spatial axes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, SupportsIndex
+
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.functional.checks import check_choice, check_flag, check_floating, check_number, show
+from nbmodule.nn.functional.windows import mix, sizes, spatial_axes
+from nbmodule.nn.kernel import kernel
+
+_MODES = {"nearest": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
+_SHARPNESS = -0.75  # of the cubic kernel, as in PyTorch and OpenCV
+
+
+@kernel(static=("size", "scale_factor", "mode", "align_corners", "data_format"))
+def interpolate(
+    x: Float[Array, "..."],
+    size: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
+    *,
+    scale_factor: float | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+    data_format: str = "NHWC",
+) -> Float[Array, "..."]:
+    """Resize images, also known as upsampling.
+
+    Output pixel `i` looks at the input coordinate `(i + 0.5) * scale - 0.5`, with `scale` the ratio of input to output size (or
+    `1 / scale_factor`); `nearest` takes pixel `floor(i * scale)`; with `align_corners` the coordinate is
+    `i * (n_in - 1) / (n_out - 1)`. Beyond the edge the last pixel is used. There is no smoothing before an image is made smaller.
+
+    Args:
+        x: images, with any number of leading axes.
+        size: size of the output, one number or one for each spatial axis.
+        scale_factor: in place of `size`, the factor by which each axis grows; sizes are rounded down.
+        mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes; `bicubic` for two.
+        align_corners: whether the centers of the corner pixels stay where they are; not for `nearest`.
+        data_format: `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW` with channels first.
+
+    Raises:
+        ArgumentError: if not exactly one of `size` and `scale_factor` is given, or the mode is for another number of axes.
+
+    Example:
+        >>> x = jnp.array([[1.0], [3.0]])
+        >>> interpolate(x, 4, mode="linear", data_format="NWC")[:, 0]
+        Array([1. , 1.5, 2.5, 3. ], dtype=float32)
+        >>> interpolate(x, scale_factor=2.0, data_format="NWC")[:, 0]
+        Array([1., 1., 3., 3.], dtype=float32)
+
+    Source: Keys (1981), Cubic convolution interpolation for digital image processing.
+    """
+    check_floating("interpolate", x=x)
+    check_choice("interpolate", "mode", mode, tuple(_MODES))
+    check_flag("interpolate", "align_corners", align_corners)
+    n = len(data_format) - 2 if isinstance(data_format, str) and 3 <= len(data_format) <= 5 else 2
+    axes = spatial_axes("interpolate", x, data_format, n)
+    if n not in _MODES[mode]:
+        raise ArgumentError(f"interpolate: mode {mode!r} is not for {n} spatial axes ({data_format}).")
+    if align_corners and mode == "nearest":
+        raise ArgumentError("interpolate: align_corners is not for mode 'nearest'.")
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError(
+            f"interpolate: give size or scale_factor, found size={size!r} and scale_factor={scale_factor!r}."
+        )
+    for axis, new, scale in _targets(x, axes, size, scale_factor):
+        x = _resize(x, axis, new, scale, mode, align_corners)
+    return x
+
+
+def _targets(x: Array, axes: tuple[int, ...], size: Any, scale_factor: Any) -> list[tuple[int, int, float]]:
+    """For each axis the new size and how many old pixels one new pixel covers."""
+    old = [x.shape[axis] for axis in axes]
+    if 0 in old:
+        raise ShapeError(f"interpolate: x must have pixels, found {show(x)}.")
+    if size is not None:
+        new = sizes("interpolate", "size", size, len(axes))
+        return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
+    factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * len(axes)
+    if len(factors) != len(axes):
+        raise ArgumentError(f"interpolate: scale_factor must be one number or {len(axes)}, found {scale_factor!r}.")
+    for factor in factors:
+        check_number("interpolate", "scale_factor", factor, above=0)
+    found = [(axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)]
+    if any(m < 1 for _, m, _ in found):
+        raise ShapeError(f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {show(x)}.")
+    return found
+
+
+def _resize(x: Array, axis: int, new: int, scale: float, mode: str, align_corners: bool) -> Array:
+    old = x.shape[axis]
+    if mode == "nearest":
+        # in float32, as PyTorch does, whose rounding decides on ties
+        source = np.minimum(np.floor(np.arange(new, dtype=np.float32) * np.float32(scale)).astype(int), old - 1)
+        if new % old == 0 and (source == np.arange(new) // (new // old)).all():
+            x = lax.broadcast_in_dim(
+                x, (*x.shape[: axis + 1], new // old, *x.shape[axis + 1 :]), _without(x.ndim, axis + 1)
+            )
+            return lax.reshape(x, (*x.shape[:axis], new, *x.shape[axis + 2 :]))
+        return mix(x, axis, np.eye(old)[source])
+    if new == old and (align_corners or scale == 1):
+        return x
+    places = (
+        np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
+        if align_corners
+        else (np.arange(new) + 0.5) * scale - 0.5
+    )
+    return mix(x, axis, _cubic(places, old) if mode == "bicubic" else _linear(places, old))
+
+
+def _without(ndim: int, axis: int) -> tuple[int, ...]:
+    """The axes of an array of `ndim` axes after a new one has been put at `axis`."""
+    return tuple(i + (i >= axis) for i in range(ndim))
+
+
+def _linear(places: np.ndarray, size: int) -> np.ndarray:
+    places = np.clip(places, 0, size - 1)
+    weights = np.zeros((len(places), size))
+    first = np.floor(places).astype(int)
+    for offset in (0, 1):
+        share = places - first if offset else 1 - (places - first)
+        np.add.at(weights, (np.arange(len(places)), np.minimum(first + offset, size - 1)), share)
+    return weights
+
+
+def _cubic(places: np.ndarray, size: int) -> np.ndarray:
+    weights = np.zeros((len(places), size))
+    first = np.floor(places).astype(int)
+    for offset in (-1, 0, 1, 2):
+        distance = np.abs(places - first - offset)
+        near = ((_SHARPNESS + 2) * distance - (_SHARPNESS + 3)) * distance**2 + 1
+        far = ((_SHARPNESS * distance - 5 * _SHARPNESS) * distance + 8 * _SHARPNESS) * distance - 4 * _SHARPNESS
+        share = np.where(distance <= 1, near, far)
+        np.add.at(weights, (np.arange(len(places)), np.clip(first + offset, 0, size - 1)), share)
+    return weights

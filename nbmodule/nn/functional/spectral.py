@@ -1,0 +1,239 @@
+"""Fourier and cosine transforms along one axis."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Complex, Float, Inexact
+
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact, show
+from nbmodule.nn.functional.windows import sizes
+from nbmodule.nn.kernel import kernel
+
+_NORMS = ("backward", "ortho", "forward")
+
+
+@kernel(static=("n", "axis", "norm"))
+def fft(
+    x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Complex[Array, "..."]:
+    """Compute the discrete Fourier transform: `y[k] = sum over m of x[m] * exp(-2j * pi * k * m / n)`.
+
+    Args:
+        x: real or complex values.
+        n: number of values that are taken; `x` is cut or filled with zeros at the end.
+        axis: axis along which is transformed.
+        norm: `backward` divides by `n` in the inverse only, `forward` in `fft` only, `ortho` by `sqrt(n)` in both.
+
+    Example:
+        >>> fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
+        Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+
+    Source: Cooley and Tukey (1965), An algorithm for the machine calculation of complex Fourier series.
+    """
+    return _complex_transform("fft", x, n, axis, norm, lax.FftType.FFT)
+
+
+@kernel(static=("n", "axis", "norm"))
+def ifft(
+    x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Complex[Array, "..."]:
+    """Invert `fft`, given the same `norm`.
+
+    Example:
+        >>> ifft(fft(jnp.array([1.0, 2.0]))).real
+        Array([1., 2.], dtype=float32)
+    """
+    return _complex_transform("ifft", x, n, axis, norm, lax.FftType.IFFT)
+
+
+@kernel(static=("n", "axis", "norm"))
+def rfft(
+    x: Float[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Complex[Array, "..."]:
+    """Compute the Fourier transform of real values: the first `n // 2 + 1` numbers of `fft`, which tell the others.
+
+    Args:
+        x: real values.
+        n: number of values that are taken.
+        axis: axis along which is transformed.
+        norm: as in `fft`.
+
+    Example:
+        >>> rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
+        Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
+    """
+    check_floating("rfft", x=x)
+    check_choice("rfft", "norm", norm, _NORMS)
+    axis = check_axis("rfft", axis, x.ndim)
+    n = _length("rfft", x, n, axis)
+    y = lax.fft(_fitted(_single(x), axis, n), lax.FftType.RFFT, (n,))
+    return _back(y * _factor(norm, n, inverse=False), axis)
+
+
+@kernel(static=("n", "axis", "norm"))
+def irfft(
+    x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Float[Array, "..."]:
+    """Invert `rfft`, given the same `norm`.
+
+    Args:
+        x: the first half of a spectrum.
+        n: number of real values, `2 * (size - 1)` by default; give it if it is odd.
+        axis: axis along which is transformed.
+        norm: as in `fft`.
+
+    Example:
+        >>> irfft(rfft(jnp.array([1.0, 2.0, 3.0])), n=3)
+        Array([1., 2., 3.], dtype=float32)
+    """
+    check_inexact("irfft", x=x)
+    check_choice("irfft", "norm", norm, _NORMS)
+    axis = check_axis("irfft", axis, x.ndim)
+    n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
+    if n < 1:
+        raise ShapeError(f"irfft: axis {axis} must have two values at least, or n be given, found {show(x)}.")
+    y = lax.fft(_fitted(_complex(x), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
+    return _back(y * (_factor(norm, n, inverse=True) * n), axis)
+
+
+@kernel(static=("type", "n", "axis", "norm"))
+def dct(
+    x: Float[Array, "..."], *, type: int = 2, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Float[Array, "..."]:
+    """Compute the discrete cosine transform of type I to IV, as SciPy defines it.
+
+    Type II: `y[k] = 2 * sum over m of x[m] * cos(pi * k * (2 * m + 1) / (2 * n))`.
+
+    Args:
+        x: real values.
+        type: 1, 2, 3 or 4.
+        n: number of values that are taken; `x` is cut or filled with zeros at the end.
+        axis: axis along which is transformed.
+        norm: `backward` for no factor, `forward` to divide by `2 * n` (type I: `2 * (n - 1)`), `ortho` for an orthogonal matrix.
+
+    Example:
+        >>> dct(jnp.array([1.0, 1.0]), norm="ortho")
+        Array([1.4142135, 0.       ], dtype=float32)
+
+    Source: Ahmed, Natarajan and Rao (1974), Discrete cosine transform.
+    """
+    return _cosine("dct", x, type, n, axis, norm, inverse=False)
+
+
+@kernel(static=("type", "n", "axis", "norm"))
+def idct(
+    x: Float[Array, "..."], *, type: int = 2, n: int | None = None, axis: int = -1, norm: str = "backward"
+) -> Float[Array, "..."]:
+    """Invert `dct` of the same type and norm.
+
+    Example:
+        >>> idct(dct(jnp.array([1.0, 2.0, 4.0]))).round(5)
+        Array([1., 2., 4.], dtype=float32)
+    """
+    return _cosine("idct", x, type, n, axis, norm, inverse=True)
+
+
+def _complex_transform(name: str, x: Array, n: Any, axis: int, norm: str, kind: lax.FftType) -> Array:
+    check_inexact(name, x=x)
+    check_choice(name, "norm", norm, _NORMS)
+    axis = check_axis(name, axis, x.ndim)
+    n = _length(name, x, n, axis)
+    inverse = kind == lax.FftType.IFFT
+    y = lax.fft(_fitted(_complex(x), axis, n), kind, (n,))
+    return _back(y * (_factor(norm, n, inverse=inverse) * (n if inverse else 1)), axis)
+
+
+def _cosine(name: str, x: Array, type: int, n: Any, axis: int, norm: str, *, inverse: bool) -> Array:
+    check_floating(name, x=x)
+    check_choice(name, "norm", norm, _NORMS)
+    if type not in (1, 2, 3, 4):
+        raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, found {type!r}.")
+    axis = check_axis(name, axis, x.ndim)
+    n = _length(name, x, n, axis)
+    if type == 1 and n < 2:
+        raise ShapeError(f"{name}: type 1 needs two values at least on axis {axis}, found {show(x)}.")
+    dtype = x.dtype
+    x = _fitted(_single(x), axis, n)
+    if inverse:
+        type = {1: 1, 2: 3, 3: 2, 4: 4}[type]
+        norm = {"backward": "forward", "forward": "backward", "ortho": "ortho"}[norm]
+    y = _ortho(x, type, n) if norm == "ortho" else _plain_cosine(x, type, n)
+    if norm == "forward":
+        y = y / (2 * (n - 1) if type == 1 else 2 * n)
+    return lax.convert_element_type(_back(y, axis), dtype)
+
+
+def _ortho(x: Array, type: int, n: int) -> Array:
+    """The transform by an orthogonal matrix: the plain one with the ends weighted."""
+    before, after = np.ones(n), np.full(n, 1 / math.sqrt(2 * (n - 1) if type == 1 else 2 * n))
+    if type == 1:
+        before[[0, -1]] *= math.sqrt(2)
+        after[[0, -1]] /= math.sqrt(2)
+    elif type == 2:
+        after[0] /= math.sqrt(2)
+    elif type == 3:
+        before[0] *= math.sqrt(2)
+    return _plain_cosine(x * before.astype(x.dtype), type, n) * after.astype(x.dtype)
+
+
+def _plain_cosine(x: Array, type: int, n: int) -> Array:
+    """Sums of cosines along the last axis, each by one Fourier transform of twice the length."""
+    if type == 1:
+        mirrored = lax.concatenate(
+            [x, lax.rev(lax.slice_in_dim(x, 1, n - 1, axis=x.ndim - 1), (x.ndim - 1,))], x.ndim - 1
+        )
+        return jnp.real(lax.fft(mirrored, lax.FftType.RFFT, (2 * (n - 1),)))
+    m = np.arange(n)
+    complex_dtype = jnp.promote_types(x.dtype, jnp.complex64)
+    turn = np.exp(-0.5j * np.pi * m / n)
+    if type == 2:
+        before, after = np.ones(n), 2 * turn
+    elif type == 3:
+        before, after = turn * np.where(m == 0, 1, 2), np.ones(n)
+    else:
+        before, after = turn, 2 * np.exp(-0.25j * np.pi * (2 * m + 1) / n)
+    padded = lax.pad(
+        x * before.astype(complex_dtype), np.zeros((), complex_dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, n, 0)]
+    )
+    y = lax.slice_in_dim(lax.fft(padded, lax.FftType.FFT, (2 * n,)), 0, n, axis=x.ndim - 1)
+    return jnp.real(y * after.astype(complex_dtype))
+
+
+def _length(name: str, x: Array, n: Any, axis: int) -> int:
+    n = x.shape[axis] if n is None else sizes(name, "n", n, 1)[0]
+    if n < 1:
+        raise ShapeError(f"{name}: axis {axis} must not be empty, found {show(x)}.")
+    return n
+
+
+def _fitted(x: Array, axis: int, n: int) -> Array:
+    """The axis brought to the end, cut or filled with zeros to `n` values."""
+    x = lax.transpose(x, (*range(axis), *range(axis + 1, x.ndim), axis))
+    edge = [(0, 0, 0)] * (x.ndim - 1) + [(0, n - x.shape[-1], 0)]
+    return lax.pad(x, np.zeros((), x.dtype), edge)
+
+
+def _back(x: Array, axis: int) -> Array:
+    return lax.transpose(x, (*range(axis), x.ndim - 1, *range(axis, x.ndim - 1)))
+
+
+def _factor(norm: str, n: int, *, inverse: bool) -> float:
+    """What the sum is multiplied by."""
+    if norm == "ortho":
+        return 1 / math.sqrt(n)
+    return 1 / n if (norm == "backward") == inverse else 1.0
+
+
+def _single(x: Array) -> Array:
+    """At least float32: there is no Fourier transform of half precision."""
+    return lax.convert_element_type(x, jnp.promote_types(x.dtype, jnp.float32))
+
+
+def _complex(x: Array) -> Array:
+    return lax.convert_element_type(x, jnp.promote_types(x.dtype, jnp.complex64))

@@ -1,0 +1,134 @@
+"""What convolution and pooling share: the forms in which strides, paddings and layouts are given, and sliding windows.
+
+`data_format` names the axes of an image: N all leading (batch) axes, D, H and W the spatial ones, C the channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, SupportsIndex, TypeAlias
+
+import jax
+import numpy as np
+from jax import lax
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.nn.functional.checks import show
+
+Sizes: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
+Padding: TypeAlias = str | Sizes | tuple[tuple[SupportsIndex, SupportsIndex], ...]
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
+
+_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+_FIRST = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+
+
+def spatial_axes(where: str, x: Any, data_format: str, n: int) -> tuple[int, ...]:
+    """The spatial axes of `x`, checked; the channel axis is the one before them or after them."""
+    if data_format not in (_LAST[n], _FIRST[n]):
+        raise ArgumentError(f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, found {data_format!r}.")
+    if x.ndim < n + 1:
+        axes = f"{'*batch, ' if n else ''}{', '.join(data_format[1:])}"
+        raise ShapeError(f"{where}: x must have axes ({axes}), found {show(x)}.")
+    first = x.ndim - n if data_format[1] == "C" else x.ndim - n - 1
+    return tuple(range(first, first + n))
+
+
+def channel_axis(ndim: int, data_format: str) -> int:
+    """The axis of the channels."""
+    return ndim - 1 if data_format.endswith("C") else ndim - len(data_format) + 1
+
+
+def sizes(where: str, name: str, value: Any, n: int, *, least: int = 1) -> tuple[int, ...]:
+    """One whole number for each of `n` spatial axes; a lone number stands for all."""
+    given = (value,) * n if isinstance(value, (int, np.integer)) else value
+    if not isinstance(given, tuple) or not all(
+        isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in given
+    ):
+        raise ArgumentTypeError(f"{where}: {name} must be an integer or {n} of them, found {value!r}.")
+    if len(given) != n:
+        raise ArgumentError(f"{where}: {name} must be one integer or {n}, one for each spatial axis, found {value!r}.")
+    if min(given) < least:
+        raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}.")
+    return tuple(int(v) for v in given)
+
+
+def pairs(where: str, padding: Any, n: int) -> str | Pairs:
+    """Padding before and after each spatial axis, or one of the words SAME and VALID."""
+    if isinstance(padding, str):
+        if padding.upper() not in ("SAME", "VALID"):
+            raise ArgumentError(f"{where}: padding must be 'SAME', 'VALID' or numbers, found {padding!r}.")
+        return padding.upper()
+    if isinstance(padding, tuple) and padding and all(isinstance(pair, tuple) for pair in padding):
+        if len(padding) != n or any(len(pair) != 2 for pair in padding):
+            raise ArgumentError(
+                f"{where}: padding must hold {n} pairs (before, after), one for each spatial axis, found {padding!r}."
+            )
+        before = sizes(where, "padding", tuple(pair[0] for pair in padding), n, least=0)
+        after = sizes(where, "padding", tuple(pair[1] for pair in padding), n, least=0)
+        return tuple(zip(before, after, strict=True))
+    return tuple((p, p) for p in sizes(where, "padding", padding, n, least=0))
+
+
+def resolve(padding: str | Pairs, size: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]) -> Pairs:
+    """The numbers behind SAME (as many outputs as inputs, divided by the stride and rounded up) and VALID (none)."""
+    if padding == "VALID":
+        return ((0, 0),) * len(size)
+    if padding == "SAME":
+        total = [max((-(-s // t) - 1) * t + w - s, 0) for s, w, t in zip(size, window, stride, strict=True)]
+        return tuple((t // 2, t - t // 2) for t in total)
+    assert not isinstance(padding, str)
+    return padding
+
+
+def check_fit(where: str, x: Any, axes: tuple[int, ...], padding: Pairs, window: tuple[int, ...]) -> None:
+    """Refuse a window that is larger than the padded input."""
+    padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
+    if any(w > p for w, p in zip(window, padded, strict=True)):
+        raise ShapeError(f"{where}: a window of {list(window)} does not fit into x {show(x)}, padded to {padded}.")
+
+
+def flat_batch(x: jax.Array, rank: int) -> tuple[jax.Array, tuple[int, ...]]:
+    """Join all axes but the last `rank` into one, which may be new; and the axes that were joined."""
+    batch = x.shape[: x.ndim - rank]
+    return (x if len(batch) == 1 else lax.reshape(x, (math.prod(batch), *x.shape[x.ndim - rank :]))), batch
+
+
+def pad(x: jax.Array, axes: tuple[int, ...], padding: Pairs, value: Any) -> jax.Array:
+    """Surround the axes with a value."""
+    config = [(0, 0, 0)] * x.ndim
+    for axis, (before, after) in zip(axes, padding, strict=True):
+        config[axis] = (before, after, 0)
+    return lax.pad(x, lax.full((), value, x.dtype), config) if any(sum(c) for c in config) else x
+
+
+def slide(
+    x: jax.Array,
+    axis: int,
+    window: int,
+    stride: int,
+    dilation: int,
+    combine: Callable[[jax.Array, jax.Array], jax.Array],
+) -> jax.Array:
+    """Combine the values under a window that slides along one axis.
+
+    One strided slice for each place in the window: XLA fuses them into one loop, and their gradient is ten to a hundred times
+    faster on the CPU than that of `lax.reduce_window`.
+    """
+    count = (x.shape[axis] - dilation * (window - 1) - 1) // stride + 1
+    taps = [
+        lax.slice_in_dim(x, i * dilation, i * dilation + (count - 1) * stride + 1, stride, axis) for i in range(window)
+    ]
+    result = taps[0]
+    for tap in taps[1:]:
+        result = combine(result, tap)
+    return result
+
+
+def mix(x: jax.Array, axis: int, weights: np.ndarray) -> jax.Array:
+    """Replace the values along one axis by weighted sums of them, one for each row of `weights`."""
+    matrix = weights.astype(x.dtype)
+    mixed = lax.dot_general(x, matrix, (((axis,), (1,)), ((), ())), precision=lax.Precision.HIGHEST)
+    order = [*range(axis), x.ndim - 1, *range(axis, x.ndim - 1)]
+    return lax.transpose(mixed, order)

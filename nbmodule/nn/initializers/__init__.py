@@ -1,0 +1,20 @@
+"""First values of variables: `Initializer` and its kinds."""
+
+from nbmodule.nn.initializers.base import Initializer, compute_fans
+from nbmodule.nn.initializers.plain import Constant, Ones, Orthogonal, RandomNormal, TruncatedNormal, Zeros
+from nbmodule.nn.initializers.scaled import (
+    FirstLayerSiren,
+    GlorotNormal,
+    GlorotUniform,
+    KaimingNormal,
+    KaimingUniform,
+    LecunNormal,
+    Siren,
+    Uniform,
+)
+
+__all__ = [
+    "Initializer", "compute_fans",
+    "Constant", "Zeros", "Ones", "RandomNormal", "TruncatedNormal", "Orthogonal",
+    "Uniform", "GlorotUniform", "GlorotNormal", "KaimingUniform", "KaimingNormal", "LecunNormal", "FirstLayerSiren", "Siren",
+]  # fmt: skip

@@ -1,0 +1,160 @@
+"""What all initializers share: a box that draws when it is first read, and fans.
+
+An initializer is a value: it can be compared, shared between layers and printed. `create_variables` fixes key, shape and dtype
+at once, so that a variable that is loaded or given is never drawn, and the order of reading changes nothing. Values are drawn on
+the host: the numbers of `jax.random`, to rounding, without a compile.
+
+A fan is the number of values that one output reads (in) or one input feeds (out); in a convolution the kernel's area counts.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core import threefry
+from nbmodule.core.placement import find_device, find_dtype
+from nbmodule.core.random import next_key
+from nbmodule.core.variable import Parameter
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+
+Drawn: TypeAlias = np.ndarray | jax.Array
+LAYOUTS = {"O...I": (0, -1, slice(1, -1)), "OI...": (0, 1, slice(2, None)), "...IO": (-1, -2, slice(None, -2))}
+FAN_MODES = {
+    "fan_in": ("fan_in",),
+    "fan_out": ("fan_out",),
+    "fan_sum": ("fan_in", "fan_out"),
+    "fan_avg": ("fan_in", "fan_out"),
+}
+
+
+def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]:
+    """Tell fan in and fan out of a weight from its shape.
+
+    Args:
+        shape: two or more sizes; those that are neither inputs nor outputs are the kernel's and count in both fans.
+        layout: which axes hold outputs and inputs: `O...I` as in this library, `OI...` as in PyTorch, `...IO` as in Keras.
+
+    Returns:
+        Fan in and fan out.
+
+    Raises:
+        ArgumentError: if there are fewer than two axes, or the layout is unknown.
+
+    Example:
+        >>> compute_fans((64, 3))
+        (3, 64)
+        >>> compute_fans((16, 5, 5, 3))
+        (75, 400)
+    """
+    if layout not in LAYOUTS:
+        raise ArgumentError(f"layout must be one of {', '.join(map(repr, LAYOUTS))}, found {layout!r}.")
+    if len(shape) < 2:
+        raise ArgumentError(f"fans can be told from a shape of two or more axes, found {list(shape)}.")
+    outputs, inputs, kernel = LAYOUTS[layout]
+    area = math.prod(shape[kernel])
+    return shape[inputs] * area, shape[outputs] * area
+
+
+class Initializer:
+    """The base of all initializers; a user's own defines `draw`.
+
+    Example:
+        >>> class Checkered(Initializer):
+        ...     def draw(self, key, shape, dtype, fan_out, fan_in):
+        ...         return np.indices(shape).sum(0).astype(dtype) % 2
+        >>> Checkered().create_variables((2, 2)).value
+        Array([[0., 1.],
+               [1., 0.]], dtype=float32)
+    """
+
+    def create_variables(
+        self,
+        var_shape: Sequence[int],
+        device: Any = None,
+        fan_out: float | None = None,
+        fan_in: float | None = None,
+        dtype: Any = None,
+        *,
+        key: Any = None,
+    ) -> Parameter:
+        """Make a parameter whose value is drawn when it is first read.
+
+        Args:
+            var_shape: shape of the variable; axes in the order outputs, kernel, inputs.
+            device: device or sharding to place it on, such as `cpu:0`.
+            fan_out: number of values that one input feeds; told from the shape if not given.
+            fan_in: number of values that one output reads; told from the shape if not given.
+            dtype: dtype of the variable, float32 by default.
+            key: random key (typed, or `uint32[2]`) or seed; the next one of the default stream if not given.
+
+        Raises:
+            ArgumentError: if a fan is wanted that is neither given nor to be told from the shape.
+            DtypeError: if the dtype cannot be drawn.
+
+        Example:
+            >>> from nbmodule.nn.initializers import GlorotUniform
+            >>> weight = GlorotUniform().create_variables((64, 3), key=0)
+            >>> weight.shape, bool(abs(weight.value).max() < (6 / 67) ** 0.5)
+            ((64, 3), True)
+        """
+        shape = threefry.checked_shape(var_shape)
+        place, dtype = find_device(device), jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
+        fan_out, fan_in = self._checked_fan("fan_out", fan_out), self._checked_fan("fan_in", fan_in)
+        if len(shape) >= 2:
+            told_in, told_out = compute_fans(shape)
+            fan_in, fan_out = told_in if fan_in is None else fan_in, told_out if fan_out is None else fan_out
+        self.check(shape, dtype, fan_out, fan_in)
+        if key is None:
+            key = next_key()
+        elif threefry.is_threefry(key):
+            key = threefry.key_data(key)
+        return Parameter.pending(partial(self.draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
+
+    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+        """Refuse what cannot be drawn, before a variable is made; the base refuses nothing."""
+
+    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+        """Draw a value: a pure function of its arguments.
+
+        Args:
+            key: key data `uint32[2]`; a JAX key where the host cannot draw from it (traced, or of another generator).
+            shape: shape of the value.
+            dtype: dtype of the value.
+            fan_out: None if it is neither given nor to be told from the shape.
+            fan_in: None if it is neither given nor to be told from the shape.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no draw(self, key, shape, dtype, fan_out, fan_in).")
+
+    def _checked_fan(self, name: str, fan: Any) -> float | None:
+        if fan is None:
+            return None
+        if isinstance(fan, bool) or not isinstance(fan, (int, float, np.integer, np.floating)):
+            raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, found {fan!r}. Nothing was made.")
+        if not 0 <= fan < math.inf:
+            raise ArgumentError(f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing was made.")
+        return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)
+
+
+def refuse_other_than_floating(initializer: Initializer, dtype: Any) -> None:
+    """Refuse to draw integers, booleans and complex numbers."""
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise DtypeError(f"{type(initializer).__name__} draws floating values, found dtype {dtype}. Nothing was made.")
+
+
+def refuse_bad_number(initializer: Initializer, name: str, value: Any, *, least: float = -math.inf) -> None:
+    """Refuse a constant of an initializer that is no finite number, or too small."""
+    kind = type(initializer).__name__
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise ArgumentTypeError(f"{kind}: {name} must be a number, found {value!r}.")
+    if not least <= value < math.inf:
+        raise ArgumentError(
+            f"{kind}: {name} must be {'finite' if least == -math.inf else f'at least {least:g}'}, found {value}."
+        )

@@ -1,0 +1,146 @@
+"""The one decorator that turns a pure function of arrays into a compiled kernel.
+
+Each eager `jax.numpy` call costs 25 µs and more; a whole function of `nn` compiled once is a single call of 5 to 8. Inside an
+outer `jax.jit` a kernel leaves the same equations as if its body stood there (`inline=True`), and it is traced once for each
+signature, not once for each layer.
+
+A kernel takes arrays as arguments, never boxes by closure, so that its trace belongs to nobody; inside a frame it is called
+under JAX's default token, which lets all frames share it.
+
+Inputs are checked at the head of the body, by `nbmodule.nn.functional.checks`. That code runs once for each signature, so a
+check costs nothing on later calls; what it raises comes to the caller as if no JAX had been in between.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, overload
+
+import jax
+import numpy as np
+
+from nbmodule.core.frame import now, quiet
+from nbmodule.core.variable import Variable
+from nbmodule.errors import ArgumentTypeError, NbModuleError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _BoxTypes(dict[type, bool]):
+    """Whether a type is a box, looked up once for each type: `isinstance` costs four times as much."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = found = issubclass(kind, Variable)
+        return found
+
+
+_is_box = _BoxTypes()
+
+
+@overload
+def kernel(fn: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def kernel(
+    *, static: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
+    """Compile `fn`, a function of arrays, into one inline call that also takes boxes.
+
+    Args:
+        fn: a pure function; it sees arrays where it is given arrays, boxes, NumPy arrays or numbers.
+        static: names of the arguments that are not arrays (flags, sizes, constants). They must be hashable (a list is taken
+            as a tuple), and each new value compiles anew.
+        numbers: names of arguments that are static when they are Python numbers, and arrays otherwise, so that a rate may also
+            follow a schedule without a new compile.
+
+    Raises:
+        ArgumentTypeError: at a call, if a static argument is an array, or another one is none.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> @kernel(static=("times",))
+        ... def repeat_add(x, y, *, times=2):
+        ...     return x + times * y
+        >>> repeat_add(jnp.ones(2), 3.0)
+        Array([7., 7.], dtype=float32)
+    """
+    if fn is None:
+        return functools.partial(kernel, static=static, numbers=numbers)
+    unknown = {*static, *numbers} - set(inspect.signature(fn).parameters)
+    if unknown:
+        raise ArgumentTypeError(f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}.")
+    compiled = jax.jit(fn, static_argnames=(*static, *numbers), inline=True)
+    traced: Any = kernel(static=static)(fn) if numbers else None
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for arg in args:
+            if _is_box[type(arg)]:
+                args = tuple(a.value if _is_box[type(a)] else a for a in args)
+                break
+        if kwargs:
+            for arg in kwargs.values():
+                if _is_box[type(arg)]:
+                    kwargs = {name: a.value if _is_box[type(a)] else a for name, a in kwargs.items()}
+                    break
+        try:
+            if not now.guarded:
+                return compiled(*args, **kwargs)
+            with quiet():
+                return compiled(*args, **kwargs)
+        except NbModuleError as error:
+            raise type(error)(*error.args) from None  # a fresh one: without JAX's frames and its note on them
+        except (TypeError, ValueError) as error:
+            found = _bind(fn, args, kwargs)
+            if traced is not None and any(isinstance(found.get(name), (jax.Array, np.ndarray)) for name in numbers):
+                return traced(*args, **kwargs)
+            if any(isinstance(found.get(name), list) for name in static):
+                return call(**{name: _tuples(value) if name in static else value for name, value in found.items()})
+            raise _explained(error, fn, (*static, *numbers), found) from None
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def plain(x: Any) -> Any:
+    """The array of a box; anything else as it is."""
+    return x.value if _is_box[type(x)] else x
+
+
+def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{fn.__name__}: {error}.") from None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], given: dict[str, Any]) -> Exception:
+    """An error that says which argument JAX could not take; JAX's own if that is not the reason."""
+    for name, value in given.items():
+        found = type(value).__name__
+        if name not in static:
+            if isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU"):
+                return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, found {found}.")
+        elif isinstance(value, (jax.Array, np.ndarray)):
+            return ArgumentTypeError(
+                f"{fn.__name__}: {name} must be a Python value, known before the computation runs, found an array "
+                f"{value.dtype}{list(value.shape)}."
+            )
+        elif not _is_hashable(value):
+            return ArgumentTypeError(f"{fn.__name__}: {name} must be hashable, such as a tuple, found {found}.")
+    return error
+
+
+def _is_hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

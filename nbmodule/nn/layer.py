@@ -1,0 +1,138 @@
+"""What the layers of the library share: sizes that are checked, and variables made by initializers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from nbmodule.core import threefry
+from nbmodule.core.variable import Buffer, Variable
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.module import Module
+from nbmodule.nn.functional.checks import check_choice
+from nbmodule.nn.functional.windows import pairs
+from nbmodule.nn.initializers import Constant, Initializer
+from nbmodule.nn.kernel import plain
+
+if TYPE_CHECKING:
+    ArrayLike: TypeAlias = Any  # functions say `Array`, and take all of these
+else:
+    ArrayLike: TypeAlias = jax.Array | np.ndarray | Variable  # what a layer takes for an array
+
+
+class Layer(Module):
+    """A module of the library. In `v`, its `weight` and `bias` are `w` and `b`."""
+
+    _short_names = {"weight": "w", "bias": "b"}
+
+    def __init__(self, *, device: Any = None, dtype: Any = None, v: Mapping[str, Any] | None = None) -> None:
+        Module.__init__(self, device=device, dtype=dtype, v=v)
+
+
+def array(x: Any) -> jax.Array:
+    """The array of a box, or of NumPy."""
+    x = plain(x)
+    return x if isinstance(x, jax.Array) else jnp.asarray(x)
+
+
+DATA_FORMATS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}  # by the number of spatial axes
+
+
+def data_format_of(where: str, axes: int, given: str | None) -> str:
+    """The layout of images: channels last unless another one is given."""
+    if given is None:
+        return DATA_FORMATS[axes][0]
+    check_choice(where, "data_format", given, DATA_FORMATS[axes])
+    return given
+
+
+def padding_of(where: str, padding: Any, axes: int) -> Any:
+    """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for each axis, or pairs."""
+    if isinstance(padding, (tuple, list)):
+        padding = tuple(tuple(part) if isinstance(part, (tuple, list)) else part for part in padding)
+    pairs(where, padding, axes)
+    return padding
+
+
+def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
+    """A whole number of at least `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{where}: {name} must be a whole number, found {value!r}. Nothing was made.") from None
+    if isinstance(value, bool) or number < least:
+        raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}. Nothing was made.")
+    return number
+
+
+def integer(where: str, name: str, value: Any) -> int:
+    """A whole number, also a negative one, such as an axis."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ArgumentTypeError(f"{where}: {name} must be a whole number, found {value!r}. Nothing was made.")
+    return number
+
+
+def rate(where: str, name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ArgumentError(f"{where}: {name} must be a number from 0 to 1, found {value!r}. Nothing was made.")
+    return float(value)
+
+
+def flag(where: str, name: str, value: Any) -> bool:
+    """True or False, nothing else: `with_bias='no'` is a mistake."""
+    if not isinstance(value, bool):
+        raise ArgumentTypeError(f"{where}: {name} must be True or False, found {value!r}. Nothing was made.")
+    return value
+
+
+def keys(key: Any, count: int) -> list[Any]:
+    """Keys for `count` variables: None each without a key, so that each takes the next of the default stream."""
+    if key is None:
+        return [None] * count
+    if isinstance(key, Tracer) or not threefry.is_threefry(key):
+        return list(jax.random.split(key, count))
+    return list(threefry.split(threefry.key_data(key), count))
+
+
+def initializer(where: str, name: str, given: Any, default: Initializer) -> Initializer:
+    """An initializer from what a user gives: one, a number for a constant, or None."""
+    if given is None:
+        return default
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return Constant(given)
+    if not isinstance(given, Initializer):
+        raise ArgumentTypeError(
+            f"{where}: {name} must be an initializer such as nb.GlorotUniform(), found {given!r}. Nothing was made."
+        )
+    return given
+
+
+def buffer(made: Variable) -> Buffer:
+    """The same pending value, as a buffer."""
+    return (
+        Buffer.pending(made._pending.draw, made.shape, made.dtype, made._pending.device)
+        if made.is_pending
+        else Buffer(made)
+    )
+
+
+def sizes(where: str, name: str, value: Any, count: int, *, least: int = 1) -> tuple[int, ...]:
+    """A whole number for each of `count` axes, from one number or one for each."""
+    if isinstance(value, (tuple, list)):
+        if len(value) != count:
+            raise ArgumentError(
+                f"{where}: {name} must be a number or {count} of them, found {list(value)!r}. Nothing was made."
+            )
+        return tuple(size(where, name, part, least=least) for part in value)
+    return (size(where, name, value, least=least),) * count

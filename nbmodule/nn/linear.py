@@ -1,0 +1,237 @@
+"""Layers that mix features: linear and bilinear maps, embeddings; and those that only pass on or reshape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jax import Array, lax
+from jaxtyping import Float, Inexact, Integer, Shaped
+
+from nbmodule.errors import ShapeError
+from nbmodule.nn.functional.checks import check_index, check_number, show
+from nbmodule.nn.functional.linear import bilinear, embedding, linear
+from nbmodule.nn.initializers import GlorotUniform, Initializer, RandomNormal, Uniform, Zeros
+from nbmodule.nn.kernel import kernel
+from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, integer, keys, size
+
+
+class Linear(Layer):
+    """An affine map of the last axis: `x @ weight.T + bias`.
+
+    Args:
+        in_features: size of the inputs' last axis.
+        out_features: size of the outputs' last axis.
+        with_bias: whether a bias is added.
+        weight_initializer: of `weight`, shape `(out_features, in_features)`; `GlorotUniform()` by default.
+        bias_initializer: of `bias`, shape `(out_features,)`; `Zeros()` by default.
+        key: key for the initial values; by default the next of the default stream.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones, `{'w': ..., 'b': ...}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Linear(3, 2)(jnp.ones((5, 3))).shape
+        (5, 2)
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, *, with_bias: bool = True, weight_initializer: Initializer | None = None,
+        bias_initializer: Initializer | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        self.in_features = n = size("Linear", "in_features", in_features)
+        self.out_features = m = size("Linear", "out_features", out_features)
+        self.with_bias = flag("Linear", "with_bias", with_bias)
+        first, second = keys(key, 2)
+        weights = initializer("Linear", "weight_initializer", weight_initializer, GlorotUniform())
+        self.weight = weights.create_variables((m, n), device, m, n, dtype, key=first)
+        if with_bias:
+            biases = initializer("Linear", "bias_initializer", bias_initializer, Zeros())
+            self.bias = biases.create_variables((m,), device, m, n, dtype, key=second)
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def forward(self, x: Inexact[ArrayLike, "*batch in_features"]) -> Inexact[Array, "*batch out_features"]:
+        return linear(x, self.weight.value, self.bias.value if self.with_bias else None)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.with_bias}"
+
+    def brief(self) -> str:
+        """For displays: `16 → 10`."""
+        return f"{self.in_features} → {self.out_features}"
+
+
+class Bilinear(Layer):
+    """A bilinear map of two inputs: `x1 @ weight[k] @ x2 + bias[k]` for each output `k`.
+
+    Args:
+        in1_features: size of the first input's last axis.
+        in2_features: size of the second input's last axis.
+        out_features: size of the outputs' last axis.
+        with_bias: whether a bias is added.
+        weight_initializer: of `weight`, shape `(out_features, in1_features, in2_features)`; uniform within
+            `1 / sqrt(in1_features)` by default.
+        bias_initializer: of `bias`; `Zeros()` by default.
+        key: key for the initial values.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((5, 4))).shape
+        (5, 2)
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, *, with_bias: bool = True,
+        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        device: Any = None, dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        self.in1_features = n1 = size("Bilinear", "in1_features", in1_features)
+        self.in2_features = n2 = size("Bilinear", "in2_features", in2_features)
+        self.out_features = m = size("Bilinear", "out_features", out_features)
+        self.with_bias = flag("Bilinear", "with_bias", with_bias)
+        first, second = keys(key, 2)
+        weights = initializer("Bilinear", "weight_initializer", weight_initializer, Uniform(1, "fan_in", 0.5, 1))
+        self.weight = weights.create_variables((m, n1, n2), device, m, n1, dtype, key=first)
+        if with_bias:
+            biases = initializer("Bilinear", "bias_initializer", bias_initializer, Zeros())
+            self.bias = biases.create_variables((m,), device, m, n1, dtype, key=second)
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def forward(
+        self, x1: Float[ArrayLike, "*batch in1_features"], x2: Float[ArrayLike, "*batch in2_features"]
+    ) -> Float[Array, "*batch out_features"]:
+        return bilinear(x1, x2, self.weight.value, self.bias.value if self.with_bias else None)
+
+    def extra_repr(self) -> str:
+        sizes = f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.with_bias}"
+
+    def brief(self) -> str:
+        """For displays: `3, 4 → 2`."""
+        return f"{self.in1_features}, {self.in2_features} → {self.out_features}"
+
+
+class Embedding(Layer):
+    """A table of vectors, looked up by index.
+
+    Args:
+        num_embeddings: number of rows.
+        embedding_dim: length of each row.
+        padding_idx: index whose row is zero at first and gets no gradient.
+        max_norm: rows that are looked up are shortened to this length if they are longer.
+        norm_type: the p of the p-norm for `max_norm`.
+        weight_initializer: of `weight`, shape `(num_embeddings, embedding_dim)`; `RandomNormal(0.0, 1.0)` by default.
+        key: key for the initial values.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones, `{'w': ...}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Embedding(10, 4)(jnp.array([[1, 2, 3]])).shape
+        (1, 3, 4)
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, weight_initializer: Initializer | None = None, key: Any = None, device: Any = None,
+        dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)
+        self.embedding_dim = m = size("Embedding", "embedding_dim", embedding_dim)
+        self.padding_idx = None if padding_idx is None else check_index("Embedding", "padding_idx", padding_idx, n)
+        for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
+            if value is not None or name == "norm_type":
+                check_number("Embedding", name, value, above=0)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        weights = initializer("Embedding", "weight_initializer", weight_initializer, RandomNormal(0.0, 1.0))
+        self.weight = weights.create_variables((n, m), device, m, n, dtype, key=key)
+        if self.padding_idx is not None:
+            self._clear_padding_row()
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def _clear_padding_row(self) -> None:
+        pending, index = self.weight._pending, self.padding_idx
+        drawn = pending.draw
+
+        def draw() -> Any:
+            value = drawn()
+            if hasattr(value, "at"):
+                return value.at[index].set(0)
+            value = value.copy()
+            value[index] = 0
+            return value
+
+        pending.draw = draw
+
+    def forward(self, indices: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch embedding_dim"]:
+        return embedding(
+            indices, self.weight.value, padding_idx=self.padding_idx, max_norm=self.max_norm, norm_type=self.norm_type
+        )
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+    def brief(self) -> str:
+        """For displays: `10 × 4`, rows and their length."""
+        return f"{self.num_embeddings} × {self.embedding_dim}"
+
+
+class Identity(Layer):
+    """Returns its argument. It takes any arguments, so that it can stand in for any layer.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.Identity()(3)
+        3
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Flatten(Layer):
+    """Joins the axes from `start_axis` to `end_axis` into one.
+
+    Args:
+        start_axis: first axis to join; 1 keeps the batch axis.
+        end_axis: last axis to join.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Flatten()(jnp.ones((2, 3, 4))).shape
+        (2, 12)
+    """
+
+    def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
+        self.start_axis, self.end_axis = (
+            integer("Flatten", "start_axis", start_axis),
+            integer("Flatten", "end_axis", end_axis),
+        )
+        super().__init__()
+
+    def forward(self, x: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
+        return _joined(x, start=self.start_axis, end=self.end_axis)
+
+    def extra_repr(self) -> str:
+        return f"start_axis={self.start_axis}, end_axis={self.end_axis}"
+
+
+@kernel(static=("start", "end"))
+def _joined(x: Array, *, start: int, end: int) -> Array:
+    first, last = (axis + x.ndim if axis < 0 else axis for axis in (start, end))
+    if not 0 <= first <= last < x.ndim:
+        raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {show(x)}.")
+    return lax.reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))

@@ -1,0 +1,126 @@
+"""Pooling layers; see the functions of the same name for the rules."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jax import Array
+from jaxtyping import Float, Real
+
+from nbmodule.nn.functional import pooling
+from nbmodule.nn.functional.checks import check_number
+from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, padding_of, sizes
+
+
+class _Pool(Layer):
+    _axes: ClassVar[int]
+    _pool: ClassVar[Any]
+
+    def __init__(
+        self, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, data_format: str | None = None
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
+        self.stride = self.kernel_size if stride is None else sizes(name, "stride", stride, self._axes)
+        self.padding = padding_of(name, padding, self._axes)
+        self.ceil_mode = flag(name, "ceil_mode", ceil_mode)
+        self.data_format = data_format_of(name, self._axes, data_format)
+        super().__init__()
+
+    def extra_repr(self) -> str:
+        padding = f", padding={self.padding!r}" if self.padding else ""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}{padding}"
+
+    def brief(self) -> str:
+        """For displays: `2×2`."""
+        return "×".join(map(str, self.kernel_size))
+
+
+class _MaxPool(_Pool):
+    def __init__(
+        self, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        data_format: str | None = None,
+    ) -> None:  # fmt: skip
+        self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
+        super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
+
+    def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
+        return type(self)._pool(
+            x, self.kernel_size, stride=self.stride, padding=self.padding, dilation=self.dilation, ceil_mode=self.ceil_mode,
+            data_format=self.data_format,
+        )  # fmt: skip
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: float | None = None, data_format: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.count_include_pad = flag(name, "count_include_pad", count_include_pad)
+        if divisor_override is not None:
+            check_number(name, "divisor_override", divisor_override, above=0)
+        self.divisor_override = None if divisor_override is None else float(divisor_override)
+        super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
+
+    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+        return type(self)._pool(
+            x, self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad, divisor_override=self.divisor_override, data_format=self.data_format,
+        )  # fmt: skip
+
+
+class MaxPool1d(_MaxPool):
+    _axes, _pool = 1, staticmethod(pooling.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    _axes, _pool = 2, staticmethod(pooling.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    _axes, _pool = 3, staticmethod(pooling.max_pool3d)
+
+
+class AvgPool1d(_AvgPool):
+    _axes, _pool = 1, staticmethod(pooling.avg_pool1d)
+
+
+class AvgPool2d(_AvgPool):
+    _axes, _pool = 2, staticmethod(pooling.avg_pool2d)
+
+
+class AvgPool3d(_AvgPool):
+    _axes, _pool = 3, staticmethod(pooling.avg_pool3d)
+
+
+_DOC = """The {word} of each window, over {axes} ax{ending}.
+
+    Args:
+        kernel_size: size of the windows: a number, or one for each axis.
+        stride: steps of the windows; by default the kernel's size, so that windows do not overlap.
+        padding: added at each side: a number, one for each axis, pairs, 'SAME' or 'VALID'.{more}
+        ceil_mode: whether windows that hang over the end count.
+        data_format: {formats}; channels are last by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.{name}(2)(jnp.ones({shape})).shape
+        {result}
+    """
+_SHAPES = {
+    1: ("(2, 8, 3)", "(2, 4, 3)"),
+    2: ("(2, 8, 8, 3)", "(2, 4, 4, 3)"),
+    3: ("(2, 4, 4, 4, 3)", "(2, 2, 2, 2, 3)"),
+}
+_MORE = {
+    _MaxPool: "\n        dilation: steps between the values of a window.",
+    _AvgPool: "\n        count_include_pad: whether padding counts in the mean.\n        divisor_override: a divisor instead of the window's size.",
+}
+for _kind in (MaxPool1d, MaxPool2d, MaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d):
+    _kind.__doc__ = _DOC.format(
+        word="largest value" if issubclass(_kind, _MaxPool) else "mean", axes=_kind._axes, ending="is" if _kind._axes == 1 else "es",
+        more=_MORE[_kind.__mro__[1]], formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])), name=_kind.__name__,
+        shape=_SHAPES[_kind._axes][0], result=_SHAPES[_kind._axes][1],
+    )  # fmt: skip

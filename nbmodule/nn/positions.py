@@ -1,0 +1,139 @@
+"""Layers that tell a model where in its sequence each vector stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax import Array
+from jaxtyping import Float, Real
+
+from nbmodule.errors import ShapeError
+from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape, show
+from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions
+from nbmodule.nn.functional.primitives import promoted
+from nbmodule.nn.initializers import Initializer, RandomNormal
+from nbmodule.nn.kernel import kernel
+from nbmodule.nn.layer import ArrayLike, Layer, initializer, size
+
+
+class SinusoidalPositionalEncoding(Layer):
+    """Adds sines and cosines of the positions: `sin(p / base**(2i / features))` at feature `2i`, the cosine at `2i + 1`.
+
+    It has no variables, and works for sequences of any length.
+
+    Args:
+        features: number of features.
+        base: ratio of the longest to the shortest wave.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.positions import SinusoidalPositionalEncoding
+        >>> SinusoidalPositionalEncoding(2)(jnp.zeros((2, 2))).tolist()
+        [[0.0, 1.0], [0.84, 0.54]]
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    """
+
+    def __init__(self, features: int, *, base: float = 10000.0) -> None:
+        self.features = size("SinusoidalPositionalEncoding", "features", features)
+        check_number("SinusoidalPositionalEncoding", "base", base, above=0)
+        self.base = float(base)
+        super().__init__()
+
+    def forward(self, x: Float[ArrayLike, "*batch length features"]) -> Float[Array, "*batch length features"]:
+        return _add_sinusoids(x, features=self.features, base=self.base)
+
+    def extra_repr(self) -> str:
+        return str(self.features)
+
+
+@kernel(static=("features", "base"))
+def _add_sinusoids(x: Any, *, features: int, base: float) -> Any:
+    name = "SinusoidalPositionalEncoding"
+    check_floating(name, x=x)
+    check_rank(name, "x", x, f"(*batch, length, {features})", 2)
+    check_shape(name, "x", x, (*x.shape[:-1], features), "as many features as the layer has")
+    return x + sinusoidal_positions(x.shape[-2], features, base=base).astype(x.dtype)
+
+
+class LearnedPositionalEncoding(Layer):
+    """Adds a trained vector for each position.
+
+    Args:
+        max_length: number of positions; a longer sequence is refused.
+        features: number of features.
+        weight_initializer: of `weight`, shape `(max_length, features)`; `RandomNormal(0.0, 0.02)` by default.
+        key: key for the initial values.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones, `{'w': ...}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.positions import LearnedPositionalEncoding
+        >>> LearnedPositionalEncoding(16, 4)(jnp.zeros((2, 5, 4))).shape
+        (2, 5, 4)
+
+    Source: Gehring, Auli, Grangier, Yarats and Dauphin (2017), arXiv:1705.03122.
+    """
+
+    def __init__(
+        self, max_length: int, features: int, *, weight_initializer: Initializer | None = None, key: Any = None, device: Any = None,
+        dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        name = "LearnedPositionalEncoding"
+        self.max_length, self.features = size(name, "max_length", max_length), size(name, "features", features)
+        made = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
+        self.weight = made.create_variables((max_length, features), device, features, max_length, dtype, key=key)
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def forward(self, x: Float[ArrayLike, "*batch length features"]) -> Float[Array, "*batch length features"]:
+        return _add_rows(x, self.weight.value)
+
+    def extra_repr(self) -> str:
+        return f"{self.max_length}, {self.features}"
+
+
+@kernel
+def _add_rows(x: Any, weight: Any) -> Any:
+    name, (most, features) = "LearnedPositionalEncoding", weight.shape
+    check_floating(name, x=x)
+    if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:
+        raise ShapeError(f"{name}: x must have axes (*batch, length of at most {most}, {features}), found {show(x)}.")
+    x, weight = promoted(x, weight)
+    return x + weight[: x.shape[-2]]
+
+
+class RotaryPositionalEncoding(Layer):
+    """Turns pairs of features by angles that grow with the position, so that queries and keys see distances only.
+
+    It goes over queries and keys of one head each, `(*batch, length, head_features)`, not over the inputs of a layer;
+    `MultiHeadAttention(..., rotary=True)` does so by itself.
+
+    Args:
+        base: ratio of the longest to the shortest wave.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.positions import RotaryPositionalEncoding
+        >>> RotaryPositionalEncoding()(jnp.array([[1.0, 0.0], [1.0, 0.0]])).tolist()
+        [[1.0, 0.0], [0.54, 0.84]]
+
+    Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864.
+    """
+
+    def __init__(self, *, base: float = 10000.0) -> None:
+        check_number("RotaryPositionalEncoding", "base", base, above=0)
+        self.base = float(base)
+        super().__init__()
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"], positions: Real[ArrayLike, "*_some length"] | None = None
+    ) -> Float[Array, "*batch length features"]:
+        return rotary_embedding(x, positions, base=self.base)
+
+    def extra_repr(self) -> str:
+        return f"base={self.base:g}"
+
+
+__all__ = ["LearnedPositionalEncoding", "RotaryPositionalEncoding", "SinusoidalPositionalEncoding"]

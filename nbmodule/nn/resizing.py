@@ -1,0 +1,157 @@
+"""Layers that bring images to another size; see the functions of the same name for the rules."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from jax import Array
+from jaxtyping import Float
+
+from nbmodule.errors import ArgumentError
+from nbmodule.nn.functional import adaptive_pooling
+from nbmodule.nn.functional.checks import check_choice, check_number
+from nbmodule.nn.functional.resize import interpolate
+from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, size, sizes
+
+_MODES = {
+    "nearest": (1, 2, 3),
+    "linear": (1,),
+    "bilinear": (2,),
+    "trilinear": (3,),
+    "bicubic": (2,),
+}  # with their numbers of axes
+_ALL_FORMATS = tuple(name for names in DATA_FORMATS.values() for name in names)
+
+
+class _AdaptivePool(Layer):
+    _axes: ClassVar[int]
+    _pool: ClassVar[Any]
+
+    def __init__(self, output_size: Any, *, data_format: str | None = None) -> None:
+        name = type(self).__name__
+        given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self._axes
+        if len(given) != self._axes:
+            raise ArgumentError(
+                f"{name}: output_size must be a number or {self._axes} of them, found {list(given)!r}. Nothing was made."
+            )
+        self.output_size = tuple(None if part is None else size(name, "output_size", part) for part in given)
+        self.data_format = data_format_of(name, self._axes, data_format)
+        super().__init__()
+
+    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+        return type(self)._pool(x, self.output_size, data_format=self.data_format)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+    def brief(self) -> str:
+        """For displays: `→ 7×7`."""
+        return "→ " + "×".join("same" if part is None else str(part) for part in self.output_size)
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    _axes, _pool = 1, staticmethod(adaptive_pooling.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    _axes, _pool = 2, staticmethod(adaptive_pooling.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptivePool):
+    _axes, _pool = 3, staticmethod(adaptive_pooling.adaptive_avg_pool3d)
+
+
+_SHAPES = {
+    1: ("(2, 7, 3)", "(2, 4, 3)"),
+    2: ("(2, 7, 8, 3)", "(2, 4, 4, 3)"),
+    3: ("(2, 4, 5, 6, 3)", "(2, 4, 4, 4, 3)"),
+}
+for _kind in (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d):
+    _kind.__doc__ = f"""Means over parts of an image, so that {"its axis has" if _kind._axes == 1 else f"its {_kind._axes} axes have"} a given size.
+
+    Args:
+        output_size: a number, or one for each axis; None keeps the size of that axis.
+        data_format: {" or ".join(map(repr, DATA_FORMATS[_kind._axes]))}; channels are last by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.resizing import {_kind.__name__}
+        >>> {_kind.__name__}(4)(jnp.ones({_SHAPES[_kind._axes][0]})).shape
+        {_SHAPES[_kind._axes][1]}
+
+    Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
+    """
+
+
+class Upsample(Layer):
+    """Resizes images, to a size or by a factor; `nb.interpolate` gives the rules.
+
+    Args:
+        size: size of the outputs, a number or one for each spatial axis.
+        scale_factor: in place of `size`, the factor by which each axis grows, a number or one for each.
+        mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes; `bicubic` for two.
+        align_corners: whether the centers of the corner pixels stay where they are; not for `nearest`.
+        data_format: `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW` with channels first.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.resizing import Upsample
+        >>> Upsample(scale_factor=2, mode="bilinear")(jnp.ones((5, 4, 6, 3))).shape
+        (5, 8, 12, 3)
+
+    Source: Keys (1981), Cubic convolution interpolation for digital image processing.
+    """
+
+    def __init__(
+        self, size: Any = None, *, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False, data_format: str = "NHWC"
+    ) -> None:  # fmt: skip
+        if (size is None) == (scale_factor is None):
+            raise ArgumentError(
+                f"Upsample: give size or scale_factor, found size={size!r} and scale_factor={scale_factor!r}. Nothing was made."
+            )
+        check_choice("Upsample", "mode", mode, tuple(_MODES))
+        check_choice("Upsample", "data_format", data_format, _ALL_FORMATS)
+        self.mode, self.align_corners, self.data_format = (
+            mode,
+            flag("Upsample", "align_corners", align_corners),
+            data_format,
+        )
+        axes = len(data_format) - 2
+        if axes not in _MODES[mode]:
+            raise ArgumentError(
+                f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format}). Nothing was made."
+            )
+        if align_corners and mode == "nearest":
+            raise ArgumentError("Upsample: align_corners is not for mode 'nearest'. Nothing was made.")
+        self.size = None if size is None else sizes("Upsample", "size", size, axes)
+        self.scale_factor = None if scale_factor is None else _factors(scale_factor, axes)
+        super().__init__()
+
+    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+        return interpolate(
+            x,
+            self.size,
+            scale_factor=self.scale_factor,
+            mode=self.mode,
+            align_corners=self.align_corners,
+            data_format=self.data_format,
+        )
+
+    def extra_repr(self) -> str:
+        target = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
+        return f"{target}, mode={self.mode!r}"
+
+
+def _factors(given: Any, axes: int) -> float | tuple[float, ...]:
+    """One factor, or one for each axis."""
+    several = tuple(given) if isinstance(given, (tuple, list)) else (given,) * axes
+    if len(several) != axes:
+        raise ArgumentError(
+            f"Upsample: scale_factor must be a number or {axes} of them, found {list(several)!r}. Nothing was made."
+        )
+    for factor in several:
+        check_number("Upsample", "scale_factor", factor, above=0)
+    return tuple(map(float, several)) if isinstance(given, (tuple, list)) else float(given)
+
+
+__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample"]

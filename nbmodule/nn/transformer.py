@@ -1,0 +1,227 @@
+"""Transformer layers and stacks of them, with the norm after each part (as first published) or before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jax import Array
+from jaxtyping import Bool, Float
+
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.nn.attention import MultiHeadAttention
+from nbmodule.nn.dropout import Dropout
+from nbmodule.nn.functional.rectifiers import relu
+from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
+from nbmodule.nn.linear import Linear
+from nbmodule.nn.normalization import LayerNorm
+
+_Mask = Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None
+
+
+class _TransformerLayer(Layer):
+    """Attention and two linear layers, each beside a shortcut and with a norm."""
+
+    _attentions: tuple[str, ...]
+
+    def __init__(
+        self, features: int, num_heads: int, hidden_features: int | None = None, *, dropout_rate: float = 0.1,
+        activation: Callable[..., Any] = relu, norm_first: bool = False, eps: float = 1e-5, rotary: bool = False, with_bias: bool = True,
+        key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
+        self.hidden_features = hidden = (
+            4 * features if hidden_features is None else size(name, "hidden_features", hidden_features)
+        )
+        if not callable(activation):
+            raise ArgumentTypeError(
+                f"{name}: activation must be a function or a module, found {activation!r}. Nothing was made."
+            )
+        self.activation, self.norm_first = activation, flag(name, "norm_first", norm_first)
+        rate(name, "dropout_rate", dropout_rate)
+        *for_attention, first, second = keys(key, len(self._attentions) + 2)
+        common: dict[str, Any] = {"with_bias": with_bias, "device": device, "dtype": dtype}
+        for number, (attention, own) in enumerate(zip(self._attentions, for_attention)):
+            made = MultiHeadAttention(
+                features, num_heads, rotary=rotary and number == 0, dropout_rate=dropout_rate, key=own, **common
+            )
+            setattr(self, attention, made)
+        for number in range(1, len(self._attentions) + 2):
+            setattr(self, f"norm{number}", LayerNorm(features, eps=eps, **common))
+        self.linear1 = Linear(features, hidden, key=first, **common)
+        self.linear2 = Linear(hidden, features, key=second, **common)
+        self.dropout = Dropout(dropout_rate)
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def _beside(self, x: Any, norm: Callable[..., Any], part: Callable[[Any], Any]) -> Any:
+        """One part beside a shortcut."""
+        if self.norm_first:
+            return x + self.dropout(part(norm(x)))
+        return norm(x + self.dropout(part(x)))
+
+    def _fed(self, x: Any) -> Any:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+    def extra_repr(self) -> str:
+        return f"{self.features}, {self.num_heads}, {self.hidden_features}, norm_first={self.norm_first}"
+
+    def brief(self) -> str:
+        """For displays: `64, 8 heads`."""
+        return f"{self.features}, {self.num_heads} head{'s' if self.num_heads > 1 else ''}"
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    _attentions = ("self_attention",)
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"], *, mask: _Mask = None, key_mask: Bool[ArrayLike, "*batch length"] | None = None,
+        is_causal: bool = False,
+    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+        x = self._beside(
+            x, self.norm1, lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal)
+        )
+        return self._beside(x, self.norm2, self._fed)
+
+
+class TransformerDecoderLayer(_TransformerLayer):
+    _attentions = ("self_attention", "cross_attention")
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"], memory: Float[ArrayLike, "*batch size features"], *, mask: _Mask = None,
+        key_mask: Bool[ArrayLike, "*batch length"] | None = None, is_causal: bool = True, memory_mask: _Mask = None,
+        memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
+    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+        x = self._beside(
+            x, self.norm1, lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal)
+        )
+        x = self._beside(
+            x, self.norm2, lambda y: self.cross_attention(y, memory, mask=memory_mask, key_mask=memory_key_mask)
+        )
+        return self._beside(x, self.norm3, self._fed)
+
+
+class _Stack(Layer):
+    """Layers of one kind, each with variables of its own."""
+
+    _kind: type[_TransformerLayer]
+
+    def __init__(
+        self, num_layers: int, features: int, num_heads: int, hidden_features: int | None = None, *, final_norm: bool | None = None,
+        norm_first: bool = False, eps: float = 1e-5, with_bias: bool = True, key: Any = None, device: Any = None, dtype: Any = None,
+        v: Any = None, **options: Any,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        each = keys(key, size(name, "num_layers", num_layers))
+        common: dict[str, Any] = {"eps": eps, "with_bias": with_bias, "device": device, "dtype": dtype}
+        self.layers = [
+            self._kind(features, num_heads, hidden_features, norm_first=norm_first, key=own, **common, **options)
+            for own in each
+        ]
+        has_norm = norm_first if final_norm is None else flag(name, "final_norm", final_norm)
+        self.norm = LayerNorm(features, **common) if has_norm else None
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def brief(self) -> str:
+        """For displays: `12 × 64, 8 heads`."""
+        return f"{len(self.layers)} × {self.layers[0].brief()}" if self.layers else "empty"
+
+
+class TransformerEncoder(_Stack):
+    _kind = TransformerEncoderLayer
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"], *, mask: _Mask = None, key_mask: Bool[ArrayLike, "*batch length"] | None = None,
+        is_causal: bool = False,
+    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+        for layer in self.layers:
+            x = layer(x, mask=mask, key_mask=key_mask, is_causal=is_causal)
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerDecoder(_Stack):
+    _kind = TransformerDecoderLayer
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"], memory: Float[ArrayLike, "*batch size features"], *, mask: _Mask = None,
+        key_mask: Bool[ArrayLike, "*batch length"] | None = None, is_causal: bool = True, memory_mask: _Mask = None,
+        memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
+    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+        for layer in self.layers:
+            x = layer(
+                x,
+                memory,
+                mask=mask,
+                key_mask=key_mask,
+                is_causal=is_causal,
+                memory_mask=memory_mask,
+                memory_key_mask=memory_key_mask,
+            )
+        return x if self.norm is None else self.norm(x)
+
+
+_CALL = {
+    "Encoder": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal` as `MultiHeadAttention` does.""",
+    "Decoder": """A call takes `(*batch, length, features)` and the memory `(*batch, size, features)`, what an encoder returned;
+    `mask`, `key_mask` and `is_causal` (True by default) for the attention to itself, `memory_mask` and `memory_key_mask` for that
+    to the memory, all as in `MultiHeadAttention`.""",
+}
+_PARTS = {
+    "Encoder": "attention to itself and two linear layers", "Decoder": "attention to itself, attention to a memory, and two linear layers",
+}  # fmt: skip
+_NAMES = {
+    "Encoder": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
+    "Decoder": "`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`, `dropout`",
+}
+_INPUTS = {"Encoder": "jnp.ones((2, 5, 8))", "Decoder": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))"}
+_ARGUMENTS = """
+        features: features of inputs and outputs.
+        num_heads: number of heads of each attention.
+        hidden_features: features between the two linear layers; `4 * features` by default.
+        dropout_rate: probability of being dropped, for attention weights, hidden features, and what is added to a shortcut.
+        activation: function or module between the two linear layers.
+        norm_first: whether norms stand before each part, `x + part(norm(x))`, instead of after it, `norm(x + part(x))`.
+        eps: added to the variance in the norms.
+        rotary: whether queries and keys of the self-attention are turned by their positions.
+        with_bias: whether linear layers, projections and norms have biases.
+        key: key for the initial values; by default the next of the default stream.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones."""
+for _word, _layer, _stack in (
+    ("Encoder", TransformerEncoderLayer, TransformerEncoder), ("Decoder", TransformerDecoderLayer, TransformerDecoder),
+):  # fmt: skip
+    _layer.__doc__ = f"""{_PARTS[_word].capitalize()}, each beside a shortcut and with a norm.
+
+    {_CALL[_word]}
+
+    Its parts are {_NAMES[_word]}.
+
+    Args:{_ARGUMENTS}
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.transformer import {_layer.__name__}
+        >>> {_layer.__name__}(8, 2, dropout_rate=0.0)({_INPUTS[_word]}).shape
+        (2, 5, 8)
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762; norms first as in Xiong et al. (2020), arXiv:2002.04745.
+    """
+    _stack.__doc__ = f"""A stack of {_layer.__name__}s, in the list `layers`, each with variables of its own.
+
+    {_CALL[_word]}
+
+    Args:
+        num_layers: number of layers.
+        final_norm: whether a norm `norm` follows the last layer; by default where norms stand first.{_ARGUMENTS}
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.transformer import {_stack.__name__}
+        >>> {_stack.__name__}(3, 8, 2, dropout_rate=0.0)({_INPUTS[_word]}).shape
+        (2, 5, 8)
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    """
+
+__all__ = ["TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]

@@ -1,0 +1,226 @@
+"""Layers around a layer, which use its weight in a normalized form: by its largest singular value, or by its length.
+
+The layer inside keeps its weight as it is, as the variable that is trained; each call hands it the normalized one, by `v=`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.core import Tracer
+
+from nbmodule.core.host_random import draw_normal
+from nbmodule.core.random import as_key, next_key
+from nbmodule.core.state import StateKey, update_state
+from nbmodule.core.variable import Buffer, Parameter, Variable
+from nbmodule.core.walk import is_module, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.nn.containers import takes_state
+from nbmodule.nn.functional.checks import check_number
+from nbmodule.nn.kernel import kernel
+from nbmodule.nn.layer import Layer, keys, size
+
+_FIRST_TURNS = 15  # of power iteration when the vectors are drawn, as in PyTorch
+
+
+class _Around(Layer):
+    """A layer whose weight is replaced while it runs."""
+
+    def _take(self, layer: Any, name: str, axis: int) -> Parameter:
+        """Hold the layer, and find the weight in it."""
+        kind = type(self).__name__
+        if not is_module(layer):
+            raise ArgumentTypeError(
+                f"{kind}: a layer with a weight is wanted, found {type(layer).__name__}. Nothing was made."
+            )
+        weight = getattr(layer, name, None)
+        if not isinstance(weight, Parameter):
+            known = ", ".join(name for name, _ in layer.named_parameters(recursive=False)) or "none"
+            raise ArgumentError(
+                f"{kind}: {type(layer).__name__} has no parameter {name!r}; its own parameters are: {known}. Nothing was made."
+            )
+        if weight.ndim == 0 or not jnp.issubdtype(weight.dtype, jnp.floating):
+            raise ArgumentError(
+                f"{kind}: a floating weight with axes is wanted, found {weight.describe()}. Nothing was made."
+            )
+        if not -weight.ndim <= axis < weight.ndim:
+            raise ArgumentError(
+                f"{kind}: axis must lie in {-weight.ndim} to {weight.ndim - 1} for a {weight.describe()}, found {axis}. Nothing was made."
+            )
+        self.layer, self.name, self.axis = layer, name, axis % weight.ndim
+        return weight
+
+    def _weight(self) -> Variable:
+        return getattr(self.layer, self.name)
+
+    def _called(self, weight: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the layer returns while its variable reads as `weight`."""
+        chain = "/".join(plan_of(self.layer).places[self._weight()].chain)
+        return self.layer(*args, v=self.layer.v.cont_set_at_key_chain(chain, weight), **kwargs)
+
+    def extra_repr(self) -> str:
+        return f"name={self.name!r}" + (f", axis={self.axis}" if self.axis else "")
+
+
+class SpectralNorm(_Around):
+    """Uses a layer's weight divided by its largest singular value, which power iteration estimates.
+
+    The weight is read as a matrix, one row for each entry along `axis`. Two buffers, `left` and `right`, hold the singular
+    vectors; in training each call improves them by `num_iterations` turns, and after `eval()` they stay. Once exported
+    (`nb.export_state`) it is called as `y, state = layer(x, state)`.
+
+    Args:
+        layer: the layer, such as a Linear or a convolution.
+        name: name of its weight.
+        axis: axis of the outputs in the weight.
+        num_iterations: turns of power iteration in each call.
+        eps: smallest length by which is divided.
+        key: seed or key for the first vectors; by default the next of the default stream.
+        v: parameters to use instead of those of the layer, `{'layer': {'w': ...}}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> from nbmodule.nn.weight_normalization import SpectralNorm
+        >>> layer = SpectralNorm(nb.Linear(3, 3, with_bias=False, weight_initializer=nb.Constant(5.0)))
+        >>> layer(jnp.ones(3)).round(3)
+        Array([1., 1., 1.], dtype=float32)
+
+    Source: Miyato, Kataoka, Koyama and Yoshida (2018), arXiv:1802.05957.
+    """
+
+    _state_names = ("left", "right")
+    left: Any  # a Buffer, or its StateKey once exported
+    right: Any
+
+    def __init__(
+        self, layer: Any, *, name: str = "weight", axis: int = 0, num_iterations: int = 1, eps: float = 1e-12, key: Any = None, v: Any = None
+    ) -> None:  # fmt: skip
+        self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
+        check_number("SpectralNorm", "eps", eps, above=0)
+        self.eps = float(eps)
+        weight = self._take(layer, name, axis)
+        draw = functools.cache(
+            functools.partial(_first_vectors, weight, self.axis, keys(next_key() if key is None else as_key(key), 2))
+        )
+        rows = weight.shape[self.axis]
+        self.left = Buffer.pending(lambda: draw()[0], (rows,), weight.dtype)
+        self.right = Buffer.pending(lambda: draw()[1], (weight.size // max(rows, 1),), weight.dtype)
+        super().__init__(v=v)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(self.left, StateKey):
+            weight, left, right = self._normalized(self.left.value, self.right.value)
+            if self.training:
+                self.left.value, self.right.value = left, right
+            return self._called(weight, args, kwargs)
+        args, kwargs, state = _split_state(args, kwargs)
+        weight, left, right = self._normalized(state[self.left], state[self.right])
+        if self.training:
+            state = update_state(state, {self.left: left, self.right: right})
+        if takes_state(self.layer):
+            return self._called(weight, (*args, state), kwargs)
+        return self._called(weight, args, kwargs), state
+
+    def _normalized(self, left: Any, right: Any) -> tuple[Array, Array, Array]:
+        turns = self.num_iterations if self.training else 0
+        return _divided_by_singular_value(self._weight().value, left, right, axis=self.axis, turns=turns, eps=self.eps)
+
+
+def _split_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """The state is the last argument, or has its name."""
+    if "state" in kwargs:
+        return args, {name: value for name, value in kwargs.items() if name != "state"}, kwargs["state"]
+    if not args or not isinstance(args[-1], dict):
+        raise ArgumentTypeError("SpectralNorm: its state was exported; call it as y, state = layer(x, state).")
+    return args[:-1], kwargs, args[-1]
+
+
+@kernel(static=("axis", "turns", "eps"))
+def _divided_by_singular_value(
+    weight: Any, left: Any, right: Any, *, axis: int, turns: int, eps: float
+) -> tuple[Array, Array, Array]:
+    matrix = jnp.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    fixed = lax.stop_gradient(matrix)
+    for _ in range(turns):
+        left = _unit(fixed @ right, eps)
+        right = _unit(left @ fixed, eps)
+    left, right = lax.stop_gradient(left), lax.stop_gradient(right)
+    return weight / (left @ (matrix @ right)), left, right
+
+
+def _unit(x: Array, eps: float) -> Array:
+    return x / jnp.maximum(jnp.sqrt(jnp.sum(x * x)), eps).astype(x.dtype)
+
+
+def _first_vectors(weight: Variable, axis: int, each: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Singular vectors from random ones, on the host; the random ones alone where the weight is being traced."""
+    value, dtype = weight.settled(), weight.dtype
+    rows = weight.shape[axis]
+    left, right = (
+        np.asarray(draw_normal(key, (n,)), np.float32) for key, n in zip(each, (rows, weight.size // max(rows, 1)))
+    )
+    if not isinstance(value, Tracer):
+        matrix = np.moveaxis(np.asarray(value, np.float32), axis, 0).reshape(rows, -1)
+        for _ in range(_FIRST_TURNS):
+            left = matrix @ right
+            left /= max(np.linalg.norm(left), 1e-12)
+            right = matrix.T @ left
+            right /= max(np.linalg.norm(right), 1e-12)
+    return tuple((x / max(np.linalg.norm(x), 1e-12)).astype(dtype) for x in (left, right))  # type: ignore[return-value]
+
+
+class WeightNorm(_Around):
+    """Uses a layer's weight as a direction, with a trained length for each output: `scale * weight / |weight|`.
+
+    Args:
+        layer: the layer, such as a Linear or a convolution.
+        name: name of its weight.
+        axis: axis of the outputs in the weight; the length is over all others.
+        v: variables to use instead of fresh ones, `{'layer': {'w': ...}, 'scale': ...}`.
+
+    `scale` has the shape of the weight with all axes but `axis` of size one, and is the length of the weight at first, so that
+    the layer computes what it computed before.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> from nbmodule.nn.weight_normalization import WeightNorm
+        >>> layer = WeightNorm(nb.Linear(2, 1, with_bias=False, weight_initializer=nb.Constant(3.0)))
+        >>> layer.scale = jnp.ones((1, 1))
+        >>> layer(jnp.ones(2)).round(3)
+        Array([1.414], dtype=float32)
+
+    Source: Salimans and Kingma (2016), arXiv:1602.07868.
+    """
+
+    def __init__(self, layer: Any, *, name: str = "weight", axis: int = 0, v: Any = None) -> None:
+        weight = self._take(layer, name, axis)
+        shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
+        self.scale = Parameter.pending(functools.partial(_lengths, weight, self.axis), shape, weight.dtype)
+        super().__init__(v=v)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self._called(_of_length(self._weight().value, self.scale.value, axis=self.axis), args, kwargs)
+
+
+@kernel(static=("axis",))
+def _of_length(weight: Any, scale: Any, *, axis: int) -> Array:
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    return weight * (scale / jnp.sqrt(jnp.sum(weight * weight, others, keepdims=True)))
+
+
+def _lengths(weight: Variable, axis: int) -> Any:
+    value = weight.settled()
+    others = tuple(i for i in range(weight.ndim) if i != axis)
+    if isinstance(value, Tracer):
+        return jnp.sqrt(jnp.sum(value * value, others, keepdims=True))
+    wide = np.asarray(value, np.float32)
+    return np.sqrt((wide * wide).sum(others, keepdims=True)).astype(weight.dtype)
+
+
+__all__ = ["SpectralNorm", "WeightNorm"]

@@ -1,0 +1,101 @@
+"""Reading and writing the boxes of a model or an optimizer, and variables in place, many at a time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+from jax.tree_util import SequenceKey
+
+from nbmodule.core.clock import clock
+from nbmodule.core.frame import EAGER, here, now, write
+from nbmodule.core.variable import Parameter, Variable
+from nbmodule.core.walk import plan_of
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.optim.part import Chain, is_floating
+
+
+@contextmanager
+def reading(thing: Any) -> Iterator[None]:
+    """While variables of `thing` are read: one that is not yet an input of a compiled function makes all of `thing` one."""
+    if now.frame is None:
+        yield
+        return
+    depth = len(now.stack)
+    now.stack.append(thing)
+    now.counts.append({})
+    try:
+        yield
+    finally:
+        del now.stack[depth:], now.counts[depth:]
+
+
+def values_of(thing: Any, boxes: Sequence[Variable]) -> list[Any]:
+    """The values of boxes of `thing`, as seen from here."""
+    with reading(thing):
+        return [box.value for box in boxes]
+
+
+def put_all(boxes: Sequence[Variable], values: Sequence[Any]) -> None:
+    """Give boxes new values, which have their shapes and dtypes."""
+    if now.frame is not None or here() != EAGER:
+        for box, value in zip(boxes, values):
+            write(box, value)
+        return
+    for box, value in zip(boxes, values):
+        box._value = value
+    clock.value_changed()
+
+
+def known_values(boxes: Sequence[Variable]) -> list[Any]:
+    """The boxes' own values, past all frames, drawn if need be."""
+    with jax.ensure_compile_time_eval():
+        return [box.settled() for box in boxes]
+
+
+def parameters_of(model: Any) -> tuple[Sequence[Variable], tuple[Chain, ...], frozenset[Chain]]:
+    """The parameters of a module, their chains, and the chains of those that are left alone."""
+    places = plan_of(model).places
+    boxes = [box for box in places if isinstance(box, Parameter)]
+    chains = tuple(places[box].chain for box in boxes)
+    idle = frozenset(chain for box, chain in zip(boxes, chains) if box._frozen or not is_floating(box))
+    return boxes, chains, idle
+
+
+@functools.partial(jax.jit, inline=True)
+def next_count(count: Any) -> Any:
+    """The count of one more step."""
+    return count + 1
+
+
+def places_to_write(tree: Any) -> list[tuple[Any, Any]]:
+    """Where the leaves of a nested Container, dict or list are kept: the level and the key, or a box and None.
+
+    Raises:
+        ArgumentTypeError: a leaf is in a tuple.
+    """
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, Variable))
+    return [(leaf, None) if isinstance(leaf, Variable) else _place(tree, path) for path, leaf in flat]
+
+
+def _place(level: Any, path: Any) -> tuple[Any, Any]:
+    *above, last = (entry.idx if isinstance(entry, SequenceKey) else entry.key for entry in path)
+    for key in above:
+        level = level[key]
+    if isinstance(level, tuple):
+        raise ArgumentTypeError(
+            "inplace=True cannot write into a tuple. Nothing was changed. Keep variables in Containers, dicts or lists."
+        )
+    return level, last
+
+
+def write_at(place: tuple[Any, Any], value: Any) -> None:
+    """Set one leaf."""
+    level, key = place
+    if isinstance(level, Variable):
+        level.value = value
+    else:
+        level[key] = value

@@ -1,0 +1,272 @@
+"""The rules of the optimizers as pure functions: variables, gradients and state in, new variables and state out.
+
+They take Containers, dicts or other PyTrees of arrays, all of one structure, and return what they were given; nothing is kept
+and nothing is written. The classes of the same names do the same and keep the state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from nbmodule.errors import StructureError
+from nbmodule.optim.adaptive import LAMB, Adagrad, Adam, AdamW, RMSprop
+from nbmodule.optim.clipping import shared_kernels
+from nbmodule.optim.descent import LARS, SGD, Lion
+from nbmodule.optim.part import flatten, is_floating, match
+from nbmodule.optim.rate import as_number, as_scalar
+from nbmodule.optim.rule import chunks_of, kernel, placement
+
+
+def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_gradients: bool = True) -> Any:
+    """Take one step of gradient descent, without momentum; returns the new variables.
+
+    Args:
+        v: variables, a Container, a dict or another PyTree of arrays; integers stay.
+        grads: gradients, of the same structure.
+        lr: learning rate.
+        weight_decay: adds `weight_decay * w` to the gradient.
+        stop_gradients: whether the new variables are constants for a gradient that is taken through the step.
+
+    Example:
+        >>> nb.sgd_update({"w": jnp.ones(2)}, {"w": jnp.ones(2)}, 0.5)["w"]
+        Array([0.5, 0.5], dtype=float32)
+    """
+    options = {"momentum": 0.0, "nesterov": False, "weight_decay": weight_decay}
+    return _update(SGD, options, v, grads, lr, 1, (), stop_gradients)[0]
+
+
+def momentum_update(
+    v: Any, grads: Any, lr: Any, mw: Any, *, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Take one step of gradient descent with momentum; returns the new variables and the new `mw`.
+
+    Args:
+        v: see `sgd_update`.
+        grads: see `sgd_update`.
+        lr: learning rate.
+        mw: the last move of each variable; zeros in the first step.
+        momentum: how much of it is added.
+        nesterov: whether the momentum looks ahead.
+        weight_decay: adds `weight_decay * w` to the gradient.
+        stop_gradients: see `sgd_update`.
+
+    Example:
+        >>> v, mw = nb.momentum_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.ones(1)})
+        >>> v["w"], mw["w"]
+        (Array([0.81], dtype=float32), Array([1.9], dtype=float32))
+    """
+    options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
+    return _update(SGD, options, v, grads, lr, 1, (mw,), stop_gradients)
+
+
+def adam_update(
+    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Take one step of Adam; returns the new variables, the new `mw` and the new `vw`. See `Adam` for the formula.
+
+    Args:
+        v: see `sgd_update`.
+        grads: see `sgd_update`.
+        lr: learning rate.
+        mw: average gradients; zeros in the first step.
+        vw: average squared gradients; zeros in the first step.
+        step: number of steps, this one included: 1 in the first step.
+        beta1: how much of `mw` is kept.
+        beta2: how much of `vw` is kept.
+        epsilon: added to the root of `vw`.
+        stop_gradients: see `sgd_update`.
+
+    Example:
+        >>> zeros = {"w": jnp.zeros(1)}
+        >>> v, mw, vw = nb.adam_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, zeros, zeros, 1)
+        >>> v["w"].round(3), mw["w"]
+        (Array([0.9], dtype=float32), Array([0.1], dtype=float32))
+    """
+    options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+    return _update(Adam, options, v, grads, lr, step, (mw, vw), stop_gradients)
+
+
+def adamw_update(
+    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8,
+    weight_decay: float = 1e-4, stop_gradients: bool = True,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the formula.
+
+    Args:
+        v: see `adam_update`.
+        grads: see `adam_update`.
+        lr: see `adam_update`.
+        mw: see `adam_update`.
+        vw: see `adam_update`.
+        step: see `adam_update`.
+        beta1: see `adam_update`.
+        beta2: see `adam_update`.
+        epsilon: see `adam_update`.
+        weight_decay: share of each variable that is taken off, times `lr`.
+        stop_gradients: see `adam_update`.
+
+    Example:
+        >>> zeros = {"w": jnp.zeros(1)}
+        >>> nb.adamw_update({"w": jnp.ones(1)}, zeros, 0.1, zeros, zeros, 1, weight_decay=0.1)[0]["w"]
+        Array([0.99], dtype=float32)
+    """
+    options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
+    return _update(AdamW, options, v, grads, lr, step, (mw, vw), stop_gradients)
+
+
+def lamb_update(
+    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6,
+    weight_decay: float = 0.0, stop_gradients: bool = True,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Take one step of LAMB; returns the new variables, `mw` and `vw`. Arguments are those of `adamw_update`.
+
+    Example:
+        >>> zeros = {"w": jnp.zeros(2)}
+        >>> nb.lamb_update({"w": jnp.array([3.0, 4.0])}, {"w": jnp.ones(2)}, 0.1, zeros, zeros, 1)[0]["w"].round(2)
+        Array([2.65, 3.65], dtype=float32)
+    """
+    options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
+    return _update(LAMB, options, v, grads, lr, step, (mw, vw), stop_gradients)
+
+
+def rmsprop_update(
+    v: Any, grads: Any, lr: Any, vw: Any, *, decay: float = 0.9, epsilon: float = 1e-8, eps_in_sqrt: bool = True,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Take one step of RMSprop, without momentum; returns the new variables and the new `vw`.
+
+    Args:
+        v: see `sgd_update`.
+        grads: see `sgd_update`.
+        lr: learning rate.
+        vw: average squared gradients; zeros in the first step.
+        decay: how much of `vw` is kept.
+        epsilon: added to `vw`, or to its root.
+        eps_in_sqrt: whether it is added under the root.
+        stop_gradients: see `sgd_update`.
+
+    Example:
+        >>> nb.rmsprop_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)}, decay=0.75)[0]["w"].round(3)
+        Array([0.8], dtype=float32)
+    """
+    options = {
+        "decay": decay,
+        "epsilon": epsilon,
+        "momentum": 0.0,
+        "nesterov": False,
+        "centered": False,
+        "eps_in_sqrt": eps_in_sqrt,
+    }
+    return _update(RMSprop, options, v, grads, lr, 1, (vw,), stop_gradients)
+
+
+def adagrad_update(
+    v: Any, grads: Any, lr: Any, vw: Any, *, epsilon: float = 1e-7, stop_gradients: bool = True
+) -> tuple[Any, Any]:
+    """Take one step of Adagrad; returns the new variables and the new `vw`.
+
+    Args:
+        v: see `sgd_update`.
+        grads: see `sgd_update`.
+        lr: learning rate.
+        vw: the sum of all squared gradients so far.
+        epsilon: added to `vw` under the root.
+        stop_gradients: see `sgd_update`.
+
+    Example:
+        >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0]["w"].round(3)
+        Array([0.9], dtype=float32)
+    """
+    return _update(Adagrad, {"initial": 0.0, "epsilon": epsilon}, v, grads, lr, 1, (vw,), stop_gradients)
+
+
+def lion_update(
+    v: Any, grads: Any, lr: Any, mw: Any, *, beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 1e-3,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Take one step of Lion; returns the new variables and the new `mw`.
+
+    Args:
+        v: see `sgd_update`.
+        grads: see `sgd_update`.
+        lr: learning rate.
+        mw: average gradients; zeros in the first step.
+        beta1: share of the average in the direction.
+        beta2: how much of the average is kept.
+        weight_decay: share of each variable that is taken off, times `lr`.
+        stop_gradients: see `sgd_update`.
+
+    Example:
+        >>> nb.lion_update({"w": jnp.ones(1)}, {"w": jnp.ones(1) * 9}, 0.1, {"w": jnp.zeros(1)}, weight_decay=0.0)[0]["w"]
+        Array([0.9], dtype=float32)
+    """
+    options = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}
+    return _update(Lion, options, v, grads, lr, 1, (mw,), stop_gradients)
+
+
+def lars_update(
+    v: Any, grads: Any, lr: Any, mw: Any, *, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0,
+    trust_coefficient: float = 0.001, epsilon: float = 0.0, stop_gradients: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Take one step of LARS; returns the new variables and the new `mw`. See `LARS` for the formula.
+
+    Args:
+        v: see `sgd_update`.
+        grads: see `sgd_update`.
+        lr: learning rate.
+        mw: the last move of each variable; zeros in the first step.
+        momentum: how much of it is added.
+        nesterov: whether the momentum looks ahead.
+        weight_decay: adds `weight_decay * w` to the gradient.
+        trust_coefficient: length of a move, in lengths of the variable, for a learning rate of 1.
+        epsilon: added to the length of the gradient.
+        stop_gradients: see `sgd_update`.
+
+    Example:
+        >>> v = {"w": jnp.array([3.0, 4.0])}
+        >>> nb.lars_update(v, {"w": jnp.array([0.0, 7.0])}, 0.1, {"w": jnp.zeros(2)}, trust_coefficient=1.0)[0]["w"]
+        Array([3. , 3.5], dtype=float32)
+    """
+    options = {
+        "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay, "trust_coefficient": trust_coefficient,
+        "epsilon": epsilon,
+    }  # fmt: skip
+    return _update(LARS, options, v, grads, lr, 1, (mw,), stop_gradients)
+
+
+def _update(
+    kind: Any, options: dict[str, Any], v: Any, grads: Any, lr: Any, step: Any, slots: tuple[Any, ...], stop: bool
+) -> tuple[Any, ...]:
+    """One step of the rule of a class; gives the new variables and the new slots."""
+    title = f"cannot take a step of {kind.__name__}"
+    rule = kind.rule(options)
+    leaves, treedef, chains = flatten(v, f"{title}: the variables")
+    idle = frozenset(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
+    trees = [match(title, chains, leaves, idle, grads, False)]
+    for (_, name), tree in zip(rule.slots, slots):
+        trees.append(match(title, chains, leaves, frozenset(), tree, False, what=name))
+    rate = as_scalar(lr) if isinstance(lr, Tracer) else as_scalar(as_number(getattr(lr, "value", lr)))
+    count = jnp.asarray(step, jnp.int32)
+    if count.shape != ():
+        raise StructureError(
+            f"{title}: step is the number of the step, 1 in the first; found {list(count.shape)}. Nothing was changed."
+        )
+    new = [list(leaves), *map(list, trees[1:])]
+    active = [i for i, grad in enumerate(trees[0]) if grad is not None]
+    facts = tuple((leaves[i].shape, leaves[i].dtype) for i in active)
+    compiled = kernel(rule, bool(stop), False)
+    with shared_kernels():
+        for chunk in chunks_of(facts, tuple(placement(leaves[i]) for i in active)):
+            places = [active[i] for i in chunk]
+            weights, gradients, *held = ([tree[i] for i in places] for tree in (leaves, *trees))
+            values, state = compiled(weights, gradients, held, rate, count, None)
+            for tree, part in zip(new, (values, *state)):
+                for place, value in zip(places, part):
+                    tree[place] = value
+    return tuple(jax.tree.unflatten(treedef, tree) for tree in new)

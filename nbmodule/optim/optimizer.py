@@ -1,0 +1,400 @@
+"""The base of all optimizers: what a step is given, what it gives back, and where its count and learning rate lie."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from nbmodule.core.building import ensure_built
+from nbmodule.core.frame import EAGER, birthplace, here, now
+from nbmodule.core.inner import Inner
+from nbmodule.core.placement import find_device
+from nbmodule.core.transforms.jit import jit
+from nbmodule.core.variable import Buffer, Variable
+from nbmodule.core.walk import is_module, plan_of
+from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
+from nbmodule.optim import attributes, saving
+from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, put_all, values_of, write_at
+from nbmodule.optim.part import Chain, Part, as_container, flatten, frozen_chains, is_floating, match, text
+from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box, rate_now
+from nbmodule.tree.compare import structure_difference
+from nbmodule.tree.container import Container
+from nbmodule.tree.paths import hint
+
+
+class Memo:
+    """What an optimizer remembers and can do without."""
+
+    def __init__(self) -> None:
+        self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
+        self.layouts: list[Any] = []  # of the last steps, see `leafwise.py`
+        self.retraces = 0  # traces in a row for nothing but a changed plain attribute
+        self.schedules: dict[int, Any] = {}  # compiled schedules, for steps outside of `nb.jit`
+        self.stepping = 0  # how many calls of `_step` are open
+        self.trial: attributes.Trial | None = None
+
+
+class Optimizer:
+    """The base of all optimizers. One of your own defines `_step(self, v, grads)`, which returns new variables.
+
+    In `_step` there are `self._lr`, the learning rate, and `self._count`, the number of steps, this one included: 1 in the
+    first step. Arrays that are set as attributes (`self._momentum = ...`, a Container too) are the optimizer's state: they are
+    carried through `nb.jit`, saved and restored. `state` and `set_state` may be defined to name them differently.
+
+    Args:
+        lr: learning rate: a number; a function of nothing, asked before each step, also before each call of a compiled
+            function; or a function of the step, which begins with 0 (a schedule, as optax has them).
+        inplace: True lets `step` write into the Container or dict that it is given, and return it; a model's own `v` then
+            changes the model. None and False: `step` returns new variables. (`update` always changes the model.)
+        stop_gradients: whether new variables are constants for a gradient that is taken through the step; False lets one
+            differentiate through an update.
+        trace_on_next_step: whether the next `step` or `update` outside of `nb.jit` compiles the whole step as one program, for
+            all steps of that form to come. Otherwise such steps run as compiled kernels of a few variables each, which starts
+            sooner.
+        device: device or sharding for the state, such as `cpu:0`; by default it lies where its variables do.
+
+    Raises:
+        ArgumentError: a learning rate that is negative, infinite or NaN.
+
+    Example:
+        >>> class Plain(nb.Optimizer):
+        ...     def _step(self, v, grads):
+        ...         return v - grads * self._lr
+        >>> Plain(lr=0.5).step(nb.Container(w=jnp.ones(2)), nb.Container(w=jnp.ones(2))).w
+        Array([0.5, 0.5], dtype=float32)
+    """
+
+    _is_stateful = True
+    _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        optimizer = object.__new__(cls)
+        optimizer._revive()
+        return optimizer
+
+    def _revive(self) -> None:
+        """What every optimizer has, also one that is built from a structure."""
+        vars(self).update(_nbm=Inner(), _memo=Memo(), _held={})
+        self._nbm.home = birthplace()
+
+    def __init__(
+        self,
+        lr: Any,
+        inplace: bool | None = None,
+        stop_gradients: bool = True,
+        trace_on_next_step: bool = False,
+        device: Any = None,
+    ) -> None:
+        for name, flag in (
+            ("inplace", inplace),
+            ("stop_gradients", stop_gradients),
+            ("trace_on_next_step", trace_on_next_step),
+        ):
+            if not isinstance(flag, (bool, np.bool_)) and not (flag is None and name == "inplace"):
+                raise ArgumentTypeError(f"{name}= is True or False; found {flag!r}. Nothing was made.")
+        device = find_device(device)
+        vars(self).update(
+            _rates=(as_rate(lr, device),),
+            _counter=Buffer(np.zeros((), np.int32), device=device),
+            _inplace=bool(inplace),
+            _stop_gradients=bool(stop_gradients),
+            _trace_on_next_step=bool(trace_on_next_step),
+            _device=device,
+        )
+        attributes.note_change(self)
+
+    # -- to be overridden ----------------------------------------------------------------------------
+    def _step(self, v: Container, grads: Container) -> Mapping[str, Any]:
+        """New variables from variables and gradients, all of which have the same chains."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _step(self, v, grads). Nothing was changed.")
+
+    @property
+    def state(self) -> Container:
+        """What the next step depends on beside variables and gradients: the count, and attributes that hold arrays."""
+        attributes.settle_trial(self)
+        found = {name: attributes.held(self, attribute) for name, attribute in attributes.state_names(self).items()}
+        return Container({**found, "count": self._counter.value})
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state`."""
+        attributes.settle_trial(self)
+        title = f"cannot set the state of {type(self).__name__}"
+        if not isinstance(state, Mapping):
+            raise ArgumentTypeError(
+                f"{title}: a Container or a dict is wanted, found {type(state).__name__}. Nothing was changed."
+            )
+        known = attributes.state_names(self)
+        expected = [*known, "count"] if known else ["count", *(name for name in state if name != "count")]
+        difference = structure_difference(dict.fromkeys(expected), dict.fromkeys(state.keys()))
+        if difference is not None:
+            raise StructureError(f"{title}:\n{difference}\nNothing was changed.")
+        count = self._counter.admitted(state["count"])
+        for name in expected:
+            if name != "count":
+                setattr(self, known.get(name) or attributes.attribute_for(self, name), state[name])
+        self._counter.value = count
+
+    def _wanted_names(self, known: list[str], given: list[str]) -> list[str]:
+        """Names of the arrays of state: those that there are, or before the first step those that are given."""
+        return known if len(known) > 1 else ["count", *(name for name in given if name != "count")]
+
+    # -- learning rate and count ---------------------------------------------------------------------
+    @property
+    def lr(self) -> Any:
+        """The learning rate: an array if it is a number, else the function. Any kind can be assigned; a number compiles nothing again."""
+        return as_given(vars(self)["_rates"][0])
+
+    @lr.setter
+    def lr(self, lr: Any) -> None:
+        self._set_rate(0, lr)
+
+    @property
+    def current_lr(self) -> Any:
+        """The learning rate that the next step will use, as a number."""
+        return rate_now(vars(self)["_rates"][0], self._counter.value + 1, self._memo.schedules)
+
+    def _set_rate(self, place: int, lr: Any) -> None:
+        rates = vars(self)["_rates"]
+        old = rates[place]
+        if is_number_box(old) and not callable(lr) and not isinstance(lr, Variable):
+            old.value = as_rate(lr).value
+            return
+        if now.frame is not None or here() != EAGER:
+            raise TraceError(
+                f"the learning rate of {type(self).__name__} can be changed inside a transform from a number to a number only. "
+                "Nothing was changed. Assign a function or a variable outside."
+            )
+        vars(self)["_rates"] = (*rates[:place], as_rate(lr, vars(self)["_device"]), *rates[place + 1 :])
+        attributes.note_change(self)
+
+    @property
+    def _lr(self) -> Any:
+        """In a step, its learning rate, as a number."""
+        return rate_now(vars(self)["_rates"][0], self._counter.value, self._memo.schedules)
+
+    @_lr.setter
+    def _lr(self, lr: Any) -> None:
+        self._set_rate(0, lr)
+
+    @property
+    def _count(self) -> Any:
+        """Number of steps; in a step, this one included."""
+        return self._counter.value
+
+    @property
+    def count(self) -> Any:
+        """Number of steps so far."""
+        return self._counter.value
+
+    # -- steps ---------------------------------------------------------------------------------------
+    def step(self, v: Any, grads: Any, ignore_missing: bool = False) -> Any:
+        """Take a step and return the new variables.
+
+        Args:
+            v: variables, a Container or a dict of arrays. Integers, and frozen parameters of a model's own `v`, stay.
+            grads: gradients, of the same chains.
+            ignore_missing: whether variables without a gradient stay as they are; an error otherwise.
+
+        Raises:
+            StructureError: gradients are missing, or are there for unknown variables; or state belongs to other shapes.
+            ShapeError: a gradient has another shape than its variable.
+
+        Example:
+            >>> nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})["w"]
+            Array([0.9, 0.9], dtype=float32)
+        """
+        return self._step_with(v, grads, ignore_missing, None)
+
+    def _step_with(self, v: Any, grads: Any, ignore_missing: bool, extra: Mapping[str, Any] | None) -> Any:
+        __tracebackhide__ = True
+        leaves, treedef, chains = flatten(v, "the variables")
+        idle = frozen_chains(v).union(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
+        places = places_to_write(v) if vars(self).get("_inplace") else None
+
+        def step(leaves: list[Any], grads: Any, extra: Any) -> list[Any]:
+            return self._taken(Part(chains, leaves, [], extra=extra), grads, ignore_missing, idle)
+
+        new = (self._whole(("step", chains, ignore_missing, idle), step) if self._compiles(extra) else step)(
+            leaves, grads, extra
+        )
+        if places is None:
+            return jax.tree.unflatten(treedef, new)
+        for place, before, after in zip(places, leaves, new):
+            if after is not before:
+                write_at(place, after)
+        return v
+
+    def update(self, model: Any, grads: Any, ignore_missing: bool = False) -> None:
+        """Take a step and change the model; frozen and integer parameters stay.
+
+        Args:
+            model: a module.
+            grads: gradients, a Container like `model.v`, as `nb.grad` gives them.
+            ignore_missing: whether variables without a gradient stay as they are; an error otherwise.
+
+        Raises:
+            StructureError: gradients are missing, or are there for unknown variables; or state belongs to other shapes.
+            ShapeError: a gradient has another shape than its variable.
+
+        Example:
+            >>> model = nb.Module(w=nb.Parameter([1.0, 2.0]))
+            >>> optimizer = nb.SGD(0.5)
+            >>> optimizer.update(model, nb.grad(lambda m: (m.w ** 2).sum())(model))
+            >>> model.w
+            Parameter([0. 0.], device=cpu:0)
+        """
+        self._update_with(model, grads, ignore_missing, None)
+
+    def _update_with(self, model: Any, grads: Any, ignore_missing: bool, extra: Mapping[str, Any] | None) -> None:
+        __tracebackhide__ = True
+        if not is_module(model):
+            raise ArgumentTypeError(
+                f"update takes a module and changes it; found {type(model).__name__}. Nothing was changed. For variables use "
+                "`step(v, grads)`, which returns new ones."
+            )
+        ensure_built(model)
+
+        def step(model: Any, grads: Any, extra: Any) -> None:
+            boxes, chains, idle = parameters_of(model)
+            weights = values_of(model, boxes)
+            new = self._taken(Part(chains, weights, [], model, extra), grads, ignore_missing, idle)
+            changed = [i for i, value in enumerate(new) if value is not weights[i]]
+            put_all([boxes[i] for i in changed], [new[i] for i in changed])
+
+        (self._whole(("update", ignore_missing), step) if self._compiles(extra) else step)(model, grads, extra)
+
+    def _taken(self, part: Part, grads: Any, ignore_missing: bool, idle: frozenset[Chain]) -> list[Any]:
+        attributes.settle_trial(self)
+        if now.frame is not None:  # all own boxes are inputs of a compiled function, or it is traced again right now
+            values_of(self, plan_of(self).boxes)
+        part.grads = match(
+            f"{type(self).__name__} cannot take a step", part.chains, part.weights, idle, grads, ignore_missing
+        )
+        return self._advance(part)
+
+    def _compiles(self, extra: Mapping[str, Any] | None) -> bool:
+        """Whether this step is compiled as a whole; functions among the extra arguments cannot be."""
+        if "_rates" not in vars(self):
+            kind = type(self).__name__
+            raise NotBuiltError(
+                f"{kind} has no learning rate: its __init__ must call super().__init__(lr). Nothing was changed."
+            )
+        if not vars(self)["_trace_on_next_step"] or now.busy or here() != EAGER:
+            return False
+        return extra is None or not any(map(callable, extra.values()))
+
+    def _whole(self, key: Any, step: Any) -> Any:
+        known = self._memo.compiled.get(key)
+        if known is None:
+            known = self._memo.compiled[key] = jit(step)
+        return known
+
+    def _advance(self, part: Part) -> list[Any]:
+        """New values for all variables of the part. Here: by way of `_step`, with Containers of what is to change."""
+        active = part.active()
+        before = self._counter.value
+        self._counter.value = next_count(before)
+        self._memo.stepping += 1
+        try:
+            v, grads = as_container(active.chains, active.weights), as_container(active.chains, active.grads)
+            new = self._checked(active, self._step(v, grads))
+        except BaseException:
+            self._counter.value = before
+            raise
+        finally:
+            self._memo.stepping -= 1
+        return part.merged(new)
+
+    def _checked(self, part: Part, returned: Any) -> list[Any]:
+        """The leaves that `_step` returned, in order, in shape and dtype."""
+        title = f"{type(self).__name__}._step"
+        leaves, _, chains = flatten(returned, f"what {title} returns")
+        if chains != part.chains:
+            known = dict(zip(chains, leaves))
+            difference = structure_difference(dict.fromkeys(map(text, part.chains)), dict.fromkeys(map(text, chains)))
+            if difference is not None:
+                raise StructureError(
+                    f"{title} must return the variables that it was given:\n{difference}\nNo variable was changed."
+                )
+            leaves = [known[chain] for chain in part.chains]
+        for chain, old, new in zip(part.chains, part.weights, leaves):
+            if old.shape != new.shape:
+                raise StructureError(
+                    f'{title} must return variables of the same shape; it was given "{text(chain)}" as {list(old.shape)} and '
+                    f"returned {list(new.shape)}. No variable was changed."
+                )
+        new = [leaf if leaf.dtype == old.dtype else leaf.astype(old.dtype) for old, leaf in zip(part.weights, leaves)]
+        if vars(self)["_stop_gradients"]:
+            return [jax.lax.stop_gradient(leaf) if isinstance(leaf, Tracer) else leaf for leaf in new]
+        return new
+
+    # -- attributes ----------------------------------------------------------------------------------
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in type(self)._unwatched or hasattr(getattr(type(self), name, None), "__set__"):
+            object.__setattr__(self, name, value)
+        else:
+            attributes.assign(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        own = vars(self)
+        if "_held" in own and name in own["_held"]:
+            attributes.settle_trial(self)
+            if name in own["_held"]:
+                return attributes.held(self, name)
+            if name in own:
+                return own[name]
+        raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{hint(name, dir(type(self)))}')
+
+    def __delattr__(self, name: str) -> None:
+        attributes.delete(self, name)
+
+    # -- saving --------------------------------------------------------------------------------------
+    def state_dict(self) -> OrderedDict[str, np.ndarray]:
+        """All that the next step depends on, as read-only NumPy arrays by name; a number as learning rate is one of them.
+
+        Example:
+            >>> optimizer = nb.Adam(1e-3)
+            >>> _ = optimizer.step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
+            >>> list(optimizer.state_dict())
+            ['count', 'lr', 'mw/w', 'vw/w']
+        """
+        return saving.state_dict(self)
+
+    def load_state_dict(self, mapping: Mapping[str, Any], strict: bool = True) -> None:
+        """Continue from a `state_dict()`: all of it, or nothing if it does not fit.
+
+        A learning rate in it is taken over where this optimizer has a number too, not where it follows a function.
+
+        Args:
+            mapping: names and arrays.
+            strict: whether names must agree. Otherwise surplus ones are passed over, and what is missing stays as it is.
+
+        Raises:
+            UnexpectedKeysError: names that this optimizer does not have.
+            MissingKeysError: names that it has and that are not in the mapping.
+            ShapeError: an array has another shape.
+        """
+        saving.load_state_dict(self, mapping, strict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        attributes.settle_trial(self)
+        kept = {name: value for name, value in vars(self).items() if name not in type(self)._unwatched}
+        return kept | {"_held": {name: attributes.held(self, name) for name in kept["_held"]}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        arrays = state.pop("_held")
+        vars(self).update(state)
+        for name, value in arrays.items():
+            setattr(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._facts())})"
+
+    def _facts(self) -> list[str]:
+        return [f"lr={describe_rate(vars(self)['_rates'][0])}"]

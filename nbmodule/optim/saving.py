@@ -1,0 +1,110 @@
+"""The state of an optimizer as arrays by name, and back; all or nothing."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core.linked import flat
+from nbmodule.core.state_dict import frozen_copy
+from nbmodule.core.variable import Variable
+from nbmodule.core.walk import nest, plan_of
+from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, StructureError, UnexpectedKeysError
+from nbmodule.optim import attributes
+from nbmodule.optim.boxes import put_all
+from nbmodule.optim.part import text
+from nbmodule.optim.rate import Asked, as_number, is_number_box
+from nbmodule.tree.compare import describe
+from nbmodule.tree.container import Container
+
+
+def named_state(optimizer: Any) -> OrderedDict[str, Any]:
+    """The arrays of `optimizer.state` by name, `count` first."""
+    found = {text(chain): leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
+    found.pop("count", None)
+    return OrderedDict([("count", optimizer.count), *found.items()])
+
+
+def rates_of(optimizer: Any) -> dict[str, Variable]:
+    """The boxes of learning rates that are numbers, by name: `lr`, and `group_lr/0` of the first group."""
+    names = ["lr", *(f"group_lr/{i}" for i in range(len(vars(optimizer)["_rates"]) - 1))]
+    pairs = zip(names, vars(optimizer)["_rates"])
+    return {name: rate for name, rate in pairs if is_number_box(rate)}
+
+
+def state_dict(optimizer: Any) -> OrderedDict[str, np.ndarray]:
+    named = named_state(optimizer)
+    rates = {name: box.value for name, box in rates_of(optimizer).items()}
+    found = OrderedDict([("count", named.pop("count")), *rates.items(), *named.items()])
+    return OrderedDict(
+        (name, frozen_copy(value if hasattr(value, "dtype") else jnp.asarray(value))) for name, value in found.items()
+    )
+
+
+def load_state_dict(optimizer: Any, mapping: Any, strict: bool) -> None:
+    title = f"cannot load the state of {type(optimizer).__name__}"
+    if not isinstance(mapping, Mapping):
+        raise ArgumentTypeError(
+            f"load_state_dict takes a mapping from names to arrays; found {type(mapping).__name__}. Nothing was changed."
+        )
+    given = {
+        str(name): value for name, value in mapping.items() if name != "lr" and not str(name).startswith("group_lr/")
+    }
+    rates = {name: as_number(mapping[name]) for name in rates_of(optimizer) if name in mapping}
+    known = named_state(optimizer)
+    wanted = optimizer._wanted_names(list(known), list(given))
+    if strict:
+        _check_names(title, wanted, given)
+    named = {name: given.get(name, known.get(name)) for name in wanted if name in given or name in known}
+    for name, value in named.items():
+        _check_shape(title, name, known.get(name), value)
+    _set_all(optimizer, title, named, rates)
+
+
+def _check_names(title: str, wanted: list[str], given: Mapping[str, Any]) -> None:
+    expected = set(wanted)
+    unexpected = [name for name in given if name not in expected]
+    missing = [name for name in wanted if name not in given]
+    if unexpected:
+        also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
+        raise UnexpectedKeysError(
+            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\nNothing was changed. `strict=False` passes over them."
+        )
+    if missing:
+        raise MissingKeysError(
+            f"{title}: missing keys: {', '.join(missing)}.\nNothing was changed. `strict=False` leaves them as they are."
+        )
+
+
+def _check_shape(title: str, name: str, known: Any, value: Any) -> None:
+    if known is not None and tuple(np.shape(value)) != tuple(np.shape(known)):
+        raise ShapeError(
+            f'{title}: the optimizer holds {describe(known)} as "{name}", the mapping holds {describe(np.asarray(value))}. '
+            "Nothing was changed. Was it saved for a model of another size?"
+        )
+
+
+def _set_all(optimizer: Any, title: str, named: Mapping[str, Any], rates: Mapping[str, float]) -> None:
+    count = optimizer._counter.admitted(np.asarray(named["count"]))
+    if count.shape != () or int(count) < 0:
+        raise StructureError(f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.')
+    arrays = {tuple(name.split("/")): value for name, value in named.items()}
+    before = attributes.attributes_of(optimizer)
+    boxes = plan_of(optimizer).boxes
+    values = [box.value for box in boxes if not isinstance(box, Asked)]
+    boxes = [box for box in boxes if not isinstance(box, Asked)]
+    try:
+        optimizer.set_state(Container._from_dict(nest(arrays)))
+    except BaseException:
+        vars(optimizer).update(before)
+        attributes.note_change(optimizer)
+        put_all(boxes, values)
+        raise
+    optimizer._counter.value = count
+    for name, box in rates_of(optimizer).items():
+        if name in rates:
+            box.value = np.asarray(rates[name], box.dtype)

@@ -1,0 +1,110 @@
+"""Learning rates that change with the step: thin over optax, for `lr=`.
+
+Any function of the step will do as a schedule, those of optax among them. The ones here say how long the run is, warm-up
+included, and check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.optim.rate import as_number
+
+Schedule = Callable[[Any], Any]
+
+
+def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
+    """Give a schedule that rises to `lr` in a straight line and then falls to `end` along half a cosine.
+
+    Args:
+        lr: the highest learning rate.
+        steps: length of the whole run, warm-up included; the learning rate stays at `end` after it.
+        warmup: number of steps in which it rises from 0.
+        end: the learning rate at the end.
+
+    Raises:
+        ArgumentError: a negative rate, or a warm-up that is no shorter than the run.
+
+    Example:
+        >>> schedule = nb.cosine_schedule(1.0, 10, warmup=2)
+        >>> [round(float(schedule(step)), 2) for step in (0, 1, 2, 6, 10)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+
+    Source: Loshchilov and Hutter (2017), arXiv:1608.03983; `optax.cosine_decay_schedule`.
+    """
+    import optax
+
+    lr, end = _check(lr, steps, warmup, end)
+    fall = optax.cosine_decay_schedule(lr, steps - warmup, end / lr if lr else 0.0)
+    return _after_warmup(lr, warmup, fall)
+
+
+def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
+    """Give a schedule that rises to `lr` in a straight line and then falls to `end` in a straight line.
+
+    Args:
+        lr: the highest learning rate.
+        steps: length of the whole run, warm-up included; the learning rate stays at `end` after it.
+        warmup: number of steps in which it rises from 0.
+        end: the learning rate at the end.
+
+    Raises:
+        ArgumentError: a negative rate, or a warm-up that is no shorter than the run.
+
+    Example:
+        >>> schedule = nb.linear_schedule(1.0, 10, warmup=2)
+        >>> [round(float(schedule(step)), 2) for step in (0, 1, 2, 6, 10)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+    import optax
+
+    lr, end = _check(lr, steps, warmup, end)
+    return _after_warmup(lr, warmup, optax.linear_schedule(lr, end, steps - warmup))
+
+
+def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -> Schedule:
+    """Give a schedule that multiplies the learning rate by a factor at certain steps.
+
+    Args:
+        lr: the first learning rate.
+        factors: from a step, counted from 0, to what the learning rate is multiplied with from that step on.
+        warmup: number of steps in which it rises from 0 in a straight line.
+
+    Raises:
+        ArgumentError: a negative rate or factor, or a step that is not after the warm-up.
+
+    Example:
+        >>> schedule = nb.step_schedule(1.0, {30: 0.1, 60: 0.1})
+        >>> [round(float(schedule(step)), 2) for step in (29, 30, 60)]
+        [1.0, 0.1, 0.01]
+    """
+    import optax
+
+    if not isinstance(factors, Mapping):
+        raise ArgumentTypeError(f"step_schedule takes a dict from steps to factors; found {type(factors).__name__}.")
+    lr, _ = _check(lr, max((*factors, warmup + 1)), warmup, 0.0)
+    for step, factor in factors.items():
+        if isinstance(step, bool) or not isinstance(step, int) or step <= warmup:
+            raise ArgumentError(
+                f"step_schedule: steps are whole numbers after the warm-up of {warmup}; found {step!r}."
+            )
+        as_number(factor)
+    falls = optax.piecewise_constant_schedule(lr, {step - warmup: float(factor) for step, factor in factors.items()})
+    return _after_warmup(lr, warmup, falls)
+
+
+def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, float]:
+    for name, number in (("steps", steps), ("warmup", warmup)):
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ArgumentTypeError(f"{name} is a whole number of steps; found {number!r}.")
+    if not 0 <= warmup < steps:
+        raise ArgumentError(f"a warm-up of {warmup} steps does not fit into a run of {steps}.")
+    return as_number(lr), as_number(end)
+
+
+def _after_warmup(lr: float, warmup: int, schedule: Schedule) -> Schedule:
+    import optax
+
+    return optax.join_schedules([optax.linear_schedule(0.0, lr, warmup), schedule], [warmup]) if warmup else schedule

@@ -1,0 +1,102 @@
+"""Say in words how two nested values differ: which chains are missing, unexpected, or of another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nbmodule.tree.paths import closest
+
+_LISTED = 10
+
+
+def describe(value: Any) -> str:
+    """Write a value as dtype and shape where it has them, never with its elements.
+
+    Example:
+        >>> describe(jnp.ones((64, 3))), describe((2, 3)), describe("text"), describe(0.1)
+        ('float32[64, 3]', '[2, 3]', 'str', 'float')
+    """
+    if isinstance(value, tuple) and all(size is None or isinstance(size, (int, np.integer)) for size in value):
+        return _shape(value)
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if not isinstance(shape, tuple):
+        return "None" if value is None else type(value).__name__
+    return f"{'' if dtype is None else dtype}{_shape(shape)}"
+
+
+def _shape(shape: tuple[Any, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def shape_of(value: Any) -> tuple[Any, ...] | None:
+    """Give the shape of an array or of a tuple that is one; None for what has no shape."""
+    if isinstance(value, tuple) and all(size is None or isinstance(size, (int, np.integer)) for size in value):
+        return value
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else None
+
+
+def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    """List the chains that are missing, unexpected, or of another shape; None if there are none.
+
+    Args:
+        expected: What should be there: from chain to anything with a shape, to a shape, or to None where only the chain
+            counts.
+        found: What is there, in the same way.
+
+    Example:
+        >>> print(structure_difference({"b": (3,), "w": (3, 2)}, {"b": (4,), "weight": (3, 2)}))
+        missing: "w"
+        unexpected: "weight"
+        of another shape: "b" is [4], not [3]
+    """
+    missing = [name for name in expected if name not in found]
+    unexpected = [name for name in found if name not in expected]
+    reshaped = [
+        f'"{name}" is {describe(found[name])}, not {describe(value)}'
+        for name, value in expected.items()
+        if name in found and value is not None and shape_of(value) != shape_of(found[name])
+    ]
+    lines = [
+        _line("missing", [f'"{name}"{_meant(name, unexpected)}' for name in missing], len(missing)),
+        _line("unexpected", [f'"{name}"' for name in unexpected], len(unexpected)),
+        _line("of another shape", reshaped, len(reshaped)),
+    ]
+    return "\n".join(filter(None, lines)) or None
+
+
+def _meant(name: str, unexpected: list[str]) -> str:
+    """Point from a missing chain to the unexpected one that may be meant; not for one-letter names, which are all alike."""
+    last = name.rsplit("/", 1)[-1]
+    near = closest(name, unexpected) if len(last) > 2 or "/" in name else None
+    return "" if near is None else f' (is it "{near}"?)'
+
+
+def _line(title: str, items: Iterable[str], count: int) -> str:
+    shown = ", ".join(list(items)[:_LISTED])
+    more = f", … {count - _LISTED} more" if count > _LISTED else ""
+    return f"{title}: {shown}{more}" if count else ""
+
+
+def describe_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Say how a nested mapping differs from the one that is expected, in chains and shapes.
+
+    Example:
+        >>> print(describe_difference({"a": jnp.ones(2)}, {"a": jnp.ones(3), "b": {"c": 1}}))
+        unexpected: "b/c"
+        of another shape: "a" is float32[3], not float32[2]
+    """
+    difference = structure_difference(dict(flat(expected)), dict(flat(found)))
+    return difference or "the same chains and shapes"
+
+
+def flat(level: Mapping[Any, Any], above: str = "") -> Iterable[tuple[str, Any]]:
+    """List the leaves of nested mappings with their chains."""
+    for key, value in level.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{above}{key}/")
+        else:
+            yield f"{above}{key}", value

@@ -1,0 +1,247 @@
+"""Methods of Container that change its structure: flatten, rename, rearrange, cut and slice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
+from nbmodule.tree.container_access import Access, key_test
+from nbmodule.tree.container_map import Map
+from nbmodule.tree.given import placed, split
+from nbmodule.tree.nested import Nested
+
+
+class Chains(Map):
+    """New structures of the same leaves; two leaves that would get one key chain are an error, never a loss."""
+
+    __slots__ = ()
+
+    def _renamed(self, pairs: Iterable[tuple[str, str, Any]]) -> Self:
+        """Build a Container from (old chain, new chain, leaf or part)."""
+        return self._from_dict(placed(self._entries(pairs)), self._settings)
+
+    def _entries(self, pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+        for old, chain, value in pairs:
+            keys = split(chain) if isinstance(chain, str) else ()
+            if not keys:
+                raise ArgumentTypeError(
+                    f'"{old}" would get {chain!r} for a key chain, which is no text. Nothing was changed.'
+                )
+            if "" in keys:
+                raise StructureError(
+                    f'"{old}" would get the key chain "{chain}", with an empty key. Nothing was changed.'
+                )
+            if not isinstance(value, Access):
+                yield keys, value, f'"{old}"'
+            elif not value:
+                yield keys, {}, f'"{old}"'
+            else:
+                for below, leaf in value.cont_to_iterator(include_empty=True):
+                    yield (*keys, *split(below)), {} if isinstance(leaf, Nested) else leaf, f'"{old}/{below}"'
+
+    # Names
+    def cont_flatten_key_chains(
+        self, include_empty: bool = False, above_height: int | None = None, below_depth: int | None = None
+    ) -> Self:
+        """Join the keys of each chain into one, as `a__b__c`.
+
+        Args:
+            include_empty: Keep empty levels.
+            above_height: Keep this many levels at the bottom.
+            below_depth: Keep this many levels at the top.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": {"d": 2}})
+            >>> c.cont_flatten_key_chains().cont_to_dict()
+            {'a': 1, 'b__c__d': 2}
+            >>> c.cont_flatten_key_chains(above_height=1).cont_to_dict()
+            {'a': 1, 'b__c': {'d': 2}}
+            >>> c.cont_flatten_key_chains(below_depth=1).cont_to_dict()
+            {'a': 1, 'b': {'c__d': 2}}
+        """
+        return self._renamed(
+            (chain, self.cont_flatten_key_chain(chain, "__", above_height, below_depth), value)
+            for chain, value in self.cont_to_iterator(include_empty=include_empty)
+        )
+
+    @staticmethod
+    def cont_flatten_key_chain(
+        key_chain: str, replacement: str = "__", above_height: int | None = None, below_depth: int | None = None
+    ) -> str:
+        """Join the keys of one chain.
+
+        Args:
+            key_chain: The chain.
+            replacement: Stands between the keys that are joined.
+            above_height: Keep this many keys at the end.
+            below_depth: Keep this many keys at the beginning.
+
+        Example:
+            >>> nb.Container.cont_flatten_key_chain("a/b/c"), nb.Container.cont_flatten_key_chain("a/b/c", "-", below_depth=1)
+            ('a__b__c', 'a/b-c')
+        """
+        if not isinstance(key_chain, str) or not isinstance(replacement, str):
+            raise ArgumentTypeError("a key chain, and what stands between its joined keys, are text.")
+        for name, count in (("above_height", above_height), ("below_depth", below_depth)):
+            if count is not None and count < 0:
+                raise ArgumentError(f"{name} is a number of levels from 0 on; found {count}.")
+        keys = split(key_chain)
+        top, bottom = below_depth or 0, above_height or 0
+        ending = keys[len(keys) - bottom :] if bottom and len(keys) > bottom else ()
+        keys_left = keys[: len(keys) - len(ending)]
+        beginning = keys_left[:top] if top and len(keys) > top else ()
+        middle = replacement.join(keys_left[len(beginning) :])
+        return "/".join([*beginning, *([middle] if middle else []), *ending])
+
+    def cont_format_key_chains(self, format_fn: Callable[[str], str]) -> Self:
+        """Rename each leaf: `format_fn` takes its key chain and gives the new one.
+
+        Example:
+            >>> nb.Container(_a=1, b={"_c": 2}).cont_format_key_chains(lambda kc: kc.replace("_", "")).cont_to_dict()
+            {'a': 1, 'b': {'c': 2}}
+        """
+        return self._renamed((chain, format_fn(chain), value) for chain, value in self.cont_to_iterator())
+
+    def cont_restructure_key_chains(
+        self, keychain_mapping: Mapping[str, str], keep_orig: bool = True, replace: bool = True
+    ) -> Self:
+        """Give leaves or parts other key chains.
+
+        Args:
+            keychain_mapping: From old to new key chain.
+            keep_orig: Keep what is not named; else start from nothing.
+            replace: Take the old chains away; else they stay too.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_restructure_key_chains({"a": "A", "b/c": "B/C"}).cont_to_dict()
+            {'A': 1, 'B': {'C': 2}, 'b': {'d': 3}}
+            >>> c.cont_restructure_key_chains({"b": "x/y"}, keep_orig=False).cont_to_dict()
+            {'x': {'y': {'c': 2, 'd': 3}}}
+        """
+        if not isinstance(keychain_mapping, Mapping):
+            raise ArgumentTypeError(
+                f"a mapping from old to new key chains is wanted, not {type(keychain_mapping).__name__}."
+            )
+        moved = [(old, new, self.cont_at_key_chain(old)) for old, new in keychain_mapping.items()]
+        kept = self.cont_prune_key_chains(list(keychain_mapping)) if replace else self
+        stay = list(kept.cont_to_iterator(include_empty=True)) if keep_orig else []
+        return self._renamed([*((chain, chain, value) for chain, value in stay), *moved])
+
+    def cont_prune_keys_from_key_chains(
+        self, absolute: str | Iterable[str] | None = None, containing: str | Iterable[str] | None = None
+    ) -> Self:
+        """Take levels out and keep what is below them.
+
+        Args:
+            absolute: The keys to take out of all chains.
+            containing: Take out keys that contain one of these texts.
+
+        Example:
+            >>> c = nb.Container(a=1, net={"w": 2, "layer": {"b": 3}})
+            >>> c.cont_prune_keys_from_key_chains("net").cont_to_dict()
+            {'a': 1, 'layer': {'b': 3}, 'w': 2}
+        """
+        if absolute is None and containing is None:
+            raise ArgumentError("give absolute= or containing=: the keys to take out.")
+        tests = [key_test(keys, part) for keys, part in ((absolute, False), (containing, True)) if keys is not None]
+        return self._renamed(
+            (chain, "/".join(key for key in chain.split("/") if not any(test(key) for test in tests)), value)
+            for chain, value in self.cont_to_iterator(include_empty=True)
+        )
+
+    def cont_sort_by_key(self) -> Self:
+        """Give the same with the keys of all levels sorted, also where they were kept in their own order.
+
+        Example:
+            >>> list(nb.Container(b=1, a=2, alphabetical_keys=False).cont_sort_by_key())
+            ['a', 'b']
+        """
+        return self._with_settings(alphabetical_keys=True)
+
+    # Cuts
+    def cont_cutoff_at_depth(self, depth_cutoff: int, inplace: bool = False) -> Self:
+        """Keep this many levels: parts that lie deeper become empty.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": {"d": 2}})
+            >>> c.cont_cutoff_at_depth(1).cont_to_dict(), c.cont_cutoff_at_depth(2).cont_to_dict()
+            ({'a': 1, 'b': {}}, {'a': 1, 'b': {'c': {}}})
+        """
+        return self._cut(lambda depth, _: depth >= depth_cutoff, inplace)
+
+    def cont_cutoff_at_height(self, height_cutoff: int, inplace: bool = False) -> Self:
+        """Cut this many levels away from below: parts that are at most so deep become empty.
+
+        Example:
+            >>> c = nb.Container(a={"c": 1}, b={"c": {"d": 2}})
+            >>> c.cont_cutoff_at_height(1).cont_to_dict()
+            {'a': {}, 'b': {'c': {}}}
+        """
+        return self._cut(lambda _, part: part.cont_max_depth <= height_cutoff, inplace)
+
+    def _cut(self, cuts: Callable[[int, Any], bool], inplace: bool) -> Self:
+        def visit(level: Any, depth: int) -> Any:
+            if cuts(depth, level):
+                return level._like({})
+            return level._like(
+                {key: visit(value, depth + 1) if isinstance(value, Nested) else value for key, value in level.items()}
+            )
+
+        new = visit(self, 0)
+        return self._become(new) if inplace else new
+
+    # Slices
+    def cont_slice_keys(self, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool = False) -> Self:
+        """Keep a range of keys.
+
+        Args:
+            key_slice: `"b:d"` keeps the keys from b to d, d and all that begins with it included; a slice counts the keys; a
+                dict gives one of these for each depth, the first level being 0.
+            all_depths: Apply it at every level.
+
+        Example:
+            >>> c = nb.Container(a=1, b=2, c={"a": 3, "b": 4}, d=5)
+            >>> c.cont_slice_keys("b:c").cont_to_dict(), c.cont_slice_keys({1: slice(1)}).cont_to_dict()
+            ({'b': 2, 'c': {'a': 3, 'b': 4}}, {'a': 1, 'b': 2, 'c': {'a': 3}, 'd': 5})
+        """
+        slices = dict(key_slice) if isinstance(key_slice, Mapping) else {0: key_slice}
+        if all_depths and slices:
+            first = next(iter(slices.values()))
+            slices = {depth: slices.get(depth, first) for depth in range(self.cont_max_depth + 1)}
+
+        def visit(level: Any, depth: int) -> Any:
+            keys = sliced(list(level.keys()), slices[depth]) if depth in slices else level.keys()
+            return level._like(
+                {key: visit(level[key], depth + 1) if isinstance(level[key], Nested) else level[key] for key in keys}
+            )
+
+        return visit(self, 0)
+
+    def cont_slice_via_key(self, slice_key: str) -> Any:
+        """Put in the place of each part that has a certain key what it has there.
+
+        Example:
+            >>> c = nb.Container(a={"x": 1, "y": 2}, b={"c": {"x": 3}})
+            >>> c.cont_slice_via_key("x").cont_to_dict()
+            {'a': 1, 'b': {'c': 3}}
+        """
+        if slice_key in self.keys():
+            return self[slice_key]
+        return self._like(
+            {
+                key: value.cont_slice_via_key(slice_key) if isinstance(value, Chains) else value
+                for key, value in self.items()
+            }
+        )
+
+
+def sliced(keys: list[str], key_slice: str | slice) -> list[str]:
+    """Give the keys in a slice or between two texts."""
+    if isinstance(key_slice, slice):
+        return keys[key_slice]
+    if not isinstance(key_slice, str) or key_slice.count(":") != 1:
+        raise ArgumentTypeError(f'keys are sliced by a text such as "b:d" or by a slice, not by {key_slice!r}.')
+    first, last = key_slice.split(":")
+    return [key for key in keys if key >= first and (not last or key <= last or key.startswith(last))]

@@ -1,0 +1,203 @@
+"""Methods of Container that write it to a file and read it back; nothing is pickled and nothing is executed.
+
+JSON is written here. HDF5 belongs to a higher room, which is asked through a socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, StructureError
+from nbmodule.tree.container_map import Map
+from nbmodule.tree.leaves import is_array
+from nbmodule.tree.nested import Nested
+from nbmodule.tree.sockets import socket
+
+_FORMATS = {"hdf5": "hdf5", "h5": "hdf5", "h5py": "hdf5", "json": "json"}
+
+
+class Files(Map):
+    """Files."""
+
+    __slots__ = ()
+
+    def cont_to_disk_as_hdf5(self, path: str | os.PathLike[str]) -> None:
+        """Write an HDF5 file: a group for each level, a dataset for each leaf.
+
+        Args:
+            path: The file. It appears whole or not at all.
+
+        Raises:
+            ArgumentTypeError: if a leaf is neither an array nor a number; no file was written.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     nb.Container(a=jnp.ones(2)).cont_to_disk_as_hdf5(f"{folder}/c.h5")
+            ...     nb.Container.cont_from_disk_as_hdf5(f"{folder}/c.h5").a
+            Array([1., 1.], dtype=float32)
+        """
+        for chain, leaf in self.cont_to_iterator():
+            if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
+                raise ArgumentTypeError(
+                    f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor a number. '
+                    "No file was written."
+                )
+        socket("save_hdf5")(path, self.cont_to_dict())
+
+    @staticmethod
+    def cont_from_disk_as_hdf5(path: str | os.PathLike[str]) -> Any:
+        """Read an HDF5 file; see `cont_to_disk_as_hdf5`.
+
+        Raises:
+            FileFormatError: if the file is damaged or no such file.
+        """
+        return _container(socket("load_hdf5")(path))
+
+    def cont_to_disk_as_json(self, path: str | os.PathLike[str], *, arrays: str | None = None) -> None:
+        """Write a JSON file of numbers, text, lists, True, False and None.
+
+        Args:
+            path: The file. It appears whole or not at all; missing folders are made.
+            arrays: `"text"` writes an array as text with dtype, shape and elements, which is read back as text. By default
+                arrays are refused, since JSON would not give them back (`cont_to_disk_as_hdf5` does).
+
+        Raises:
+            ArgumentTypeError: if a leaf cannot be written; no file was written.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     nb.Container(lr=0.1, net={"sizes": [3, 2]}).cont_to_disk_as_json(f"{folder}/c.json")
+            ...     nb.Container.cont_from_disk_as_json(f"{folder}/c.json").cont_to_dict()
+            {'lr': 0.1, 'net': {'sizes': [3, 2]}}
+        """
+        if arrays not in (None, "text"):
+            raise ArgumentError(f'arrays= is None or "text"; found {arrays!r}.')
+        text = json.dumps(_jsonable(self, "", arrays is not None), indent=4, ensure_ascii=False)
+        _write(Path(path), text)
+
+    @staticmethod
+    def cont_from_disk_as_json(path: str | os.PathLike[str]) -> Any:
+        """Read a JSON file; its objects become levels.
+
+        Raises:
+            FileFormatError: if the file is no JSON, or holds something else than an object, or one key twice.
+        """
+        try:
+            with open(os.fspath(path), encoding="utf-8") as file:
+                value = json.load(file, object_pairs_hook=_unique)
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
+            raise FileFormatError(f"{os.fspath(path)} is no JSON that can be read: {error}") from error
+        if not isinstance(value, dict):
+            raise FileFormatError(f"{os.fspath(path)} holds a {type(value).__name__}, not an object with keys.")
+        try:
+            return _container(value)
+        except StructureError as error:
+            raise FileFormatError(f"{os.fspath(path)} cannot be a Container: {error}") from error
+
+    def cont_save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write a file as `"hdf5"` or `"json"`; by default its ending decides.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     nb.Container(a=1).cont_save(f"{folder}/c.json", "json")
+            ...     nb.Container.cont_load(f"{folder}/c.json", "json").a
+            1
+        """
+        if _format(path, format) == "json":
+            self.cont_to_disk_as_json(path)
+        else:
+            self.cont_to_disk_as_hdf5(path)
+
+    @staticmethod
+    def cont_load(path: str | os.PathLike[str], format: str | None = None) -> Any:
+        """Read a file that is `"hdf5"` or `"json"`; by default its ending decides."""
+        return (
+            Files.cont_from_disk_as_json(path)
+            if _format(path, format) == "json"
+            else Files.cont_from_disk_as_hdf5(path)
+        )
+
+
+def _container(level: Any) -> Any:
+    from nbmodule.tree.container import Container
+
+    return Container(level)
+
+
+def _format(path: str | os.PathLike[str], format: str | None) -> str:
+    asked = format if format is not None else Path(path).suffix.removeprefix(".") or "hdf5"
+    found = _FORMATS.get(str(asked).lower())
+    if found is None:
+        raise ArgumentError(f'there is no format {asked!r}; there are "hdf5" and "json". Nothing is ever pickled.')
+    return found
+
+
+def _jsonable(value: Any, chain: str, arrays_as_text: bool) -> Any:
+    """Turn a Container or a leaf into what JSON knows."""
+    if isinstance(value, (Nested, dict)):
+        level = {}
+        for key, part in value.items():
+            if not isinstance(key, str):
+                raise ArgumentTypeError(
+                    f'cannot write "{chain}" to JSON: its key {key!r} is no text. No file was written.'
+                )
+            level[key] = _jsonable(part, f"{chain}/{key}" if chain else key, arrays_as_text)
+        return level
+    if isinstance(value, (list, tuple)):
+        return [_jsonable(part, f"{chain}/v{index}", arrays_as_text) for index, part in enumerate(value)]
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value.item()
+    if is_array(value):
+        if arrays_as_text:
+            array = np.asarray(value)
+            return f"{array.dtype}{list(array.shape)} {array.tolist()}"
+        raise ArgumentTypeError(
+            f'cannot write "{chain}" to JSON: it is an array. Use cont_to_disk_as_hdf5, or arrays="text" to write it as '
+            "text that is read back as text. No file was written."
+        )
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ArgumentTypeError(
+        f'cannot write "{chain}" to JSON: {type(value).__name__} is unknown there. No file was written.'
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    level = dict(pairs)
+    if len(level) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise FileFormatError(
+            f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object"
+        )
+    return level
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the file and rename, so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        os.replace(beside, path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

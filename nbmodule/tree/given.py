@@ -1,0 +1,115 @@
+"""What a user gives to a Container: mappings of any kind, keys of any type, chains as keys.
+
+A key with `/` or `.` is a key chain and makes levels: `{"b/c": 1}` is `{"b": {"c": 1}}`. Other keys count by their text. Two
+entries that would come to lie in one place are an error, never a silent loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nbmodule.errors import StructureError
+from nbmodule.tree.settings import Settings
+
+_IS_MAPPING: dict[type, bool] = {}
+
+
+def is_mapping(value: Any) -> bool:
+    """Tell whether a value is a dict or another mapping; the answer is remembered for each type."""
+    kind = type(value)
+    found = _IS_MAPPING.get(kind)
+    if found is None:
+        found = _IS_MAPPING[kind] = issubclass(kind, Mapping)
+    return found
+
+
+def as_mapping(value: Any, settings: Settings) -> Mapping[Any, Any] | None:
+    """Give the mapping that a value stands for, or None; sequences of the nested types become `it_0`, `it_1`, ..."""
+    if is_mapping(value):
+        return value
+    if settings.types_to_iteratively_nest and isinstance(value, settings.types_to_iteratively_nest):
+        items = list(value)
+        digits = len(str(max(len(items) - 1, 0)))
+        return {f"it_{index:0{digits}}": item for index, item in enumerate(items)}
+    return None
+
+
+def split(text: str) -> tuple[str, ...]:
+    """Take a key chain apart at `/` and `.`."""
+    return tuple(text.replace(".", "/").split("/"))
+
+
+def key_text(key: Any) -> str:
+    """Give the text of a key.
+
+    Raises:
+        StructureError: if a part of the text is empty, or if a key that is not text has a separator in its own.
+    """
+    text = str(key)
+    if not isinstance(key, str) and ("/" in text or "." in text):
+        raise StructureError(
+            f'the key {key!r} has the text "{text}", in which "/" and "." would separate levels. '
+            "Give it a name of your own. Nothing was changed."
+        )
+    if "" in split(text):
+        raise StructureError(f"the key {key!r} has an empty part. Nothing was changed.")
+    return text
+
+
+def level_of(given: Mapping[Any, Any], settings: Settings) -> Mapping[str, Any]:
+    """Make the keys of a mapping the keys of one level, with chains taken apart.
+
+    Raises:
+        StructureError: if two entries would lie in one place; both are named.
+    """
+    for key in given:
+        if type(key) is not str or "/" in key or "." in key or not key:
+            break
+    else:
+        return given
+    return placed(_entries(given, settings, (), "", ()))
+
+
+def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:
+    """Build a nested dict of entries: the keys of a place, the value (`{}` for an empty level), and a name for messages.
+
+    Raises:
+        StructureError: if two entries would lie in one place; both are named.
+    """
+    whole: dict[str, Any] = {}
+    origins: dict[tuple[str, ...], str] = {}
+    for keys, value, origin in entries:
+        level = whole
+        for depth, name in enumerate(keys[:-1]):
+            level = level.setdefault(name, {})
+            if type(level) is not dict:
+                _collide(keys[: depth + 1], origins, origin)
+        if keys[-1] in level and not (type(value) is dict and type(level[keys[-1]]) is dict):
+            _collide(keys, origins, origin)
+        level.setdefault(keys[-1], value)
+        origins[keys] = origin
+    return whole
+
+
+def _entries(
+    given: Mapping[Any, Any], settings: Settings, above: tuple[str, ...], origin: str, within: tuple[int, ...]
+) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """List the leaves and empty levels below a mapping: keys, value, and the keys as they were given."""
+    if id(given) in within:
+        raise StructureError("cannot make a Container from a dict that contains itself. Nothing was changed.")
+    for key, value in given.items():
+        keys = above + split(key_text(key))
+        here = f"{origin} > {key!r}" if origin else repr(key)
+        below = as_mapping(value, settings)
+        if below:
+            yield from _entries(below, settings, keys, here, (*within, id(given)))
+        else:
+            yield keys, value if below is None else {}, here
+
+
+def _collide(keys: tuple[str, ...], origins: dict[tuple[str, ...], str], second: str) -> None:
+    first = next(origin for place, origin in origins.items() if place[: len(keys)] == keys)
+    raise StructureError(
+        f'{first} and {second} would both lie at "{"/".join(keys)}". Rename one of them. Nothing was changed.'
+    )

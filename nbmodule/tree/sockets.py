@@ -1,0 +1,97 @@
+"""Sockets: a low room asks for something that a higher room gives, without naming it in an import.
+
+A higher room plugs a function in under a name (`plug`). Where nobody has, the socket's home module is imported on first use,
+by its name as text, and is expected to plug itself in.
+
+| socket | called as | gives | home |
+| --- | --- | --- | --- |
+| `display` | `fn(value)` | a MIME bundle, a dict | `nbmodule.views` |
+| `show` | `fn(value)` | None; puts the value on the screen | `nbmodule.views` |
+| `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
+| `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
+| `kernels` | `fn()` | a context manager in which shared kernels are called | none |
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from nbmodule.tree.paths import hint
+
+_HOMES: dict[str, str | None] = {
+    "display": "nbmodule.views",
+    "show": "nbmodule.views",
+    "save_hdf5": "nbmodule.files",
+    "load_hdf5": "nbmodule.files",
+    "kernels": None,
+}
+_plugged: dict[str, Callable[..., Any]] = {}
+
+
+def plug(name: str, function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Put a function into a socket and give back what was there; None empties the socket.
+
+    Raises:
+        ArgumentError: if there is no such socket.
+
+    Example:
+        >>> before = plug("show", print)
+        >>> socket("show") is print
+        True
+        >>> plug("show", before) is print
+        True
+    """
+    _check(name)
+    if function is not None and not callable(function):
+        raise ArgumentTypeError(f'socket "{name}" takes a function, not {type(function).__name__}.')
+    before = _plugged.pop(name, None)
+    if function is not None:
+        _plugged[name] = function
+    return before
+
+
+def plugged(name: str) -> Callable[..., Any] | None:
+    """Give what is in a socket now, or None; nothing is imported.
+
+    Example:
+        >>> before = plug("show", print)
+        >>> plugged("show") is print
+        True
+        >>> _ = plug("show", before)
+    """
+    return _plugged.get(name)
+
+
+def socket(name: str) -> Callable[..., Any]:
+    """Give the function in a socket; an empty one first imports its home, which plugs itself in.
+
+    Raises:
+        ArgumentError: if there is no such socket.
+        MissingDependencyError: if the home plugged nothing in, or one of its own imports is missing.
+
+    Example:
+        >>> before = plug("load_hdf5", lambda path: {"path": path})
+        >>> socket("load_hdf5")("weights.h5")
+        {'path': 'weights.h5'}
+        >>> _ = plug("load_hdf5", before)
+    """
+    _check(name)
+    function = _plugged.get(name)
+    if function is not None:
+        return function
+    home = _HOMES[name]
+    if home is not None:
+        importlib.import_module(home)
+    function = _plugged.get(name)
+    if function is None:
+        cure = f'import a module that calls plug("{name}", ...)' if home is None else f"{home} was expected to give it"
+        raise MissingDependencyError(f'nothing is plugged into the socket "{name}"; {cure}.')
+    return function
+
+
+def _check(name: str) -> None:
+    if name not in _HOMES:
+        raise ArgumentError(f'there is no socket "{name}"{hint(str(name), _HOMES)} They are {", ".join(_HOMES)}.')

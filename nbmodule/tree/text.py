@@ -1,0 +1,165 @@
+"""The text of a Container: braces and indentation, made from the structure, line by line.
+
+An array with many elements is its type, dtype and shape; nothing is copied from a device for it. Colors are for terminals and
+are put in while the lines are made, never by looking through finished text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TextIO
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from nbmodule.tree.leaves import is_array
+from nbmodule.tree.nested import Nested
+from nbmodule.tree.rows import cut_middle, printable
+from nbmodule.tree.settings import COLORS, Settings
+
+_PLAIN = "\x1b[0m"
+_LONGEST = 2000  # characters of a leaf that is no array
+
+
+class _Line(NamedTuple):
+    chain: str
+    depth: int
+    key: str | None
+    leaf: Any
+    ending: str
+
+
+def container_text(
+    container: Nested, *, marked: Iterable[str] = (), color: bool = False, max_lines: int | None = None
+) -> str:
+    """Write a Container as text.
+
+    Args:
+        container: What is written.
+        marked: Key chains whose lines begin with `> `; all others are then moved in by as much. `""` is the whole.
+        color: Color the keys for a terminal.
+        max_lines: Cut the text here; a last line counts what is left out.
+
+    Example:
+        >>> c = nb.Container(linear0={"b": jnp.ones(64), "w": jnp.ones((64, 3))}, n=2)
+        >>> print(container_text(c, marked=["linear0/b"]))
+          {
+              linear0: {
+        >         b: (<class ArrayImpl> dtype=float32 shape=[64]),
+                  w: (<class ArrayImpl> dtype=float32 shape=[64, 3])
+              },
+              n: 2
+          }
+    """
+    settings = container._settings
+    marked = list(marked)
+    lines: list[str] = []
+    total = 0
+    for line in _lines(container):
+        total += 1
+        if max_lines is not None and len(lines) >= max_lines:
+            continue
+        sign = ("> " if _is_marked(line.chain, marked) else "  ") if marked else ""
+        text = _render(line, settings, color)
+        lines += [f"{sign}{each}".rstrip() for each in text.split("\n")]
+        lines += [""] * settings.print_line_spacing
+    if max_lines is not None and (len(lines) > max_lines or total > max_lines):
+        left = max(total - max_lines, 1)
+        lines = [*lines[:max_lines], f"… {left:,} more rows: print(container)"]
+    while lines and not lines[-1]:
+        lines.pop()
+    return "\n".join(lines)
+
+
+def _is_marked(chain: str, marked: list[str]) -> bool:
+    return any(not each or chain == each or chain.startswith(f"{each}/") for each in marked)
+
+
+def _lines(level: Nested, chain: str = "", depth: int = 0, key: str | None = None, comma: str = "") -> Iterator[_Line]:
+    """List the lines of a level; a level's braces belong to it, those of an empty one stand in one line."""
+    if not level:
+        yield _Line(chain, depth, key, None, "{}" + comma)
+        return
+    yield _Line(chain, depth, key, None, "{")
+    items = list(level.items())
+    for place, (name, value) in enumerate(items):
+        below = f"{chain}/{name}" if chain else name
+        separator = "," if place < len(items) - 1 else ""
+        if isinstance(value, Nested):
+            yield from _lines(value, below, depth + 1, name, separator)
+        else:
+            yield _Line(below, depth + 1, name, (value,), separator)
+    yield _Line(chain, depth, None, None, "}" + comma)
+
+
+def _render(line: _Line, settings: Settings, color: bool) -> str:
+    indent = " " * (settings.print_indent * line.depth)
+    paint = _painter(settings) if color else lambda text, _: text
+    head, width = indent, len(indent)
+    if line.key is not None:
+        key = printable(line.key)
+        if settings.key_length_limit is not None:
+            key = cut_middle(key, settings.key_length_limit)
+        head, width = f"{indent}{paint(key, line.key)}: ", len(indent) + len(key) + 2
+    if line.leaf is None:
+        return head + line.ending
+    text = leaf_text(line.leaf[0], settings.print_limit)
+    return head + text.replace("\n", "\n" + " " * width) + line.ending
+
+
+def _painter(settings: Settings) -> Callable[[str, str], str]:
+    words = settings.keyword_color_dict or {}
+
+    def paint(text: str, key: str) -> str:
+        name = next((color for word, color in words.items() if word in key), settings.default_key_color)
+        return f"{COLORS[name]}{text}{_PLAIN}"
+
+    return paint
+
+
+def leaf_text(leaf: Any, limit: int | None = 10) -> str:
+    """Write one leaf; an array with more than `limit` elements as type, dtype and shape.
+
+    Example:
+        >>> leaf_text(jnp.arange(3)), leaf_text(np.zeros((4, 5))), leaf_text("{}"), leaf_text([jnp.ones(99)])
+        ('Array([0, 1, 2], dtype=int32)', '(<class ndarray> dtype=float64 shape=[4, 5])', "'{}'",
+         'list[1] [(<class ArrayImpl> dtype=float32 shape=[99])]')
+    """
+    if is_array(leaf):
+        return _array_text(leaf, limit)
+    if isinstance(leaf, (list, tuple)) and any(is_array(item) or isinstance(item, (list, tuple)) for item in leaf):
+        shown = [
+            leaf_text(item, limit).replace("\n", " ") for item in leaf[: limit if limit is not None else len(leaf)]
+        ]
+        more = ", …" if len(shown) < len(leaf) else ""
+        return f"{type(leaf).__name__}[{len(leaf)}] [{', '.join(shown)}{more}]"
+    try:
+        text = repr(leaf)
+    except Exception as error:  # noqa: BLE001 - a leaf of a user must not break the display of the others
+        return f"<{type(leaf).__name__}, whose repr raised {type(error).__name__}>"
+    text = "\n".join(printable(line) for line in text.split("\n"))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
+
+
+def _array_text(leaf: Any, limit: int | None) -> str:
+    deleted = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted()
+    seen = isinstance(leaf, np.ndarray) or (
+        isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_fully_addressable
+    )
+    if seen and not deleted and (limit is None or leaf.size <= limit):
+        return repr(leaf)
+    state = " deleted" if deleted else ""
+    return f"(<class {type(leaf).__name__}> dtype={leaf.dtype} shape=[{', '.join(map(str, leaf.shape))}]{state})"
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Tell whether colors may be written: to a terminal, unless `NO_COLOR` is set.
+
+    Example:
+        >>> import io
+        >>> wants_color(io.StringIO())
+        False
+    """
+    return not os.environ.get("NO_COLOR") and bool(getattr(stream, "isatty", lambda: False)())

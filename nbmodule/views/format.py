@@ -1,0 +1,165 @@
+"""Numbers and names as short text, spelled alike in Python and (`frontend/format.js`) in the browser."""
+
+from __future__ import annotations
+
+import functools
+import math
+import unicodedata
+from collections.abc import Iterable
+
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+LONGEST_NAME = 200
+_OFF_HALF = 1 + 1e-13
+"""Python rounds a half to the even digit, browsers away from zero: both are kept off the half."""
+
+
+def format_count(n: int) -> str:
+    """Write a count with its thousands apart.
+
+    Example:
+        >>> format_count(1234567)
+        '1,234,567'
+    """
+    return f"{n:,}"
+
+
+def format_bytes(n: int) -> str:
+    """Write a size in bytes, KiB, MiB, GiB or TiB with three significant digits.
+
+    Example:
+        >>> format_bytes(576), format_bytes(38440)
+        ('576 B', '37.5 KiB')
+    """
+    if n < 1024:
+        return f"{n} B"
+    units = ["KiB", "MiB", "GiB", "TiB"]
+    value = n / 1024
+    while value >= 999.5 and len(units) > 1:
+        value /= 1024
+        del units[0]
+    unit = units[0]
+    return f"{value * _OFF_HALF:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+
+
+def format_number(x: float, digits: int = 4) -> str:
+    """Write a number with at most `digits` significant digits, never with trailing zeros.
+
+    Example:
+        >>> format_number(0.123456), format_number(3.2e-7), format_number(float('nan'))
+        ('0.1235', '3.2e-7', 'NaN')
+    """
+    x = float(x)
+    if math.isnan(x):
+        return "NaN"
+    if math.isinf(x):
+        return "∞" if x > 0 else "-∞"
+    if x == 0:
+        return "0"
+    x *= _OFF_HALF if abs(x) < 1e300 else 1.0
+    mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
+    power = int(exponent)
+    if -4 <= power < 6:
+        places = max(digits - 1 - power, 0)
+        text = f"{x:.{places}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{power}"
+
+
+def format_seconds(s: float) -> str:
+    """Write a duration in µs, ms, s or minutes.
+
+    Example:
+        >>> format_seconds(0.0081), format_seconds(2e-5), format_seconds(125)
+        ('8.1 ms', '20 µs', '2 min 5 s')
+    """
+    if s >= 60:
+        return f"{int(s // 60)} min {int(s % 60)} s"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if s * factor >= 1 or unit == "µs":
+            return f"{format_number(s * factor, 3)} {unit}"
+    raise AssertionError
+
+
+def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:
+    """Write the type of an array.
+
+    Example:
+        >>> format_array((64, 3), 'float32')
+        'float32[64, 3]'
+    """
+    if shape is None:
+        return dtype
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def plain(text: object, longest: int = LONGEST_NAME) -> str:
+    r"""Make any text safe to lay out: control and direction marks become visible escapes, long text is cut in the middle.
+
+    Example:
+        >>> plain('a' + chr(10) + 'b')
+        'a\\nb'
+    """
+    text = str(text)
+    if len(text) > longest:
+        text = cut_middle(text, longest)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        c if unicodedata.category(c) not in _HIDDEN else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Cut a name in its middle, where it says least.
+
+    Example:
+        >>> cut_middle('encoder.layers.0.attention.weight', 16)
+        'encoder…n.weight'
+    """
+    if len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = width // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+@functools.lru_cache(8192)
+def width_of(text: str) -> int:
+    """Count the columns that a text takes in a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def count_noun(n: int, noun: str) -> str:
+    """Write a count with its noun.
+
+    Example:
+        >>> count_noun(1, 'variable'), count_noun(1200, 'variable')
+        ('1 variable', '1,200 variables')
+    """
+    if n != 1:
+        noun = "leaves" if noun == "leaf" else noun[:-1] + "ies" if noun.endswith(("ry", "ty")) else noun + "s"
+    return f"{n:,} {noun}"
+
+
+def spark(bins: tuple[int, ...] | list[float], width: int = 8) -> str:
+    """Draw counts as a row of blocks.
+
+    Example:
+        >>> spark((0, 1, 5, 9, 5, 1, 0, 0))
+        '▁▂▅█▅▂▁▁'
+    """
+    if not bins:
+        return ""
+    merged = merge_bins(bins, width)
+    top = max(merged) or 1
+    return "".join("▁▂▃▄▅▆▇█"[min(7, round(7 * b / top))] for b in merged)
+
+
+def merge_bins(bins: tuple[int, ...] | list[float], width: int) -> list[float]:
+    """Add neighboring counts together until at most `width` are left."""
+    step = -(-len(bins) // width)
+    return [sum(bins[i : i + step]) for i in range(0, len(bins), step)]

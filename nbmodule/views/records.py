@@ -1,0 +1,260 @@
+"""The facts that views draw: plain records, made without knowing how they will be shown.
+
+A record holds text, numbers and bytes only: no array, no module, no tracer, so that it can be kept, compared and drawn
+later. Rows are named tuples rather than dataclasses: a tree of 100,000 leaves makes 100,000 of them, a named tuple is
+made four times faster, and `zip(*rows)` turns rows into columns without a Python loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Statistics(NamedTuple):
+    """What one array looks like in numbers; `mean` to `high` are over the finite elements, NaN where there are none."""
+
+    size: int
+    mean: float
+    std: float
+    low: float
+    high: float
+    nan: int = 0
+    inf: int = 0
+    zero: int = 0
+    bins: tuple[int, ...] = ()
+    """Counts of equal intervals from `low` to `high`; with `nan` and `inf` they add up to `size`."""
+    low_at: tuple[int, ...] | None = None
+    high_at: tuple[int, ...] | None = None
+
+
+class Picture(NamedTuple):
+    """An array made small enough to draw.
+
+    `kind` is 'heatmap' (one tile), 'channels' or 'heads' (many tiles), 'bars' or 'text'. For tiles `data` holds one byte
+    per cell in the order (tile, row, column): 0 NaN, 1 +Inf, 2 -Inf, 3 to 255 the values between the limits. For bars
+    it holds little-endian float32. `scale` is 'signed', 'positive', 'classes' or 'none'.
+    """
+
+    kind: str
+    shape: tuple[int, ...] = ()
+    """(tiles, rows, columns) of `data`, or (count,) for bars."""
+    data: bytes = b""
+    scale: str = "none"
+    limits: tuple[float, float] = (0.0, 0.0)
+    classes: tuple[str, ...] = ()
+    """Names of the separate colors, for the scale 'classes'."""
+    labels: tuple[str, ...] = ()
+    """Names of bars, or tokens along both axes of heads."""
+    of: str = ""
+    """The array, as `float32[4, 64, 64]`."""
+    about: str = ""
+    """One sentence for readers who do not see the picture."""
+    notes: tuple[str, ...] = ()
+    """What the picture does not show: blocks that were averaged, tiles left out, values clipped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Titled:
+    """What every record may carry."""
+
+    title: tuple[str, ...] = ()
+    """The facts of the title line, the name first. Empty: worked out from the rows."""
+    notes: tuple[str, ...] = ()
+    """What the foot line says: what was left out, what is stale, what failed, what it costs."""
+
+
+class ModuleRow(NamedTuple):
+    """One module (or list of modules, or own variable) below the root, in order of definition, depth 0 first."""
+
+    path: str
+    name: str
+    class_name: str
+    summary: str = ""
+    parameters: int = 0
+    bytes: int = 0
+    buffers: int = 0
+    depth: int = 0
+    kind: str = "module"
+    """'module', 'list', 'parameter' or 'buffer' (own variables of a module that also has submodules), or 'group'."""
+    shared_with: str | None = None
+    input_shapes: str | None = None
+    output_shapes: str | None = None
+    training: bool | None = None
+    built: bool = True
+    doc: str | None = None
+    source: str | None = None
+    variables: tuple[str, ...] = ()
+    """Own variables as text, `weight float32[16, 3]`."""
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class ModuleTree(Titled):
+    """What a model is made of. `rows` leaves out the root, which is the title."""
+
+    name: str
+    rows: Sequence[ModuleRow]
+    parameters: int = 0
+    bytes: int = 0
+    buffers: int = 0
+    device: str = ""
+    mode: str = ""
+    """'train', 'eval' or 'mixed train/eval'."""
+    variables: tuple[str, ...] = ()
+    root: str = "model"
+    """The name that stands for the root in copied code."""
+
+
+class VariableRow(NamedTuple):
+    """One variable, or one leaf of any PyTree."""
+
+    path: str
+    chain: str = ""
+    kind: str = "parameter"
+    """'parameter', 'buffer', 'array', or the type name of a leaf that is no array."""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    bytes: int = 0
+    device: str = ""
+    sharding: str | None = None
+    frozen: bool = False
+    shared_with: str | None = None
+    statistics: Statistics | None = None
+    values: str | Picture | None = None
+    error: str | None = None
+    keys: tuple[str, ...] = ()
+    """The steps from the root. Empty: `chain` cut at `/`, or `path` cut at `.`"""
+
+
+@dataclass(frozen=True)
+class VariableTree(Titled):
+    """The numbers of a model, of a Container, of any PyTree."""
+
+    name: str
+    rows: Sequence[VariableRow]
+    root: str = "v"
+    noun: str = "variable"
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    """How a step is written in Python where that is not `.name` or `[0]`, as `{"a": "['a']"}`."""
+
+
+class CallRow(NamedTuple):
+    """One call of one module; rows are in the order in which the calls began."""
+
+    path: str
+    index: int = 0
+    """Counts repeats within one parent call, from 0."""
+    parent: int | None = None
+    """`order` of the call around this one."""
+    order: int = 0
+    depth: int = 0
+    class_name: str = ""
+    inputs: str = ""
+    outputs: str = ""
+    seconds: float | None = None
+    start: float | None = None
+    """Seconds after the first call began."""
+    statistics: Statistics | None = None
+    error: str | None = None
+    pictures: tuple[Picture, ...] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class CallTable(Titled):
+    """What ran, in which order, with what result."""
+
+    name: str
+    rows: Sequence[CallRow]
+    not_called: tuple[str, ...] = ()
+    timing: str = "measured"
+    """'measured', or 'share of estimated cost' for calls inside a compiled function."""
+    root: str = "calls"
+
+
+@dataclass(frozen=True)
+class ReturnTable(Titled):
+    """What the submodules gave back, as pictures; the same rows as the table of calls."""
+
+    name: str
+    rows: Sequence[CallRow]
+    root: str = "submod_rets"
+
+
+class DifferenceRow(NamedTuple):
+    """One leaf of two trees."""
+
+    path: str
+    chain: str = ""
+    status: str = "same"
+    """'same', 'changed', 'shape', 'dtype', 'missing' (in a only), 'unexpected' (in b only)."""
+    a: str = ""
+    b: str = ""
+    change: float | None = None
+    """Norm of b - a over the norm of a."""
+    largest: float | None = None
+    """Largest |b - a|."""
+    where: tuple[int, ...] | None = None
+    """Index of the largest difference."""
+    pictures: tuple[Picture, ...] = ()
+    error: str | None = None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DifferenceTree(Titled):
+    """How two trees differ."""
+
+    a: str
+    b: str
+    rows: Sequence[DifferenceRow]
+
+
+class Series(NamedTuple):
+    """One number over the steps."""
+
+    name: str
+    steps: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class History(Titled):
+    """Numbers over steps: loss, accuracy, learning rate."""
+
+    name: str
+    series: tuple[Series, ...] = ()
+    state: str = ""
+    """'running', 'done', 'stopped at 1,240', 'failed: ...'."""
+    axis: str = "step"
+
+
+@dataclass(frozen=True)
+class ArrayCard(Titled):
+    """One array: picture, histogram, extremes, a corner of its values."""
+
+    name: str
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    bytes: int = 0
+    device: str = ""
+    sharding: str | None = None
+    statistics: Statistics | None = None
+    picture: Picture | None = None
+    corner: tuple[tuple[str, ...], ...] = ()
+    """At most 6 x 6 values as text, from index 0 of every other axis."""
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Note(Titled):
+    """A display of one text: the form that a part takes which cannot be drawn."""
+
+    name: str
+    text: str
+    is_error: bool = False
+
+
+Record = ModuleTree | VariableTree | CallTable | ReturnTable | DifferenceTree | History | ArrayCard | Note

@@ -1,0 +1,241 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A first model
+#
+# We teach a small network to read handwritten digits, and look at each of its parts while doing so: what it is made
+# of, how it learns, and what one digit turns into on its way through. It takes less than a minute on a laptop.
+#
+# Run a cell with Shift+Enter. Whatever stands last in a cell is shown below it.
+
+# %%
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+
+import nbmodule as nb
+
+nb.seed(0)  # the same numbers in each run
+
+# %% [markdown]
+# ## The data
+#
+# scikit-learn brings 1797 scanned digits along, eight by eight pixels each, with values from 0 (paper) to 16 (ink). A
+# fifth of them is put aside: the model never learns from those, so they tell whether it has understood digits or only
+# remembers pictures.
+#
+# Images have their channels last: `(batch, height, width, channels)`. Ours have one channel, the ink.
+
+# %%
+digits = load_digits()
+images = (digits.images / 16).astype(np.float32)[..., None]
+labels = digits.target.astype(np.int32)
+
+order = np.random.default_rng(0).permutation(len(images))
+train, test = order[360:], order[:360]
+
+figure, axes = plt.subplots(1, 10, figsize=(10, 1.4))
+for digit, axis in enumerate(axes):
+    axis.imshow(images[digit, ..., 0], cmap="gray_r")
+    axis.set(title=f"{labels[digit]}", xticks=[], yticks=[])
+plt.show()
+
+# %% [markdown]
+# ## The model
+#
+# A model is a class that holds layers and says in `forward` how they are joined. Two rounds of *convolution* look for
+# strokes and then for arrangements of strokes, each at half the size of the one before. At the end one linear layer
+# weighs what was found into ten scores, one for each digit.
+#
+# Two layers behave differently while learning: `BatchNorm2d` keeps running statistics of what it sees, and `Dropout`
+# hides a quarter of the features at random, so that the model cannot lean on a single one.
+
+
+# %%
+class DigitReader(nb.Module):
+    def __init__(self):
+        super().__init__()
+        self.strokes = nb.Sequential(
+            nb.Conv2d(1, 16, 3, padding="SAME"),
+            nb.BatchNorm2d(16),
+            nb.ReLU(),
+            nb.MaxPool2d(2),
+        )
+        self.shapes = nb.Sequential(
+            nb.Conv2d(16, 32, 3, padding="SAME"),
+            nb.BatchNorm2d(32),
+            nb.ReLU(),
+            nb.MaxPool2d(2),
+        )
+        self.flatten = nb.Flatten()
+        self.dropout = nb.Dropout(0.25)
+        self.scores = nb.Linear(2 * 2 * 32, 10)
+
+    def forward(self, x):
+        x = self.shapes(self.strokes(x))
+        return self.scores(self.dropout(self.flatten(x)))
+
+
+model = DigitReader()
+model
+
+# %% [markdown]
+# These are the *modules*, and how many numbers each of them learns. The numbers themselves are in `model.v`, a tree
+# with the same branches: `w` is a weight, `b` is a bias. Click on a branch to fold or unfold it.
+
+# %%
+model.v
+
+# %% [markdown]
+# Any part of that tree can be read under its name, and it is an ordinary JAX array:
+
+# %%
+model.v.scores.w.shape, model.v.scores.w.mean()
+
+# %% [markdown]
+# ## One step
+#
+# A training step asks two questions. How wrong is the model on these images? In which direction does each number have
+# to move to make that smaller? `nb.value_and_grad` answers both, and the optimizer does the moving.
+#
+# `nb.jit` compiles the whole step. Model and optimizer are simply used inside it: what the step changes in them
+# (weights, running statistics, the optimizer's memory) comes out of the compiled function by itself.
+
+# %%
+optimizer = nb.Adam(lr=3e-3)
+
+
+def loss_of(model, images, labels):
+    return nb.cross_entropy(model(images), labels)
+
+
+@nb.jit
+def train_step(images, labels):
+    loss, gradients = nb.value_and_grad(loss_of)(model, images, labels)
+    optimizer.update(model, gradients)
+    return loss
+
+
+@nb.jit
+def predict(images):
+    return jnp.argmax(model(images), axis=-1)
+
+
+def accuracy_on(part):
+    model.eval()  # running statistics instead of the batch's own, and nothing is dropped
+    right = predict(images[part]) == labels[part]
+    model.train()
+    return float(right.mean())
+
+
+print(f"before any training, {accuracy_on(test):.0%} of the test digits are read rightly: a guess gives 10 %")
+
+# %% [markdown]
+# ## Training
+#
+# Twelve times through all training digits, 64 at a time. The curve below the cell moves while the loop runs.
+
+# %%
+curve = nb.LossCurve()  # is drawn below this cell and grows with each `log`
+step = 0
+for _epoch in range(12):
+    for batch_images, batch_labels in nb.batches((images[train], labels[train]), 64, drop_last=True):
+        loss = train_step(batch_images, batch_labels)
+        curve.log(step, loss=loss)
+        step += 1
+
+# %%
+accuracy = accuracy_on(test)
+print(f"{accuracy:.1%} of the {len(test)} digits that it has never seen are read rightly")
+
+# %% [markdown]
+# ## What happens to one digit
+#
+# Now the model is asked to remember the call: which modules ran, in which order, and what each of them returned.
+
+# %%
+model.eval()
+one = images[test[:1]]
+answer = model(one, track_submod_rets=True, track_submod_call_order=True)
+print(f"the label says {labels[test[0]]}, the model says {int(answer.argmax())}")
+
+# %% [markdown]
+# The order of the calls. The number behind a name counts how often that module has been called by the one above it.
+
+# %%
+model.submod_call_order
+
+# %% [markdown]
+# And the returns: each module has a list with one entry for each of its calls.
+
+# %%
+model.submod_rets
+
+# %% [markdown]
+# Here are the returns of the two convolution rounds as pictures, one for each channel. Each channel of `strokes`
+# answers to another kind of stroke and says where in the digit it was found; `shapes` does the same with arrangements
+# of strokes.
+
+
+# %%
+def show_channels(title, values, columns=16):
+    rows = -(-values.shape[-1] // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(columns * 0.7, rows * 0.7 + 0.4), squeeze=False)
+    limit = float(np.abs(values).max())
+    for channel, axis in enumerate(axes.flat):
+        axis.set_axis_off()
+        if channel < values.shape[-1]:
+            axis.imshow(values[0, ..., channel], cmap="PuOr", vmin=-limit, vmax=limit)
+    figure.suptitle(f"{title}: {values.shape[-1]} channels of {values.shape[1]} x {values.shape[2]}", fontsize=10)
+    plt.show()
+
+
+show_channels("the digit", one)
+for name in ("strokes__0", "strokes", "shapes__0", "shapes"):
+    show_channels(name, np.asarray(model.submod_rets[name][0]))
+
+# %% [markdown]
+# The scores at the end. The highest one is the answer, the distance to the second says how sure it is.
+
+# %%
+figure, axis = plt.subplots(figsize=(5, 2))
+axis.bar(range(10), np.asarray(answer[0]))
+axis.set(xticks=range(10), xlabel="digit", ylabel="score")
+plt.show()
+
+# %% [markdown]
+# ## Where it goes wrong
+#
+# The digits of the test part that were read wrongly. Some of them would make a person hesitate too.
+
+# %%
+read = np.asarray(predict(images[test]))
+wrong = [(place, digit) for place, digit in zip(test, read, strict=True) if labels[place] != digit][:10]
+figure, axes = plt.subplots(1, max(len(wrong), 1), figsize=(max(len(wrong), 1) * 1.3, 1.6), squeeze=False)
+for axis in axes.flat:
+    axis.set_axis_off()
+for axis, (place, digit) in zip(axes.flat, wrong, strict=False):
+    axis.imshow(images[place, ..., 0], cmap="gray_r")
+    axis.set_title(f"{labels[place]}, read as {digit}", fontsize=9)
+plt.show()
+
+# %% [markdown]
+# ## Try it
+#
+# - Change `forward` (leave out the dropout, say) and run the cell of the class again, then those below it.
+# - Give the second convolution 64 channels. What else has to change? What does the model say if you forget it?
+# - Write the step by hand: `model.v = model.v - gradients * 0.1` instead of `optimizer.update(model, gradients)`.

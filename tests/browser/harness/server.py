@@ -1,0 +1,176 @@
+"""A Jupyter server for tests: free loopback port, throw-away settings, ended by its own process id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[3]
+SETTINGS: dict[str, dict[str, Any]] = {
+    # Without this, cells off screen are not drawn, and a test would not find their outputs.
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
+EXPOSE = {"lab": "--LabApp.expose_app_in_browser=True", "notebook": "--JupyterNotebookApp.expose_app_in_browser=True"}
+# On Linux the kernel ends the server when the tests are killed (1 is PR_SET_PDEATHSIG, 15 SIGTERM); `exec` keeps that.
+END_WITH_PARENT = """
+import ctypes, os, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 15)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+# Python's own default would send loopback requests through a proxy where one is set.
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class HarnessError(RuntimeError):
+    """The server, the browser or the kernel did not do what a test may take for granted."""
+
+
+def free_port() -> int:
+    """A port of the loopback device that nobody listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def stop_process(process: subprocess.Popen[bytes], grace: float = 10.0) -> None:
+    """End one process that we started, politely first."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(grace)
+
+
+class LabServer:
+    """JupyterLab (`app="lab"`) or Notebook 7 (`app="notebook"`) over a folder; a context manager.
+
+    Args:
+        root: The folder that it shows; notebooks of tests lie there.
+        app: Which front end `Browser.open_notebook` opens.
+        settings: Overrides of Lab's settings, by plugin.
+        env: Further variables for the server and its kernels.
+        timeout: Seconds it may take to come up.
+    """
+
+    def __init__(
+        self, root: Path, *, app: str = "lab", settings: dict[str, dict[str, Any]] | None = None,
+        env: dict[str, str] | None = None, timeout: float = 90.0,
+    ) -> None:  # fmt: skip
+        if app not in EXPOSE:
+            raise ValueError(f"app is {app!r}, must be one of {', '.join(EXPOSE)}")
+        self.root, self.app, self.timeout = root.resolve(), app, timeout
+        self.settings, self.env = SETTINGS | (settings or {}), env or {}
+        self.port, self.token = free_port(), secrets.token_hex(16)
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        self._home = Path(tempfile.mkdtemp(prefix="nbmodule-lab-"))
+        self._write_settings()
+        self._log = (self._home / "server.log").open("wb")
+        self.process = subprocess.Popen(
+            self._command(), stdout=self._log, stderr=subprocess.STDOUT, env=self._environment(), cwd=self.root
+        )
+        try:
+            self._wait_until_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError, ValueError):  # kernels first, so that none outlives the server
+            for kernel in self.api("GET", "/api/kernels"):
+                self.api("DELETE", f"/api/kernels/{kernel['id']}")
+        stop_process(self.process)
+        self._log.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the server's REST interface; returns the parsed answer."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
+        )
+        with _direct.open(request, timeout=30) as reply:
+            data = reply.read()
+        return json.loads(data) if data else None
+
+    def log(self, tail: int = 4000) -> str:
+        """The last characters that the server and its kernels wrote."""
+        path = self._home / "server.log"
+        return path.read_text(errors="replace")[-tail:] if path.exists() else ""
+
+    def _write_settings(self) -> None:
+        for plugin, values in self.settings.items():
+            package, _, name = plugin.partition(":")
+            path = self._home / "user-settings" / package / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(values))
+
+    def _environment(self) -> dict[str, str]:
+        own = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "user-settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+        }
+        folders = {variable: str(self._home / folder) for variable, folder in own.items()}
+        for folder in folders.values():
+            Path(folder).mkdir(exist_ok=True)
+        return (
+            os.environ
+            | folders
+            | {"JUPYTER_PLATFORM_DIRS": "1", "PYTHONUNBUFFERED": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+            | self.env
+        )
+
+    def _command(self) -> list[str]:
+        module = {"lab": "jupyterlab", "notebook": "notebook"}[self.app]
+        return [
+            sys.executable, "-c", END_WITH_PARENT, "-m", module, "--no-browser", "--allow-root",
+            f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1",
+            f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.root}",
+            "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+            "--LabApp.news_url=None", EXPOSE[self.app],
+        ]  # fmt: skip
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + self.timeout
+        while True:
+            if self.process.poll() is not None:
+                raise HarnessError(f"the server ended with code {self.process.returncode}:\n{self.log()}")
+            try:
+                self.api("GET", "/api/status")
+                return
+            except (urllib.error.URLError, OSError):
+                if time.monotonic() > deadline:
+                    raise HarnessError(f"the server was not up in {self.timeout} s:\n{self.log()}") from None
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(0.1)  # paced by the process itself: comes back at once if it ends

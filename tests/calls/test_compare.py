@@ -1,0 +1,176 @@
+"""Two runs side by side: the innermost module at fault."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import compare, load_calls, track
+
+
+class Attention(nb.Module):
+    def __init__(self, width, scaled=True):
+        self.scaled = scaled
+        self.qkv, self.proj = nb.Linear(width, 3 * width), nb.Linear(width, width)
+
+    def forward(self, x):
+        q, k, v = jnp.split(self.qkv(x), 3, -1)
+        scores = q @ k.T * (x.shape[-1] ** -0.5 if self.scaled else 1.0)
+        return self.proj(jnp.exp(scores) / jnp.exp(scores).sum(-1, keepdims=True) @ v)
+
+
+class Block(nb.Module):
+    def __init__(self, width):
+        self.norm, self.attn, self.mlp = nb.LayerNorm(width), Attention(width), nb.Linear(width, width)
+
+    def forward(self, x):
+        x = x + self.attn(self.norm(x))
+        return x + self.mlp(x)
+
+
+class Transformer(nb.Module):
+    def __init__(self):
+        self.blocks = [Block(8) for _ in range(7)]
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+@pytest.fixture
+def model():
+    nb.seed(0)
+    return Transformer()
+
+
+@pytest.fixture
+def x():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(6, 8)), jnp.float32)
+
+
+def run(model, x, **options):
+    with track(model, **options) as calls:
+        model(x)
+    return calls
+
+
+def transposed(model):
+    model.blocks[4].attn.proj.weight.value = model.blocks[4].attn.proj.weight.value.T
+
+
+def unscaled(model):
+    model.blocks[4].attn.scaled = False
+
+
+BUGS = {"transposed": (transposed, "blocks.4.attn.proj"), "unscaled": (unscaled, "blocks.4.attn")}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_a_planted_bug_in_the_fifth_block_is_named(bug, compiled, model, x, tmp_path):
+    run(model, x).save(tmp_path / "reference.h5")
+    plant, path = BUGS[bug]
+    plant(model)
+    with track(model, inputs=True) as calls:
+        (nb.jit(lambda x: model(x)) if compiled else model)(x)
+    found = compare(calls, load_calls(tmp_path / "reference.h5"))
+    assert (found.first.path, found.first.fault) == (path, "module")
+    assert not found.agrees
+    assert found["blocks.5"].fault == "input"
+    assert found["blocks.4"].fault == "inside"
+    assert f"first fault: {path} (its input agrees" in repr(found)
+
+
+def test_glue_in_a_block_is_named_as_the_block(model, x):
+    reference = run(model, x)
+
+    class NoResidual(Block):
+        def forward(self, x):
+            x = self.attn(self.norm(x))
+            return x + self.mlp(x)
+
+    model.blocks[4].__class__ = NoResidual
+    found = compare(run(model, x), reference)
+    assert (found.first.path, found.first.fault) == ("blocks.4", "module")
+
+
+def test_an_input_that_was_different_from_the_start_is_no_modules_fault(model, x):
+    found = compare(run(model, x + 1), run(model, x))
+    assert found.first.fault == "input"
+    assert {pair.fault for pair in found} <= {"input", ""}
+
+
+def test_a_module_that_fails_on_a_wrong_input_is_found_by_feeding_it_the_right_one(model, x):
+    reference = run(model, x)
+    transposed(model)
+    found = compare(run(model, x + 0.5), reference)
+    assert (found.first.path, found.first.fault) == ("blocks.4.attn.proj", "module")
+    assert "given the reference's input alone it still fails" in found.first.sentence()
+
+
+def test_equal_runs_agree(model, x):
+    found = compare(run(model, x), run(model, x))
+    assert found.agrees
+    assert found.first is None
+    assert "all agree" in repr(found)
+
+
+def test_a_reference_of_another_framework_is_aligned_by_path_and_order(model, x):
+    torch = pytest.importorskip("torch")
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    rows = []
+    for name, layer in layers.named_modules():
+        layer.register_forward_hook(lambda layer, given, out, name=name: rows.append((name, given, out)))
+    layers(torch.tensor(np.asarray(x)))
+    ours = nb.Sequential(nb.Linear(8, 5), nb.Tanh(), nb.Linear(5, 2))
+    for i in (0, 2):
+        ours[i].weight.value, ours[i].bias.value = layers[i].weight.detach().numpy(), layers[i].bias.detach().numpy()
+    assert compare(run(ours, x), rows).agrees
+    renamed = [(f"module_{i}", given, out) for i, (_, given, out) in enumerate(rows)]
+    assert [(p.path, p.expected.path) for p in compare(run(ours, x), renamed)] == [
+        ("0", "module_0"),
+        ("1", "module_1"),
+        ("2", "module_2"),
+        ("", "module_3"),
+    ]
+    ours[2].bias[1] = 3.0
+    assert compare(run(ours, x), renamed).first.path == "2"
+
+
+def test_calls_without_a_counterpart_are_listed(model, x):
+    reference = [(call.path, call.inputs, call.returns) for call in run(model, x) if call.path != "blocks.2.mlp"]
+    found = compare(run(model, x), [*reference, ("extra", x[:1])])
+    assert [call.path for call in found.unmatched] == ["blocks.2.mlp"]
+    assert [call.path for call in found.unexpected] == ["extra"]
+    assert found.agrees
+
+
+def test_another_shape_is_a_difference_with_a_reason(model, x):
+    found = compare(run(model, x), {"blocks.0.norm": np.zeros((6, 9), np.float32)})
+    assert found.first.gap.reason == "shape [6, 8], expected was [6, 9]"
+
+
+def test_nan_is_a_difference_and_equal_to_itself(model, x):
+    reference = run(model, x)
+    wrong = {call.path: np.asarray(call.returns).copy() for call in reference}
+    wrong["blocks.3.mlp"][2, 1] = np.nan
+    found = compare(reference, wrong)
+    assert (found.first.path, found.first.where, found.first.largest) == ("blocks.3.mlp", (2, 1), np.inf)
+    same = {"blocks.3.mlp": wrong["blocks.3.mlp"]}
+    assert compare(compare_calls(same), same).agrees
+
+
+def compare_calls(mapping):
+    from nbmodule.calls.kept import as_calls
+
+    return as_calls(mapping)
+
+
+def test_runs_without_returns_cannot_be_compared(model, x):
+    with pytest.raises(nb.ArgumentError, match="the run holds no returns to compare: track it with returns=True"):
+        compare(run(model, x, returns="stats"), run(model, x))
+    with pytest.raises(nb.ArgumentError, match="no call of the run fits one of the reference"):
+        compare(run(model, x), {"other": np.zeros((1, 2, 3, 4))})
+    with pytest.raises(nb.ArgumentTypeError, match="a reference is calls, a path"):
+        compare(run(model, x), 3)

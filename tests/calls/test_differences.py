@@ -1,0 +1,78 @@
+"""`nb.diff` of two trees, and `nb.check` for exercises."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nbmodule as nb
+from nbmodule.calls import check, diff
+
+
+def test_each_leaf_is_told_apart_or_the_same():
+    a = nb.Container(same=jnp.ones(2), w=jnp.zeros((2, 2)), old=jnp.ones(1), shape=jnp.ones(3), dtype=jnp.ones(2))
+    b = nb.Container(
+        same=jnp.ones(2),
+        w=jnp.zeros((2, 2)).at[1, 0].set(-0.5),
+        new=jnp.ones(1),
+        shape=jnp.ones(4),
+        dtype=jnp.ones(2, int),
+    )
+    found = diff(a, b)
+    assert {change.path: change.status for change in found} == {
+        "same": "same", "w": "changed", "old": "missing", "new": "unexpected", "shape": "shape", "dtype": "dtype",
+    }  # fmt: skip
+    assert (found["w"].largest, found["w"].where, found["w"].relative) == (0.5, (1, 0), float("inf"))
+    assert "5 of 6 leaves differ" in repr(found)
+    assert found
+
+
+def test_nothing_differs_from_itself_and_models_are_compared_by_their_variables(net):
+    assert not diff(net, net)
+    before = net.v.cont_copy()
+    net.head.weight[0, 0] = 9.0
+    found = diff(before, net.v)
+    assert [change.path for change in found if change.status == "changed"] == ["head/w"]
+    np.testing.assert_allclose(
+        found["head/w"].relative,
+        np.linalg.norm(net.head.weight.value - before.head.w) / np.linalg.norm(before.head.w),
+        rtol=1e-5,
+    )
+
+
+def test_tolerance_makes_small_changes_the_same():
+    assert diff({"a": jnp.ones(2)}, {"a": jnp.ones(2) + 1e-6})
+    assert not diff({"a": jnp.ones(2)}, {"a": jnp.ones(2) + 1e-6}, atol=1e-5)
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=6))
+def test_a_right_answer_is_right(values):
+    assert check(jnp.asarray(values, jnp.float32), values)
+
+
+WRONG = [
+    (
+        np.arange(6.0).reshape(2, 3).T,
+        np.arange(6.0).reshape(2, 3),
+        "shape is [3, 2], expected is [2, 3]; transposed it would be right",
+    ),
+    (np.arange(6.0), np.arange(6.0).reshape(2, 3), "the elements are right"),
+    (np.array([[1.0, 2], [5, 4]]).T, np.array([[1.0, 2], [5, 4]]), "the answer is transposed"),
+    (-np.arange(3.0), np.arange(3.0), "the sign is wrong"),
+    (np.arange(3.0) * 2, np.arange(3.0), "every element is 2 times the expected one"),
+    (np.arange(3.0) + 2, np.arange(3.0), "every element is 2 too large"),
+    (np.array([3.0, 1, 7]), np.array([1.0, 3, 7]), "the right elements in another order"),
+    (np.array([1.0, np.nan, 7]), np.array([1.0, 3, 7]), "1 of 3 elements are not finite"),
+    (np.array([1.0, 5, 7]), np.array([1.0, 3, 7]), "largest difference 2 at [1]: expected 3, found 5"),
+    ({"a": 1.0}, [1.0], "the structure is another one"),
+    (None, np.ones(2), "the structure is another one"),
+    (np.array([True, False]), np.array([True, True]), "1 of 2 elements differ"),
+]
+
+
+@pytest.mark.parametrize(("actual", "expected", "sentence"), WRONG)
+def test_a_wrong_answer_is_told_what_it_looks_like(actual, expected, sentence):
+    verdict = check(actual, expected)
+    assert not verdict
+    assert sentence in repr(verdict)

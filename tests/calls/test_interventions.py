@@ -1,0 +1,109 @@
+"""`replace_submod_rets`, `nb.patch`, and hooks: what a submodule returns is replaced, compiled or not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import patch, track
+
+
+def rest(net, h, start=0):
+    for block in net.blocks[start:]:
+        h = block(h)
+    return net.head(h)
+
+
+def double(x):
+    return 2 * x
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    "instead", [lambda h: jnp.full_like(h, 0.3), lambda h: 0.0, lambda h: double], ids=["array", "number", "function"]
+)
+def test_a_return_is_replaced(instead, compiled, net, x):
+    h = net.stem(x)
+    given = instead(h)
+    wanted = rest(net, given(h) if callable(given) else jnp.broadcast_to(given, h.shape))
+    run = lambda x: net(x, replace_submod_rets={"stem": given})
+    run = nb.jit(run) if compiled else run
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run(x), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(net(x), rest(net, h), rtol=1e-5)
+
+
+def test_arrays_are_inputs_and_functions_are_static(net, x):
+    traces = []
+    net.head.register_forward_hook(lambda module, given, out: traces.append(1))
+    net.compile()
+    for i in range(3):
+        net(x, replace_submod_rets={"stem": jnp.full((5, 4), float(i))})
+        net(x, replace_submod_rets={"blocks.0": double})
+    assert len(traces) == 2
+
+
+def test_globs_name_several(net, x):
+    found = net(x, replace_submod_rets={"blocks.*.act": 0.0})
+    np.testing.assert_allclose(found, net.head(net.stem(x)), rtol=1e-6)
+
+
+def test_whole_trees_are_replaced(x):
+    class Pair(nb.Module):
+        def forward(self, x):
+            return x, {"b": 2 * x}
+
+    class Sum(nb.Module):
+        def __init__(self):
+            self.pair = Pair()
+
+        def forward(self, x):
+            a, rest = self.pair(x)
+            return a + rest["b"]
+
+    found = Sum()(x, replace_submod_rets={"pair": (x * 0, {"b": x + 1})})
+    np.testing.assert_array_equal(found, x + 1)
+
+
+def test_another_shape_is_refused(net, x):
+    with pytest.raises(
+        nb.ShapeError, match=r"Linear returns float32\[5, 4\], what was given instead is float32\[2, 2\]"
+    ):
+        net(x, replace_submod_rets={"stem": jnp.ones((2, 2))})
+
+
+def test_unknown_paths_name_the_closest_one(net, x):
+    with pytest.raises(nb.PathError, match='closest path is "blocks.0.act"'):
+        net(x, replace_submod_rets={"blocks.0.akt": 0.0})
+
+
+def test_what_is_traced_can_be_put_in_place_and_leaves_no_trace(net, x):
+    step = nb.jit(lambda x, h: net(x, replace_submod_rets={"stem": h}))
+    h = jnp.full((5, 4), 0.1)
+    np.testing.assert_allclose(step(x, h), rest(net, h), rtol=1e-5)
+    assert net.stem._nbm.instead is None
+    grads = nb.grad(lambda h: step(x, h).sum())(h)
+    np.testing.assert_allclose(grads, jax.grad(lambda h: rest(net, h).sum())(h), rtol=1e-5)
+
+
+def test_interventions_are_seen_by_tracking(net, x):
+    with track(net) as calls:
+        net(x, replace_submod_rets={"stem": 0.0})
+    assert not np.any(calls["stem"].returns)
+
+
+def test_a_patch_puts_the_clean_return_into_the_corrupt_run(net, x):
+    found = patch(net, x, x + 1, "blocks.0")
+    np.testing.assert_allclose(found.clean, net(x), rtol=1e-6)
+    np.testing.assert_allclose(found.corrupt, net(x + 1), rtol=1e-6)
+    np.testing.assert_allclose(found.patched, net(x), rtol=1e-5)  # everything passes through the block
+    net.compile()
+    np.testing.assert_allclose(patch(net, x, x + 1, net.blocks[0]).patched, found.patched, rtol=1e-5)
+
+
+def test_a_patch_of_what_runs_several_times_or_never_is_refused(net, x):
+    with pytest.raises(nb.ArgumentError, match='"blocks.0.act" runs 2 times in one call'):
+        patch(net, x, x + 1, "blocks.0.act")
+    with pytest.raises(nb.PathError, match='"spare" did not run'):
+        patch(net, x, x + 1, "spare")

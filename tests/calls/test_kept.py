@@ -1,0 +1,87 @@
+"""Calls in files."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import load_calls, track
+
+
+class Odd(nb.Module):
+    def forward(self, x, *, scale=2):
+        return {"half": x.astype(jnp.bfloat16), "list": [x > 0, (x * scale, None)], "text": "hello"}
+
+
+@pytest.mark.parametrize("ending", ["h5", "safetensors"])
+def test_calls_come_back_as_they_were(ending, net, x, tmp_path):
+    with track(net, gradients=True) as calls:
+        nb.grad(lambda model: (model(x) ** 2).sum())(net)
+        net(x)
+    calls.save(tmp_path / f"run.{ending}")
+    again = load_calls(tmp_path / f"run.{ending}")
+    assert (again.name, again.known, again.steps) == ("Net", calls.known, (0, 1))
+    for before, after in zip(calls, again, strict=True):
+        for fact in (
+            "path",
+            "index",
+            "step",
+            "order",
+            "depth",
+            "class_name",
+            "input_shapes",
+            "return_shapes",
+            "seconds",
+        ):
+            assert getattr(before, fact) == getattr(after, fact)
+        assert (before.parent.path if before.parent else None) == (after.parent.path if after.parent else None)
+        np.testing.assert_array_equal(before.returns, after.returns)
+        if before.gradient is not None:
+            np.testing.assert_array_equal(before.gradient, after.gradient)
+        if before.inputs is not None:
+            np.testing.assert_array_equal(before.inputs[0], after.inputs[0])
+
+
+@pytest.mark.parametrize("ending", ["h5", "safetensors"])
+def test_any_pytree_comes_back(ending, x, tmp_path):
+    model = nb.Sequential(Odd())
+    with track(model) as calls:
+        model[0](x, scale=3)
+    calls.save(tmp_path / f"run.{ending}")
+    found = load_calls(tmp_path / f"run.{ending}")["0"]
+    assert found.returns["half"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(found.returns["list"][1][0], 3 * x)
+    assert (found.returns["list"][1][1], found.returns["text"], found.keywords) == (None, "hello", {"scale": 3})
+
+
+def test_statistics_come_back(net, x, tmp_path):
+    with track(net, returns="stats") as calls:
+        net(x)
+    calls.save(tmp_path / "run.h5")
+    assert load_calls(tmp_path / "run.h5")["head"].statistics == calls["head"].statistics
+
+
+def test_errors_come_back(net, tmp_path):
+    with pytest.raises(nb.ShapeError), track(net) as calls:
+        net(jnp.ones((2, 7)))
+    calls.save(tmp_path / "run.h5")
+    assert load_calls(tmp_path / "run.h5").failed.error == calls.failed.error
+
+
+def test_other_endings_are_refused(net, x, tmp_path):
+    with track(net) as calls:
+        net(x)
+    with pytest.raises(nb.ArgumentError, match=r"ending in \.h5, \.hdf5 or \.safetensors"):
+        calls.save(tmp_path / "run.txt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_was_cut_off_is_a_clear_error(net, x, tmp_path):
+    with track(net) as calls:
+        net(x)
+    for ending in ("h5", "safetensors"):
+        path = tmp_path / f"run.{ending}"
+        calls.save(path)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        with pytest.raises(nb.FileFormatError):
+            load_calls(path)

@@ -1,0 +1,149 @@
+"""`nb.first_nonfinite`: the operation, the submodule, the line; forward and backward, compiled or not."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import first_nonfinite
+
+
+class Logs(nb.Module):
+    def forward(self, x):
+        y = x * 0
+        return jnp.log(y)  # planted
+
+
+class Roots(nb.Module):
+    def forward(self, x):
+        return jnp.sqrt(x * 0.0)  # planted: finite here, its derivative is not
+
+
+class Net(nb.Module):
+    def __init__(self, planted):
+        self.stem, self.blocks, self.head = nb.Linear(3, 4), [nb.Tanh(), planted], nb.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def line_of(kind):
+    lines, start = inspect.getsourcelines(kind)
+    return f"test_nonfinite.py:{start + next(i for i, line in enumerate(lines) if 'planted' in line)}"
+
+
+def squares(model, x):
+    return (model(x) ** 2).sum()
+
+
+def row_by_row(model, x):
+    return nb.scan(lambda c, row: (c + (model(row) ** 2).sum(), None), 0.0, x)[0]
+
+
+FORWARD = {
+    "model": lambda model, x: (model, x),
+    "loss": lambda model, x: (squares, model, x),
+    "jit": lambda model, x: (nb.jit(lambda x: model(x)), x),
+    "jit of loss": lambda model, x: (nb.jit(squares), model, x),
+    "vmap": lambda model, x: (nb.vmap(lambda row: model(row)), x),
+    "scan": lambda model, x: (nb.jit(row_by_row), model, x),
+    "cond": lambda model, x: (lambda x: nb.cond(True, lambda x: model(x), lambda x: x[:, :2], x), x),
+    "checkpoint": lambda model, x: (nb.checkpoint(lambda x: model(x)), x),
+    "step": lambda model, x: (nb.jit(lambda x: nb.grad(squares)(model, x)), x),
+}
+
+
+@pytest.mark.parametrize("way", FORWARD)
+def test_the_operation_that_made_it_is_named(way, x):
+    found = first_nonfinite(*FORWARD[way](Net(Logs()), x))
+    assert (found.path, found.operation, found.source) == ("blocks.1", "log", line_of(Logs))
+    assert found.code.startswith("return jnp.log(y)")
+    assert (found.inputs[0].low, found.inputs[0].high, found.inputs[0].nonfinite) == (0, 0, 0)
+    assert found.carriers[0] == "head"
+    assert found.turns == ((0,) if way == "scan" else ())
+
+
+BACKWARD = {
+    "grad": lambda model, x: (lambda x: nb.grad(squares)(model, x), x),
+    "jit": lambda model, x: (nb.jit(lambda x: nb.value_and_grad(squares)(model, x)), x),
+    "scan": lambda model, x: (nb.jit(lambda x: nb.grad(row_by_row)(model, x)), x),
+    "checkpoint": lambda model, x: (lambda x: nb.grad(nb.checkpoint(squares))(model, x), x),
+}
+
+
+@pytest.mark.parametrize("way", BACKWARD)
+def test_a_derivative_that_is_not_finite_is_named_by_its_line(way, x):
+    model = Net(Roots())
+    assert first_nonfinite(model, x) is None
+    found = first_nonfinite(*BACKWARD[way](model, x))
+    assert (found.path, found.source) == ("blocks.1", line_of(Roots))
+    assert found.phase != "forward"
+
+
+def test_a_model_is_differentiated_on_request(x):
+    found = first_nonfinite(Net(Roots()), x, backward=True)
+    assert (found.path, found.source) == ("blocks.1", line_of(Roots))
+    assert first_nonfinite(nb.Sequential(nb.Linear(3, 4)), x, backward=True) is None
+
+
+def test_everything_finite_gives_none(x):
+    assert first_nonfinite(Net(nb.Tanh()), x) is None
+    assert (
+        first_nonfinite(nb.jit(lambda x: jnp.exp(jnp.where(x > 0, -jnp.inf, x))), x) is None
+    )  # a mask, which is meant
+
+
+def test_a_value_that_was_there_from_the_start_is_told(x):
+    model = Net(nb.Tanh())
+    model.head.weight[0, 1] = jnp.nan
+    found = first_nonfinite(model, x)
+    assert (found.operation, found.path) == ("variable", "head.weight")
+    found = first_nonfinite(Net(nb.Tanh()), x.at[0, 0].set(jnp.nan))
+    assert found.operation == "argument"
+    assert "given as an argument" in repr(found)
+
+
+def test_nan_from_infinite_operands_is_found_when_nothing_else_is():
+    found = first_nonfinite(lambda x: x - jnp.where(x > 0, jnp.inf, x) + jnp.where(x > 0, jnp.inf, x), jnp.ones(2))
+    assert (found.operation, found.source.partition(":")[0]) == ("add", "test_nonfinite.py")
+
+
+def test_nothing_is_changed_and_nothing_compiled_again(x):
+    traces = []
+    norm = nb.BatchNorm1d(4)
+    model = Net(norm)
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return model(x)
+
+    step(x)
+    before = [np.asarray(box.value) for box in norm.buffers()]
+    count = len(traces)
+    assert first_nonfinite(step, x) is None
+    assert all(np.array_equal(a, box.value) for a, box in zip(before, norm.buffers()))
+    traced = len(traces)
+    step(x)
+    assert (count, len(traces)) == (1, traced)
+
+
+def test_the_text_says_all_of_it(x):
+    text = repr(first_nonfinite(Net(Logs()), x))
+    assert "first non-finite value: log in blocks.1 (forward pass)" in text
+    assert "given float32[5, 4] from" in text
+    assert "carried on by head" in text
+
+
+def test_bad_requests_are_refused():
+    with pytest.raises(nb.ArgumentTypeError, match="takes a module or a function; found int"):
+        first_nonfinite(3)
+    with pytest.raises(nb.ArgumentError, match="nothing to differentiate by"):
+        first_nonfinite(lambda x: x * 1.0, jnp.arange(3), backward=True)
+    assert first_nonfinite(jax.nn.relu, jnp.ones(2)) is None

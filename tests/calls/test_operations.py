@@ -1,0 +1,52 @@
+"""Every operation of one submodule."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import track
+
+
+class Attends(nb.Module):
+    def __init__(self):
+        self.lin, self.count = nb.Linear(3, 3), nb.Buffer(0.0)
+
+    def forward(self, x):
+        self.count.value = self.count + 1
+        return jnp.exp(self.lin(x)) * self.count
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_operations_are_listed_with_values_paths_and_lines(compiled, x):
+    model = nb.Sequential(nb.Tanh(), Attends())
+    run = nb.jit(lambda x: model(x)) if compiled else model
+    with track(model, returns="stats", operations="1") as calls:
+        y = run(x)
+    for box in model.parameters():
+        box.value = box.value * 0  # what ran is what counts, not what is there now
+    names = [call.class_name for call in calls.operations]
+    assert "dot_general" in names
+    assert names.index("dot_general") < names.index("exp") < names.index("mul")
+    np.testing.assert_allclose(calls.operations[-1].returns, y, rtol=1e-6)
+    dot = calls.operations["1.lin.dot_general"]
+    assert (dot.kind, dot.parent.path) == ("operation", "1")
+    assert calls.operations["1.exp"].source.startswith("test_operations.py:")
+    assert float(model[1].count) == 1  # run again, and forgotten
+
+
+def test_globs_choose_several(x):
+    model = nb.Sequential(nb.Tanh(), nb.Lambda(jnp.sin))
+    with track(model, operations="*") as calls:
+        model(x)
+    assert {"0.tanh", "1.sin"} <= set(calls.operations.paths)
+
+
+def test_unknown_paths_and_stacked_calls_are_refused(x):
+    model = nb.Sequential(nb.Tanh(), nb.Lambda(jnp.sin))
+    with pytest.raises(nb.PathError, match='no submodule "2"'):
+        track(model, operations="2")
+    with track(model, operations="1") as calls:
+        nb.vmap(lambda row: model(row))(x)
+    with pytest.raises(nb.ArgumentError, match='"1" ran inside vmap 5'):
+        calls.operations

@@ -1,0 +1,183 @@
+"""Recorders: back and forth in time, in memory and on disk."""
+
+import errno
+import os
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import Recorder, memory, track
+
+
+@pytest.fixture
+def train(net, x):
+    def step(x):
+        value, grads = nb.value_and_grad(lambda model: (model(x) ** 2).mean())(net)
+        net.v = net.v - grads * 0.1
+        return value
+
+    return nb.jit(step, donate=True)
+
+
+def run(recorder, train, x, steps):
+    for _ in range(steps):
+        with recorder:
+            train(x)
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+@pytest.mark.parametrize("returns", ["stats", True])
+def test_every_nth_step_is_kept_with_what_was_asked(where, returns, net, x, train, tmp_path):
+    recorder = Recorder(
+        net,
+        returns,
+        parameters=True,
+        gradients=True,
+        every=3,
+        where="memory" if where == "memory" else tmp_path / "run",
+    )
+    wanted = {}
+    for number in range(8):
+        with recorder:
+            train(x)
+        wanted[number] = np.array(net.stem.weight.value)
+    assert recorder.steps == (0, 3, 6)
+    for number in recorder.steps:
+        step = recorder[number]
+        assert (step.number, step.paths[:2]) == (number, ("", "stem"))
+        found, parameter, gradient = step["head"], step.parameters["stem.weight"], step.gradients["stem.weight"]
+        if returns == "stats":
+            assert found.statistics.size == 10
+            np.testing.assert_allclose(
+                [parameter.mean, parameter.max], [wanted[number].mean(), wanted[number].max()], rtol=1e-4, atol=1e-6
+            )
+            assert gradient.size == 12
+        else:
+            assert found.returns.shape == (5, 2)
+            np.testing.assert_array_equal(parameter, wanted[number])
+            assert gradient.shape == (4, 3)
+            assert found.gradient.shape == (5, 2)
+
+
+def test_steps_between_run_the_untracked_executable(net, x):
+    traces = []
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return net(x)
+
+    recorder = Recorder(net, every=4)
+    run(recorder, step, x, 12)
+    assert len(traces) == 2
+    assert recorder.steps == (0, 4, 8)
+
+
+def test_a_wrapped_function_is_a_step(net, x):
+    recorder = Recorder(net, every=2)
+    step = recorder.wrap(nb.jit(lambda x: net(x)))
+    for _ in range(4):
+        step(x)
+    assert recorder.steps == (0, 2)
+
+
+def test_steps_may_be_numbered_by_hand(net, x):
+    recorder = Recorder(net, every=100)
+    for number in (100, 150, 1200):
+        with recorder.step(number):
+            net(x)
+    assert recorder.steps == (100, 1200)
+    assert recorder.nearest(700).number == 1200
+    with pytest.raises(nb.PathError, match="step 150 was not recorded; the nearest one is 100, recorded are 100, 1200"):
+        recorder[150]
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_the_budget_drops_the_oldest(where, net, tmp_path):
+    recorder = Recorder(net, True, every=1, budget="60kB", where="memory" if where == "memory" else tmp_path / "run")
+    run(recorder, nb.jit(lambda x: net(x)), jnp.ones((100, 3)), 12)
+    assert 1 < len(recorder) < 12
+    assert recorder.steps[-1] == 11
+    assert recorder.nbytes <= 60_000
+
+
+def test_an_interrupted_run_is_read_back_and_goes_on(net, x, train, tmp_path):
+    first = Recorder(net, every=2, where=tmp_path / "run")
+    run(first, train, x, 5)
+    del first
+    second = Recorder(net, every=2, where=tmp_path / "run")
+    assert (second.steps, second.next) == ((0, 2, 4), 5)
+    run(second, train, x, 3)
+    assert second.steps == (0, 2, 4, 6)
+    assert second[2]["head"].statistics.size == 10
+
+
+def test_a_step_that_fails_is_kept_as_far_as_it_came(net):
+    recorder = Recorder(net, True, every=1)
+    with pytest.raises(nb.ShapeError), recorder:
+        net(jnp.ones((2, 7)))
+    assert recorder[0].failed.path == "stem"
+    with recorder:
+        net(jnp.ones((2, 3)))
+    assert recorder.steps == (0, 1)
+
+
+def full_disk(monkeypatch):
+    def fail(path, *more, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+
+    monkeypatch.setattr("nbmodule.calls.recorder.write_record", fail)
+
+
+def test_a_full_disk_leaves_the_training_and_the_earlier_steps_alone(net, x, tmp_path, monkeypatch):
+    recorder = Recorder(net, every=1, where=tmp_path / "run")
+    run(recorder, net, x, 2)
+    full_disk(monkeypatch)
+    with pytest.warns(RuntimeWarning, match=r"step 2 could not be recorded.*No space left.*Training goes on"):
+        run(recorder, net, x, 1)
+    assert recorder.steps == (0, 1)
+    assert recorder[1]["head"].statistics.size == 10
+    assert len(recorder.errors) == 1
+
+
+def test_a_full_disk_stops_the_training_if_asked(net, x, tmp_path, monkeypatch):
+    recorder = Recorder(net, every=1, where=tmp_path / "run", on_error="raise")
+    full_disk(monkeypatch)
+    with pytest.raises(OSError, match="No space left"):
+        run(recorder, net, x, 1)
+
+
+def test_a_file_that_was_cut_off_costs_its_own_step_only(net, x, tmp_path):
+    recorder = Recorder(net, every=1, where=tmp_path / "run")
+    run(recorder, net, x, 3)
+    file = sorted((tmp_path / "run").iterdir())[1]
+    file.write_bytes(file.read_bytes()[:500])
+    with pytest.raises(nb.FileFormatError, match="step 1 cannot be read, the others are not touched"):
+        recorder[1]
+    assert recorder[2]["head"].statistics == recorder[0]["head"].statistics
+
+
+def test_bad_arguments_are_refused(net, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(nb.ArgumentError, match="every counts steps"):
+        Recorder(net, every=0)
+    with pytest.raises(nb.ArgumentError, match="and .*file is a file"):
+        Recorder(net, where=tmp_path / "file")
+    with pytest.raises(nb.ArgumentError, match="on_error is 'warn' or 'raise'"):
+        Recorder(net, on_error="ignore")
+
+
+def test_memory_lists_what_is_held(net, x):
+    recorder = Recorder(net, True, every=1)
+    run(recorder, nb.jit(lambda x: net(x)), x, 3)
+    with track(net) as calls:
+        net(x)
+    held = {id(row.holder): row for row in memory()}
+    assert held[id(recorder)].nbytes == recorder.nbytes > 0
+    assert held[id(calls)].nbytes == calls.nbytes > 0
+    assert "recorder: Net, 3 steps, in memory" in repr(memory())
+    recorder.clear()
+    calls.clear()
+    assert recorder.nbytes == calls.nbytes == 0

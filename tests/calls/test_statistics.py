@@ -1,0 +1,85 @@
+"""Statistics that are reduced inside, against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import nbmodule as nb
+from nbmodule.calls import track
+from nbmodule.calls.statistics import read_statistics, reduce_tree, statistics_of
+
+
+def check(found, x):
+    finite = x[np.isfinite(x)].astype(np.float64)
+    assert found.size == x.size
+    assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum())
+    np.testing.assert_allclose(found.zeros, (x == 0).mean())
+    if finite.size:
+        scale = np.abs(finite).max() + 1e-30
+        np.testing.assert_allclose(
+            [found.mean, found.min, found.max],
+            [finite.mean(), finite.min(), finite.max()],
+            rtol=1e-5,
+            atol=1e-5 * scale,
+        )
+        np.testing.assert_allclose(found.std, finite.std(), rtol=1e-3, atol=1e-4 * scale)
+    else:
+        assert np.isnan(found.mean)
+
+
+@pytest.mark.parametrize("size", [1, 256, 257, 1023, 1024, 5000, 131072])
+def test_figures_equal_those_of_numpy(size):
+    x = np.random.default_rng(size).normal(3, 2, size).astype(np.float32)
+    x[:: max(size // 7, 2)] = [np.nan, np.inf, -np.inf, 0, 0, 1, 2, 3, 4][size % 9]
+    check(statistics_of(jnp.asarray(x)), x)
+    check(read_statistics(jax.jit(lambda x: reduce_tree(x))(x)[0]), x)
+
+
+@given(
+    hnp.arrays(
+        np.float32,
+        st.integers(1, 40),
+        elements=st.floats(width=32, min_value=-1e6, max_value=1e6) | st.sampled_from([np.nan, np.inf]),
+    )
+)
+def test_small_arrays_are_exact(x):
+    check(statistics_of(x), x)
+
+
+def test_the_deviation_is_exact_far_from_zero():
+    x = (1000 + np.random.default_rng(0).normal(0, 0.1, 4096)).astype(np.float32)
+    np.testing.assert_allclose(statistics_of(jnp.asarray(x)).std, x.astype(np.float64).std(), rtol=1e-2)
+
+
+def test_the_histogram_counts_equal_intervals():
+    x = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    found = statistics_of(jnp.asarray(x)).histogram
+    np.testing.assert_allclose(found, np.histogram(x, 16)[0], atol=1)
+
+
+def test_rows_of_vmap_are_put_together():
+    model = nb.Sequential(nb.Lambda(lambda x: x * 2))
+    x = np.random.default_rng(0).normal(size=(6, 700)).astype(np.float32)
+    with track(model, returns="stats") as calls:
+        nb.vmap(model)(jnp.asarray(x))
+    check(calls["0"].statistics, 2 * x)
+    assert sum(calls["0"].statistics.histogram) == 6 * 700
+
+
+def test_integers_booleans_and_empty_arrays():
+    assert statistics_of(jnp.arange(2000)).max == 1999
+    assert statistics_of(jnp.ones(1000, bool)).mean == 1
+    assert statistics_of(jnp.zeros((0, 3))) is None
+
+
+def test_statistics_are_no_part_of_the_derivative():
+    model = nb.Sequential(nb.Lambda(jnp.sin))
+    x = jnp.linspace(0, 1, 3000)
+    with track(model, returns="stats") as calls:
+        found = nb.grad(lambda x: model(x).sum())(x)
+    np.testing.assert_allclose(found, np.cos(x), rtol=1e-5)
+    check(calls["0"].statistics, np.sin(x))

@@ -1,0 +1,429 @@
+"""`nb.track` around any code: what is recorded, in which order, under which path, at what cost."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import tap, track
+from nbmodule.core.parcel import Parcel
+
+
+def squares(model, x):
+    return (model(x) ** 2).sum()
+
+
+WAYS = {
+    "eager": lambda net: net,
+    "jit": lambda net: nb.jit(lambda x: net(x)),
+    "jit in jit": lambda net: nb.jit(nb.jit(lambda x: net(x))),
+    "grad": lambda net: lambda x: nb.grad(squares)(net, x),
+    "grad in jit": lambda net: nb.jit(lambda x: nb.grad(squares)(net, x)),
+    "checkpoint": lambda net: nb.jit(lambda x: nb.grad(nb.checkpoint(squares))(net, x)),
+    "cond": lambda net: lambda x: nb.cond(True, lambda x: net(x), lambda x: net.stem(x)[:, :2], x),
+    "v=": lambda net: lambda x: net(x, v=net.v),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_return_equals_the_computation_by_hand(way, net, x, hand):
+    run, wanted = WAYS[way](net), hand(net, x)
+    with track(net) as calls:
+        run(x)
+    assert [call.path for call in calls] == [path for path, _ in wanted]
+    for call, (_, value) in zip(calls, wanted):
+        if way == "eager":
+            np.testing.assert_array_equal(call.returns, value)
+        else:
+            np.testing.assert_allclose(call.returns, value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("lift", ["vmap", "scan", "vmap of scan"])
+def test_values_inside_vmap_and_scan_are_stacked_and_say_so(lift, net, x, hand):
+    run = {
+        "vmap": lambda x: nb.vmap(net)(x),
+        "scan": lambda x: nb.scan(lambda c, row: (c, net(row)), 0, x),
+        "vmap of scan": lambda x: nb.vmap(lambda row: nb.scan(lambda c, r: (c, net(r)), 0, row[None]))(x),
+    }[lift]
+    for each in (run, nb.jit(run)):
+        with track(net) as calls:
+            each(x)
+        for call, (path, value) in zip(calls, hand(net, x)):
+            assert call.path == path
+            np.testing.assert_allclose(np.reshape(call.returns, value.shape), value, rtol=1e-5, atol=1e-6)
+        wanted = {"vmap": ("vmap 5",), "scan": ("scan 5",), "vmap of scan": ("scan 1", "vmap 5")}[lift]
+        assert {call.lifted for call in calls} == {wanted}
+
+
+def test_calls_know_parent_index_depth_and_shapes(net, x):
+    with track(net) as calls:
+        net(x)
+    second = calls["blocks.0.act", 1]
+    assert (second.index, second.depth, second.parent.path, second.parent.parent.path) == (1, 2, "blocks.0", "")
+    assert (calls[0].parent, calls[0].input_shapes, calls[0].return_shapes) == (None, "float32[5, 3]", "float32[5, 2]")
+    assert calls["blocks.1.act"].index == 0
+    assert calls.not_called == ("spare",)
+
+
+def test_eager_calls_are_timed_until_their_arrays_are_there(net, x):
+    net(x)
+    with track(net) as calls:
+        net(x)
+    assert all(call.seconds > 0 for call in calls)
+    assert calls[0].seconds >= sum(call.seconds for call in calls if call.depth == 1)
+    assert [call.start for call in calls] == sorted(call.start for call in calls)
+
+
+def test_a_step_that_is_not_tracked_is_the_very_same_executable(net, x):
+    traces = []
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return net(x)
+
+    step(x)
+    (before,) = [program.compiled for programs in step.programs.values() for program in programs]
+    text = step.lower(x).as_text()
+    with track(net):
+        step(x)
+        step(x)
+    step(x)
+    assert len(traces) == 2  # once untracked, once tracked
+    assert before is next(iter(step.programs.values()))[0].compiled
+    assert step._last[0].compiled is before
+    assert step.lower(x).as_text() == text
+    assert len(traces) == 2
+
+
+def test_tracking_again_in_the_same_way_does_not_compile_again(net, x):
+    traces = []
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return net(x)
+
+    for _ in range(3):
+        with track(net, returns="stats", depth=1):
+            step(x)
+    assert len(traces) == 1
+
+
+def test_small_returns_leave_in_one_vector_for_each_dtype(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net) as calls:
+        step(x)
+    (kept,) = calls._steps.kept
+    assert isinstance(kept.values, Parcel)
+    assert [v.dtype for v in kept.values.vectors] == [np.float32]
+    assert kept.values.large == []
+    assert kept.values.hosts is None  # nothing was cut before somebody looks
+    calls["stem"].returns
+    assert kept.values.hosts is not None
+
+
+def test_large_returns_leave_as_they_are(net):
+    step = nb.jit(lambda x: net(x))
+    with track(net) as calls:
+        y = step(jnp.ones((1000, 3)))
+    (kept,) = calls._steps.kept
+    assert {x.shape for x in kept.values.large} == {(1000, 4)}
+    np.testing.assert_array_equal(calls["head"].returns, y)
+
+
+def test_returns_may_be_any_pytree(x):
+    class Odd(nb.Module):
+        def forward(self, x):
+            return {"a": (x, None), "text": "hello", "n": 3, "key": jax.random.key(0), "flag": x > 0}
+
+    class Outer(nb.Module):
+        def __init__(self):
+            self.odd = Odd()
+
+        def forward(self, x):
+            return self.odd(x)["a"][0]
+
+    model = Outer()
+    for run in (model, nb.jit(lambda x: model(x))):
+        with track(model) as calls:
+            run(x)
+        found = calls["odd"].returns
+        assert (found["text"], found["n"], found["a"][1]) == ("hello", 3, None)
+        np.testing.assert_array_equal(found["flag"], x > 0)
+        assert model(x, track_submod_rets=True) is not None
+        assert model.submod_rets["odd"][0]["text"] == "hello"
+
+
+def test_depth_and_only_choose_what_is_listed(net, x):
+    with track(net, depth=1) as calls:
+        net(x)
+    assert calls.paths == ("", "stem", "blocks.0", "blocks.1", "head")
+    with track(net, only=["blocks.*", net.head], depth=1) as calls:
+        net(x)
+    assert calls.paths == ("blocks.0", "blocks.1", "head")
+    with track(net, only="blocks.1.act") as calls:
+        net(x)
+    assert [(call.path, call.parent) for call in calls] == [("blocks.1.act", None)] * 2
+
+
+def test_without_order_calls_are_listed_as_they_returned(net, x):
+    with track(net, order=False) as calls:
+        net(x)
+    assert [call.path for call in calls][:5] == ["stem", "blocks.0.lin", "blocks.0.act", "blocks.0.act", "blocks.0"]
+    assert calls[-1].path == ""
+    assert {call.parent for call in calls} == {None}
+
+
+def test_the_tracked_module_is_the_root_also_as_a_part(net, x):
+    with track(net.blocks[1]) as calls:
+        net(x)
+    assert [call.path for call in calls] == ["", "lin", "act", "act"]
+
+
+def test_a_part_called_by_itself_keeps_its_path(net):
+    with track(net) as calls:
+        net.blocks[0].lin(jnp.ones(4))
+    assert [call.path for call in calls] == ["blocks.0.lin"]
+
+
+def test_a_module_that_is_no_part_is_listed_below_its_caller(x):
+    stray = nb.Tanh()
+
+    class Uses(nb.Module):
+        def forward(self, x):
+            return stray(x)
+
+    model = Uses()
+    with track(model) as calls:
+        model(x)
+        stray(x)
+    assert [call.path for call in calls] == ["", "Tanh"]
+
+
+def test_each_outermost_call_is_a_step_and_the_last_ones_are_kept(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net, last=3) as calls:
+        for i in range(10):
+            step(x * i)
+    assert calls.steps == (7, 8, 9)
+    np.testing.assert_allclose(calls.step(8)["head"].returns, net(x * 8), rtol=1e-5)
+    np.testing.assert_allclose(calls.step(-1)["head"].returns, net(x * 9), rtol=1e-5)
+    assert "the last 3 of 10 steps are kept" in repr(calls)
+    with pytest.raises(nb.PathError, match="there is no step 2; kept are 7 to 9"):
+        calls.step(2)
+
+
+def test_the_budget_bounds_what_is_kept(net):
+    step = nb.jit(lambda x: net(x))
+    with track(net, budget="40kB") as calls:
+        for _ in range(10):
+            step(jnp.ones((100, 3)))
+    assert 0 < len(calls.steps) < 10
+    assert calls.nbytes <= 40_000
+
+
+def test_thousands_of_tracked_steps_do_not_grow(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net, returns="stats", last=5) as calls:
+        for _ in range(50):
+            step(x)
+        gc.collect()
+        objects, live = len(gc.get_objects()), len(jax.live_arrays())
+        for _ in range(2000):
+            step(x)
+        gc.collect()
+        assert len(jax.live_arrays()) <= live
+        assert len(gc.get_objects()) < objects + 200
+    assert calls.steps == (2045, 2046, 2047, 2048, 2049)
+
+
+def test_look_ups_by_path_number_glob_and_condition(net, x):
+    with track(net) as calls:
+        net(x)
+        net(x)
+    assert calls["head"] is calls["head", 0]
+    assert (calls["head", 1].step, calls["head", -1].step) == (1, 1)
+    assert calls["blocks.*.act"].paths == ("blocks.0.act", "blocks.1.act")
+    assert [c.path for c in calls.find(lambda c: c.class_name == "Linear" and c.step == 0)] == [
+        "stem",
+        "blocks.0.lin",
+        "blocks.1.lin",
+        "head",
+    ]
+    assert [c.path for c in calls[1:3]] == ["stem", "blocks.0"]
+
+
+def test_unknown_paths_name_the_closest_one(net, x):
+    with track(net) as calls:
+        net(x)
+    with pytest.raises(nb.PathError, match=r'no call of "blocks.1.akt".*closest name is "blocks.1.act"'):
+        calls["blocks.1.akt"]
+    with pytest.raises(nb.PathError, match='"spare" was not called'):
+        calls["spare"]
+    with pytest.raises(nb.PathError, match=r'"head" was called 1 times.*no call 3'):
+        calls["head", 3]
+    with pytest.raises(nb.PathError, match=r'no submodule "blok\.0".*closest path is "blocks\.0"'):
+        track(net, only="blok.0")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"returns": "all"}, "returns is True, 'stats' or False"),
+        ({"returns": False, "order": False}, "would record nothing"),
+        ({"depth": -1}, "depth counts levels"),
+        ({"last": 0}, "last counts the steps"),
+        ({"budget": "many"}, "budget is an amount of memory"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(options, message, net):
+    with pytest.raises(nb.ArgumentError, match=message):
+        track(net, **options)
+
+
+def test_only_modules_are_tracked():
+    with pytest.raises(nb.ArgumentTypeError, match="follows a module; found function"):
+        track(lambda x: x)
+
+
+def test_inside_a_compiled_function_the_context_is_refused(net, x):
+    @nb.jit
+    def step(x):
+        with track(net):
+            return net(x)
+
+    with pytest.raises(nb.TraceError, match="around the call of the compiled function"):
+        step(x)
+
+
+@pytest.mark.parametrize("way", ["eager", "jit", "grad", "scan"])
+def test_an_exception_leaves_what_was_recorded_and_marks_the_failing_call(way, net):
+    def run(x):
+        return net(x) if x.shape[-1] == 3 else net.head(net.stem(jnp.ones((2, 3))) @ jnp.ones((4, 7)))
+
+    runs = {
+        "eager": run,
+        "jit": nb.jit(run),
+        "grad": nb.grad(lambda x: run(x).sum()),
+        "scan": lambda x: nb.scan(lambda c, r: (c, run(r)), 0, x[None]),
+    }
+    with pytest.raises(nb.ShapeError), track(net) as calls:
+        runs[way](jnp.ones((2, 7)))
+    assert [(call.path, bool(call.error)) for call in calls] == [("stem", False), ("head", True)]
+    assert calls.failed.input_shapes == "float32[2, 7]"
+    assert "ShapeError" in calls.failed.error
+    if way == "eager":
+        np.testing.assert_array_equal(calls["stem"].returns, net.stem(jnp.ones((2, 3))))
+    with track(net) as after:
+        net(jnp.ones((2, 3)))
+    assert len(after) == 11  # nothing of it is left behind
+
+
+def test_an_interruption_closes_the_open_calls(x):
+    class Stops(nb.Module):
+        def forward(self, x):
+            raise KeyboardInterrupt
+
+    model = nb.Sequential(nb.Tanh(), Stops())
+    with pytest.raises(KeyboardInterrupt), track(model) as calls:
+        model(x)
+    assert [(call.path, call.error) for call in calls] == [
+        ("", "KeyboardInterrupt"),
+        ("0", ""),
+        ("1", "KeyboardInterrupt"),
+    ]
+
+
+def test_what_runs_under_a_raw_transform_is_listed_without_values(net, x):
+    step = nb.jit(lambda x: net.stem(x) + jax.vmap(lambda row: net.blocks[0].act(row))(jnp.ones((5, 4))))
+    with track(net) as calls:
+        step(x)
+    assert [(call.path, call.captured) for call in calls] == [("stem", True), ("blocks.0.act", False)]
+    assert calls["blocks.0.act"].returns is None
+    assert "from nbmodule" in " ".join(calls.notes)
+
+
+def test_contexts_nest_and_each_gets_its_own(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net, returns="stats") as outer:
+        with track(net.blocks[0]) as inner:
+            step(x)
+        net(x, track_submod_rets=True)
+    assert len(outer) == 22
+    assert outer["head"].returns is None
+    assert outer["head"].statistics is not None
+    assert inner.paths == ("", "lin", "act")
+    np.testing.assert_allclose(inner["act"].returns, net.submod_rets.blocks__0__act[0], rtol=1e-5)
+
+
+def test_inputs_are_kept_in_eager_code_and_on_request_in_compiled_code(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net) as eager:
+        net(x)
+    with track(net) as shapes:
+        step(x)
+    with track(net, inputs=True) as kept:
+        step(x)
+    np.testing.assert_array_equal(eager["stem"].inputs[0], x)
+    assert shapes["stem"].inputs is None
+    np.testing.assert_array_equal(kept["stem"].inputs[0], x)
+    np.testing.assert_allclose(kept["blocks.1"].inputs[0], kept["blocks.0"].returns)
+
+
+def test_branches_list_what_ran(net, x):
+    step = nb.jit(lambda x, flag: nb.cond(flag, lambda x: net.stem(x), lambda x: net(x)[:, :1] * jnp.ones(4), x))
+    with track(net) as calls:
+        step(x, True)
+        step(x, False)
+    assert calls.step(0).paths == ("stem",)
+    assert calls.step(1).paths[:2] == ("", "stem")
+
+
+def test_models_of_equal_structure_share_a_program_and_are_told_apart(x):
+    a, b = nb.Sequential(nb.Linear(3, 4)), nb.Sequential(nb.Linear(3, 4))
+    step = nb.jit(lambda model, x: model(x))
+    with track(a) as calls:
+        step(a, x)
+        step(b, x)
+    assert len(calls.steps) == 1
+    np.testing.assert_allclose(calls["0"].returns, a(x), rtol=1e-6)
+
+
+def test_profiling_measures_each_submodule_alone(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net, profile=True) as calls:
+        step(x)
+    assert all(call.seconds > 0 and call.start is None for call in calls)
+    assert calls["blocks.0.act"].seconds == calls["blocks.0.act", 1].seconds
+
+
+def test_costs_are_the_compilers_own(net, x):
+    with track(net) as calls:
+        nb.jit(lambda x: net(x))(x)
+    calls.estimate()
+    lowered = jax.jit(lambda w, b, x: x @ w.T + b).lower(net.stem.weight.value, net.stem.bias.value, x)
+    assert calls["stem"].flops == lowered.cost_analysis()["flops"]
+    assert calls[0].flops > sum(call.flops for call in calls if call.depth == 1 and call.class_name == "Linear")
+
+
+def test_taps_record_named_values(x):
+    class Attends(nb.Module):
+        def __init__(self):
+            self.lin = nb.Linear(3, 3)
+
+        def forward(self, x):
+            return tap(self.lin(x) ** 2, "scores") + 1
+
+    model = nb.Sequential(Attends())
+    plain = nb.jit(lambda x: model(x))
+    np.testing.assert_allclose(plain(x), model(x), rtol=1e-6)
+    for run in (model, nb.jit(lambda x: model(x)), lambda x: nb.grad(squares)(model, x)):
+        with track(model, gradients=True) as calls:
+            run(x)
+        np.testing.assert_allclose(calls["0.scores"].returns, model(x) - 1, rtol=1e-5, atol=1e-6)
+        assert calls["0.scores"].kind == "tap"
+    np.testing.assert_allclose(calls["0.scores"].gradient, 2 * model(x), rtol=1e-5)

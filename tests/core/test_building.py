@@ -1,0 +1,103 @@
+"""When a module builds: at once, when told, at its first call; and with which variables."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+
+class Linear(nb.Module):
+    def __init__(self, in_size, out_size, v=None, **kwargs):
+        self._in_size, self._out_size = in_size, out_size
+        nb.Module.__init__(self, v=v, **kwargs)
+
+    def _create_variables(self, device, dtype=None):
+        shape = (self._out_size, self._in_size)
+        weights = nb.GlorotUniform().create_variables(shape, device, self._out_size, self._in_size, dtype=dtype)
+        return {"w": weights, "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype)}
+
+    def _forward(self, x):
+        return nb.linear(x, self.v.w, self.v.b)
+
+
+class Late(nb.Module):
+    def _build(self, *args, **kwargs):
+        self.seen = args
+        size = args[0].shape[-1] if hasattr(args[0], "shape") else args[0]
+        self.layer = Linear(size, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_on_init_hands_the_constructors_arguments_to_build():
+    assert Late(3).v.cont_all_key_chains() == ["layer/b", "layer/w"]
+
+
+def test_explicit_builds_when_told_and_refuses_to_be_called_before():
+    model = Late(build_mode="explicit")
+    assert not model.built_
+    with pytest.raises(nb.NotBuiltError, match=r"Late is not built.*build\(\)"):
+        model(jnp.ones((1, 3)))
+    variables = model.build(3)
+    assert model.built_ and variables is model.v
+    assert model(jnp.ones((1, 3))).shape == (1, 2)
+
+
+def test_on_call_reads_the_shape_of_the_first_argument():
+    model = Late(build_mode="on_call")
+    assert model.build() is False and not model.built_
+    assert model(jnp.ones((1, 5))).shape == (1, 2)
+    assert model.built_ and model.layer.v.w.shape == (2, 5)
+
+
+def test_a_bad_build_mode_names_the_three():
+    with pytest.raises(nb.ArgumentError, match="on_init.*explicit.*on_call.*'sometimes'"):
+        Late(build_mode="sometimes")
+
+
+def test_build_gives_true_when_there_are_no_variables():
+    class Empty(nb.Module):
+        def forward(self, x):
+            return x
+
+    assert Empty(build_mode="explicit").build() is True
+
+
+def test_a_parent_completes_its_build_on_the_first_call_without_drawing_twice():
+    class Parent(nb.Module):
+        def __init__(self):
+            self.first, self.late = Linear(3, 3), Late(build_mode="on_call")
+            super().__init__()
+
+        def forward(self, x):
+            return self.late(self.first(x))
+
+    model = Parent()
+    first = model.v.first.w
+    assert not model.built_
+    model(jnp.ones((1, 3)))
+    assert model.built_ and model.v.first.w is first
+    assert model.v.cont_all_key_chains() == ["first/b", "first/w", "late/layer/b", "late/layer/w"]
+
+
+def test_a_module_may_build_at_its_first_call_inside_a_compiled_function():
+    model = Late(build_mode="on_call")
+    step = nb.jit(lambda x: model(x))
+    np.testing.assert_allclose(step(jnp.ones((1, 3))), model(jnp.ones((1, 3))), rtol=1e-6)
+    model.layer.v = model.layer.v * 0
+    np.testing.assert_array_equal(step(jnp.ones((1, 3))), np.zeros((1, 2)))
+
+
+def test_variables_given_to_a_parent_wait_for_a_child_that_is_built_later():
+    class Parent(nb.Module):
+        def __init__(self, v=None):
+            self.late = Late(build_mode="on_call")
+            super().__init__(v=v)
+
+        def forward(self, x):
+            return self.late(x)
+
+    given = nb.Container(late={"layer": {"w": jnp.ones((2, 3)), "b": jnp.ones(2)}})
+    np.testing.assert_array_equal(Parent(v=given)(jnp.ones(3)), [4.0, 4.0])

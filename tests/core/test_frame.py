@@ -1,0 +1,243 @@
+"""The nine rules of the frame, each by the trap that taught it."""
+
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+
+def test_each_shape_of_one_compiled_function_has_effects_of_its_own():
+    first, second = nb.Buffer(0.0), nb.Buffer(0.0)
+
+    @nb.jit
+    def step(x):
+        if x.shape[0] == 2:
+            first.value = first + 1
+        else:
+            second.value = second + 10
+        return x
+
+    step(jnp.ones(2)), step(jnp.ones(3)), step(jnp.ones(2))
+    assert (float(first), float(second)) == (2.0, 10.0)
+
+
+def test_a_variable_of_a_nested_jit_is_an_input_of_the_outer_one_too():
+    box = nb.Parameter(1.0)
+    inner = nb.jit(lambda x: x * box.value)
+    outer, other = nb.jit(lambda x: inner(x) + box.value), nb.jit(lambda x: inner(x) * 2 + box.value)
+    before = float(outer(jnp.float32(3)))
+    box.value = jnp.float32(5)
+    assert (before, float(outer(jnp.float32(3))), float(other(jnp.float32(3)))) == (4.0, 20.0, 35.0)
+
+
+def test_a_write_between_two_calls_of_one_inner_jit_is_seen_by_the_second():
+    box = nb.Buffer(1.0)
+    inner = nb.jit(lambda x: x * box.value)
+
+    @nb.jit
+    def outer(x):
+        first = inner(x)
+        box.value = box + 1
+        return first, inner(x)
+
+    assert [float(y) for y in outer(jnp.float32(3))] == [3.0, 6.0]
+    assert [float(y) for y in outer(jnp.float32(3))] == [6.0, 9.0]
+
+
+RAW = {
+    "jit": lambda box: jax.jit(lambda x: x * box.value),
+    "scan": lambda box: (lambda body: lambda x: jax.lax.scan(body, x, None, length=1)[0])(
+        lambda c, _: (c * box.value, None)
+    ),
+    "checkpoint": lambda box: jax.checkpoint(lambda x: x * box.value),
+}
+
+
+@pytest.mark.parametrize("kind", RAW)
+def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value(kind):
+    box = nb.Buffer(7.0)
+    raw = RAW[kind](box)
+    plain, shifted = nb.jit(lambda x: raw(x)), nb.jit(lambda x: raw(x) + 1)
+
+    @nb.jit
+    def writing(x):
+        first = raw(x)
+        box.value = box + 1
+        return first, raw(x)
+
+    seen = [float(plain(jnp.float32(1)))]
+    box.value = jnp.float32(9)
+    seen += [float(plain(jnp.float32(1))), float(shifted(jnp.float32(1)))]
+    box.value = jnp.float32(1)
+    assert seen == [7.0, 9.0, 10.0]
+    assert [float(y) for y in writing(jnp.float32(3))] == [3.0, 6.0]
+
+
+def test_a_module_made_inside_is_local():
+    @nb.jit
+    def inside(x):
+        local = nb.Module(weight=nb.Parameter(np.ones(3, np.float32)))
+        local.weight.value = local.weight * 2
+        return x + local.weight
+
+    np.testing.assert_array_equal(inside(jnp.ones(3)), [3.0, 3.0, 3.0])
+    np.testing.assert_array_equal(inside(jnp.ones(3)), [3.0, 3.0, 3.0])
+
+
+def test_one_box_under_two_arguments_is_one_input():
+    model = nb.Module(scale=nb.Parameter(2.0))
+
+    @nb.jit
+    def twice(a, b):
+        a.scale.value = a.scale + 1
+        return b.scale * 1
+
+    assert float(twice(model, model)) == 3.0
+    assert float(twice(model, nb.Module(scale=nb.Parameter(10.0)))) == 10.0
+    assert float(model.scale) == 4.0
+
+
+def test_models_of_equal_structure_share_a_program_and_keep_their_own_values():
+    traces = []
+
+    @nb.jit
+    def double(model):
+        traces.append(1)
+        model.scale.value = model.scale * 2
+
+    a, b = nb.Module(scale=nb.Parameter(1.0)), nb.Module(scale=nb.Parameter(10.0))
+    double(a), double(b), double(a)
+    assert (float(a.scale), float(b.scale), len(traces)) == (4.0, 20.0, 1)
+
+
+def test_an_exception_half_way_changes_nothing():
+    model = nb.Module(count=nb.Buffer(0.0), scale=nb.Parameter(1.0))
+
+    @nb.jit
+    def failing(x):
+        model.count.value = model.count + 1
+        model.scale.value = model.scale * x
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        failing(jnp.float32(3))
+    assert (float(model.count), float(model.scale)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("value", [lambda x: x, lambda x: jnp.float32(2)], ids=["traced", "concrete"])
+@pytest.mark.parametrize(
+    "transform", [jax.jit, jax.grad, lambda f: lambda x: jax.vmap(f)(x[None])[0]], ids=["jit", "grad", "vmap"]
+)
+def test_a_write_inside_a_raw_transform_is_refused_before_it_happens(transform, value):
+    box = nb.Buffer(1.0)
+
+    def writing(x):
+        box.value = value(x)
+        return x
+
+    with pytest.raises(nb.TracerLeakError, match=r"cannot write buffer float32\[\].*left unchanged.*nb\.jit"):
+        transform(writing)(jnp.float32(3))
+    assert float(box) == 1.0
+
+
+@pytest.mark.parametrize("value", [lambda x: x, lambda x: 2.0], ids=["traced", "concrete"])
+def test_a_write_in_one_raw_branch_inside_our_jit_is_refused(value):
+    box = nb.Buffer(1.0)
+
+    def writing(x):
+        box.value = jnp.asarray(value(x), jnp.float32)
+        return x
+
+    with pytest.raises(nb.TracerLeakError):
+        nb.jit(lambda x: jax.lax.cond(x > 0, writing, lambda x: x, x))(jnp.float32(1))
+    assert float(box) == 1.0
+
+
+def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
+    count, weight = nb.Buffer(0.0), nb.Parameter(2.0)
+
+    def loss(w, x):
+        count.value = count + 1
+        return w * x * weight.value
+
+    def body(carry, xs):
+        return carry, nb.vmap(nb.grad(loss), in_axes=(None, 0))(carry, xs)
+
+    @nb.jit
+    def run(xs):
+        return nb.scan(body, jnp.float32(1), xs)[1]
+
+    xs = jnp.arange(6.0).reshape(3, 2)
+    np.testing.assert_allclose(run(xs), xs * 2)
+    assert float(count) == 3.0  # once for each step: a vmap runs its function once
+    run(xs)
+    assert float(count) == 6.0
+
+
+def test_a_kernel_is_traced_once_for_all_frames():
+    from nbmodule.core.frame import quiet
+
+    traces = []
+
+    @jax.jit
+    def kernel(x):
+        traces.append(1)
+        return x + 1
+
+    def calm(x):
+        with quiet():
+            return kernel(x)
+
+    box = nb.Parameter(1.0)
+    nb.jit(lambda x: calm(calm(x)) * box.value)(jnp.float32(1))
+    nb.jit(lambda x: calm(x) - box.value)(jnp.float32(1))
+    assert len(traces) == 1
+
+
+def test_a_compiled_function_keeps_no_model_alive():
+    model = nb.Module(scale=nb.Parameter(jnp.ones(4)))
+    step = nb.jit(lambda m, x: x * m.scale)
+    step(model, jnp.ones(4)), step(model, jnp.ones(4))
+    box, model_ref = weakref.ref(model.scale), weakref.ref(model)
+    del model
+    gc.collect()
+    assert model_ref() is None
+    assert box() is None
+
+
+def test_a_new_value_of_a_variable_never_traces_again():
+    traces, box = [], nb.Parameter(jnp.ones(3))
+
+    @nb.jit
+    def f(x):
+        traces.append(1)
+        return x * box
+
+    f(1.0)
+    for value in (2.0, 3.0):
+        box.value = jnp.full(3, value)
+        np.testing.assert_array_equal(f(1.0), [value] * 3)
+    assert len(traces) == 1
+
+
+def test_jit_checks_for_leaks_cleanly():
+    model = nb.Module(count=nb.Buffer(0.0), scale=nb.Parameter(1.0))
+
+    def loss(model, x):
+        model.count.value = model.count + 1
+        return (model.scale * x).sum()
+
+    @nb.jit
+    def step(x):
+        value, grads = nb.value_and_grad(loss)(model, x)
+        model.v = model.v - 0.1 * grads
+        return value
+
+    with jax.checking_leaks():
+        step(jnp.ones(3)), step(jnp.ones(3))
+    assert float(model.count) == 2.0

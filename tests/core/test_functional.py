@@ -1,0 +1,216 @@
+"""The functional way: a model is a PyTree, its state can be passed in and out."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+
+class Net(nb.Module):
+    def __init__(self, act=jnp.tanh, name="net"):
+        self.layers = [nb.Linear(3, 4), nb.Linear(4, 2)]
+        self.act, self.name, self.flag = act, name, True
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = self.act(layer(x))
+        return x
+
+
+X = jnp.arange(6.0).reshape(2, 3) / 6
+
+
+# -- PyTree ------------------------------------------------------------------------------------------
+def test_leaves_are_arrays_of_distinct_boxes_and_nothing_else():
+    model = Net()
+    model.again = model.layers[0]
+    leaves = jax.tree.leaves(model)
+    assert [leaf.shape for leaf in leaves] == [(4,), (4, 3), (2,), (2, 4)]
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves)
+
+
+def test_key_paths_read_like_python():
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(Net())[0]]
+    assert paths == [".layers[0].bias", ".layers[0].weight", ".layers[1].bias", ".layers[1].weight"]
+
+
+def test_raw_transforms_take_a_model_as_an_argument():
+    model = Net()
+    expected = model(X)
+    np.testing.assert_allclose(jax.jit(lambda m, x: m(x))(model, X), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.vmap(lambda m, x: m(x), in_axes=(None, 0))(model, X), expected, rtol=1e-5)
+    grads = jax.grad(lambda m: m(X).sum())(model)
+    ours = nb.grad(lambda m: m(X).sum())(model)
+    np.testing.assert_allclose(grads.layers[0].weight, ours.layers.v0.w, rtol=1e-5)
+    doubled = jax.tree.map(lambda a: 2 * a, model)
+    assert isinstance(doubled, Net) and doubled.act is jnp.tanh and doubled.name == "net"
+    np.testing.assert_array_equal(doubled.layers[1].weight, 2 * model.layers[1].weight)
+
+
+def test_layers_stacked_are_scanned():
+    blocks = [nb.Linear(3, 3) for _ in range(4)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *blocks)
+    raw = jax.lax.scan(lambda h, block: (block(h), None), X, stacked)[0]
+    ours = nb.scan(lambda h, block: (block(h), None), X, stacked)[0]
+    expected = X
+    for block in blocks:
+        expected = block(expected)
+    np.testing.assert_allclose(raw, expected, rtol=1e-5)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 1.0), (1, True), ("x", "y"), (jnp.tanh, jnp.sin), ((1, 2), (1, 3))])
+def test_static_values_compare_by_type_and_value(a, b):
+    same = [jax.tree.structure(nb.Module(value=a, w=nb.Parameter(1.0))) for _ in range(2)]
+    assert same[0] == same[1]
+    assert same[0] != jax.tree.structure(nb.Module(value=b, w=nb.Parameter(1.0)))
+
+
+def test_train_eval_train_makes_two_traces():
+    model, traces = Net(), []
+
+    @jax.jit
+    def run(model, x):
+        traces.append(1)
+        return model(x)
+
+    for mode in (True, False, True):
+        run(model.train(mode), X)
+    assert len(traces) == 2
+
+
+def test_unflatten_takes_any_leaf():
+    model = Net()
+    structure = jax.tree.structure(model)
+    for leaf in (None, True, jax.ShapeDtypeStruct((1,), jnp.float32), "text"):
+        made = jax.tree.unflatten(structure, [leaf] * 4)
+        assert made.layers[0].bias._value is leaf
+    shapes = jax.eval_shape(lambda m: m, model)
+    assert shapes.layers[0].weight.shape == (4, 3)
+
+
+def test_what_jax_unflattens_is_a_copy_whose_buffers_may_change():
+    norm = nb.BatchNorm1d(3)
+    _, changed = jax.jit(lambda m, x: (m(x), m))(norm, X)
+    assert float(jnp.abs(changed.running_mean.value).sum()) > 0
+    assert float(jnp.abs(norm.running_mean.value).sum()) == 0
+
+
+def test_a_write_to_an_argument_that_jax_grad_hands_over_is_refused():
+    norm = nb.BatchNorm1d(3)
+    with pytest.raises(nb.TracerLeakError, match=r"nb\.grad"):
+        jax.grad(lambda x, m: m(x).sum())(X, norm)
+
+
+def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
+    monkeypatch.setattr("nbmodule.core.calling._warned", False)
+    model = nb.Linear(3, 2)
+    with pytest.warns(UserWarning, match="constants"):
+        jax.jit(lambda x: model(x))(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jax.jit(lambda x: model(x + 1))(X)
+        jax.jit(lambda m, x: m(x))(model, X)
+        jax.jit(lambda v, x: model(x, v=v))(model.v, X)
+
+
+# -- partition ---------------------------------------------------------------------------------------
+def test_partition_and_definition_are_inverse():
+    model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3))
+    definition, parameters, rest = model.partition(nb.Parameter)
+    assert sorted(rest) == ["[1].running_mean", "[1].running_var"]
+    again = definition(parameters, rest)
+    np.testing.assert_allclose(again.eval()(X), model.eval()(X), rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(lambda p: definition(p, rest).eval()(X))(parameters), model(X), rtol=1e-5)
+
+
+def test_the_outermost_match_decides_and_the_first_filter_on_a_tie():
+    model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3))
+    _, norms, parameters, rest = model.partition(nb.BatchNorm1d, nb.Parameter)
+    assert len(norms) == 4 and sorted(parameters) == ["[0].bias", "[0].weight"] and rest == {}
+    _, first, second, _ = model.partition(lambda thing: isinstance(thing, nb.Linear), nb.Linear)
+    assert len(first) == 2 and second == {}
+
+
+def test_missing_and_surplus_leaves_are_key_errors():
+    definition, leaves, _ = nb.Linear(2, 2).partition(nb.Parameter)
+    with pytest.raises(KeyError, match=r"leaves are missing: \.bias"):
+        definition({".weight": leaves[".weight"]})
+    with pytest.raises(KeyError, match=r"no variables \.other"):
+        definition(leaves, {".other": 1})
+
+
+# -- state -------------------------------------------------------------------------------------------
+class Stats(nb.Module):
+    def __init__(self):
+        self.first = nb.StateEntry(jnp.zeros(()))
+        self.second = nb.StateEntry(jnp.ones(()))
+
+
+class Counter(nb.Module):
+    def __init__(self):
+        self.scale, self.in_stats = nb.Parameter(2.0), Stats()
+
+    def forward(self, x, state):
+        count = state[self.in_stats.first] + 1
+        return x * self.scale, nb.update_state(state, {self.in_stats.first: count})
+
+
+def test_entries_become_keys_and_the_state_is_a_plain_dict():
+    tree, state = nb.export_state({"a": 1, "b": nb.StateEntry(2)})
+    assert tree == {"a": 1, "b": nb.StateKey("['b']")} and state == {nb.StateKey("['b']"): 2}
+    model = Counter()
+    exported, state = nb.export_state(model)
+    assert sorted(state) == [nb.StateKey(".in_stats.first"), nb.StateKey(".in_stats.second")] and type(state) is dict
+    assert isinstance(model.in_stats.first, nb.StateEntry)
+    assert nb.export_state(exported)[1] == {}
+
+
+def test_state_goes_through_every_transform():
+    model, state = nb.export_state(Counter())
+    y, after = jax.jit(lambda m, x, s: m(x, s))(model, 3.0, state)
+    assert (float(y), float(after[model.in_stats.first])) == (6.0, 1.0)
+    last, _ = jax.lax.scan(lambda s, x: model(x, s)[::-1], state, jnp.arange(5.0))
+    assert float(last[model.in_stats.first]) == 5.0
+    grads = jax.grad(lambda m: m(3.0, state)[0])(model)
+    assert float(grads.scale.value) == 3.0
+    assert float(state[model.in_stats.first]) == 0.0
+
+
+def test_one_shared_entry_is_one_key():
+    entry = nb.StateEntry(0)
+    tree, state = nb.export_state([entry, entry])
+    assert tree[0] == tree[1] and len(state) == 1
+
+
+def test_an_unexported_model_says_to_export():
+    model = Counter()
+    with pytest.raises(nb.NbModuleError, match="export_state"):
+        model(3.0, {})
+
+
+def test_states_merge_and_refuse_overlap_and_unknown_keys():
+    a, b = {nb.StateKey(".a"): 1}, {nb.StateKey(".b"): 2}
+    assert nb.merge_states(a, b) == {**a, **b}
+    with pytest.raises(nb.StructureError, match=r"StateKey\(\"\.a\"\) is in more than one"):
+        nb.merge_states(a, a)
+    with pytest.raises(nb.PathError, match="has no entry"):
+        nb.update_state(a, b)
+
+
+def test_batch_norm_works_both_ways():
+    stateful, model = nb.BatchNorm1d(3), nb.BatchNorm1d(3)
+    exported, state = nb.export_state(model)
+    for _ in range(3):
+        expected = stateful(X)
+        y, state = jax.jit(lambda m, x, s: m(x, s))(exported, X, state)
+        np.testing.assert_allclose(y, expected, rtol=1e-5)
+    np.testing.assert_allclose(state[exported.running_var], stateful.running_var, rtol=1e-6)
+    np.testing.assert_array_equal(model.running_mean, np.zeros(3))
+    sequence, state = nb.export_state(nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3)))
+    y, state = sequence(X, state)
+    assert y.shape == (2, 3) and float(jnp.abs(state[sequence[1].running_mean]).sum()) > 0

@@ -1,0 +1,88 @@
+"""Wrong types in every argument: a clear error of ours or of Python's, and the model is left as it was."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+BAD = {
+    "object": object(), "text": "text", "bytes": b"x", "none": None, "minus one": -1, "float": 2.5, "nan": float("nan"), "true": True,
+    "list": [1, "a"], "dict": {"a": object()}, "set": {1}, "function": len, "class": int, "array": np.ones((7, 3)),
+    "text array": np.array(["a"]), "key": jax.random.key(0), "complex": 1j, "ellipsis": ..., "module": nb.Module(), "box": nb.Buffer(1.0),
+}  # fmt: skip
+ALLOWED = (nb.NbModuleError, TypeError, ValueError, KeyError, IndexError, NotImplementedError, OverflowError)
+
+
+def model():
+    return nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Linear(4, 2))
+
+
+CALLS = {
+    "v =": lambda m, x: setattr(m, "v", x),
+    "call v=": lambda m, x: m(jnp.ones((2, 3)), v=x),
+    "call": lambda m, x: m(x),
+    "weight =": lambda m, x: setattr(m[0], "weight", x),
+    "weight.value =": lambda m, x: setattr(m[0].weight, "value", x),
+    "weight[0] =": lambda m, x: m[0].weight.__setitem__(0, x),
+    "weight[x]": lambda m, x: m[0].weight[x],
+    "load_state_dict": lambda m, x: m.load_state_dict(x),
+    "load_state_dict value": lambda m, x: m.load_state_dict({"0.weight": x}, strict=False),
+    "to device": lambda m, x: m.to(x),
+    "to dtype": lambda m, x: m.to(dtype=x),
+    "register_buffer name": lambda m, x: m.register_buffer(x, jnp.ones(1)),
+    "register_buffer value": lambda m, x: m.register_buffer("extra", x),
+    "hook": lambda m, x: m.register_forward_hook(x),
+    "pre hook": lambda m, x: m.register_forward_pre_hook(x),
+    "build_mode": lambda m, x: nb.Module(build_mode=x),
+    "device": lambda m, x: nb.Module(device=x),
+    "devices": lambda m, x: nb.Module(devices=x),
+    "dtype": lambda m, x: nb.Module(dtype=x),
+    "v": lambda m, x: nb.Linear(3, 2, v=x),
+    "in_features": lambda m, x: nb.Linear(x, 2),
+    "with_bias": lambda m, x: nb.Linear(3, 2, with_bias=x),
+    "weight_initializer": lambda m, x: nb.Linear(3, 2, weight_initializer=x),
+    "key": lambda m, x: nb.Linear(3, 2, key=x).weight.value,
+    "rate": lambda m, x: nb.Dropout(x),
+    "Sequential": lambda m, x: nb.Sequential(x, x),
+    "jit": lambda m, x: nb.jit(x),
+    "jit argument": lambda m, x: nb.jit(lambda y: m(y))(x),
+    "grad": lambda m, x: nb.grad(lambda y: m(y).sum())(x),
+    "execute_with_gradients": lambda m, x: nb.execute_with_gradients(lambda v: m(jnp.ones((2, 3)), v=v).sum(), x),
+    "vmap in_axes": lambda m, x: nb.vmap(lambda y: m[0](y), in_axes=x)(jnp.ones((2, 3))),
+    "scan": lambda m, x: nb.scan(lambda c, y: (c, m[0](y)), 0.0, x),
+    "cond": lambda m, x: nb.cond(x, lambda: 1.0, lambda: 2.0),
+    "switch": lambda m, x: nb.switch(0, x),
+    "seed": lambda m, x: nb.RandomStream(x),
+    "batches": lambda m, x: list(nb.batches(x, 2)),
+    "batches size": lambda m, x: list(nb.batches(jnp.ones(4), x)),
+    "submod_depth": lambda m, x: m(jnp.ones((2, 3)), track_submod_rets=True, submod_depth=x),
+    "submods_to_track": lambda m, x: m(jnp.ones((2, 3)), track_submod_rets=True, submods_to_track=x),
+    "expected_submod_rets": lambda m, x: m(jnp.ones((2, 3)), expected_submod_rets=x),
+    "replace_submod_rets": lambda m, x: m(jnp.ones((2, 3)), replace_submod_rets=x),
+    "partition": lambda m, x: m.partition(x),
+    "update_state": lambda m, x: nb.update_state({nb.StateKey(".a"): 1}, x),
+    "top_mod": lambda m, x: m[0].top_mod(x),
+    "sub_mods": lambda m, x: m.sub_mods(depth=x),
+    "compile": lambda m, x: m.compile(args=x),
+    "Parameter": lambda m, x: nb.Parameter(x),
+    "Container": lambda m, x: nb.Container(x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_argument_is_met_by_an_error_and_changes_nothing(call):
+    for name, bad in BAD.items():
+        m = model().eval()
+        before = m.state_dict()
+        try:
+            CALLS[call](m, bad)
+        except ALLOWED:
+            assert all(np.array_equal(array, before[key]) for key, array in m.state_dict().items()), (
+                f"{call} with {name} changed the model"
+            )
+        except AttributeError as error:
+            if not isinstance(error, nb.NbModuleError):
+                pytest.fail(f"{call} with {name}: {error!r}")

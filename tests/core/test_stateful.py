@@ -1,0 +1,392 @@
+"""The stateful way of writing a model: `_create_variables`, `v`, build modes, discovery, duplicates."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+
+class Linear(nb.Module):
+    def __init__(self, in_size, out_size, device=None, v=None, **kwargs):
+        self._in_size, self._out_size = in_size, out_size
+        nb.Module.__init__(self, device=device, v=v, **kwargs)
+
+    def _create_variables(self, device, dtype=None):
+        weights = nb.GlorotUniform().create_variables(
+            (self._out_size, self._in_size), device, self._out_size, self._in_size, dtype=dtype
+        )
+        return {"w": weights, "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype)}
+
+    def _forward(self, x):
+        return nb.linear(x, self.v.w, self.v.b)
+
+
+class FCAttributes(nb.Module):
+    def __init__(self, device=None, v=None):
+        self._l0, self._l1, self._l2 = Linear(4, 3), Linear(3, 2), Linear(2, 1)
+        nb.Module.__init__(self, device=device, v=v)
+
+    def _forward(self, x):
+        return jnp.tanh(self._l2(jnp.tanh(self._l1(jnp.tanh(self._l0(x))))))
+
+
+class FCList(nb.Module):
+    def __init__(self):
+        self._layers = [Linear(4, 3), Linear(3, 2), Linear(2, 1)]
+        super().__init__()
+
+    def _forward(self, x):
+        for layer in self._layers:
+            x = jnp.tanh(layer(x))
+        return x
+
+
+class FCTuple(FCList):
+    def __init__(self):
+        self._layers = (Linear(4, 3), Linear(3, 2), Linear(2, 1))
+        nb.Module.__init__(self)
+
+
+class FCDict(nb.Module):
+    def __init__(self):
+        self._layers = {"linear0": Linear(4, 3), "linear1": Linear(3, 2), "linear2": Linear(2, 1)}
+        super().__init__()
+
+    def _forward(self, x):
+        for name in ("linear0", "linear1", "linear2"):
+            x = jnp.tanh(self._layers[name](x))
+        return x
+
+
+class FCNested(nb.Module):
+    def __init__(self):
+        self._layers = [[Linear(4, 3), [Linear(3, 2)]], Linear(2, 1)]
+        super().__init__()
+
+    def _forward(self, x):
+        (a, (b,)), c = self._layers
+        return jnp.tanh(c(jnp.tanh(b(jnp.tanh(a(x))))))
+
+
+STRUCTURES = {
+    FCAttributes: ["l0/b", "l0/w", "l1/b", "l1/w", "l2/b", "l2/w"],
+    FCList: [f"layers/v{i}/{name}" for i in range(3) for name in "bw"],
+    FCTuple: [f"layers/v{i}/{name}" for i in range(3) for name in "bw"],
+    FCDict: [f"layers/linear{i}/{name}" for i in range(3) for name in "bw"],
+    FCNested: [
+        "layers/v0/v0/b",
+        "layers/v0/v0/w",
+        "layers/v0/v1/v0/b",
+        "layers/v0/v1/v0/w",
+        "layers/v1/b",
+        "layers/v1/w",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", STRUCTURES)
+def test_variables_are_found_under_the_chains_of_the_contract(kind):
+    assert kind().v.cont_all_key_chains() == STRUCTURES[kind]
+
+
+@pytest.mark.parametrize("kind", STRUCTURES)
+def test_a_model_trains_by_the_manual_step(kind):
+    nb.seed(1)
+    model, x = kind(), jnp.linspace(0, 1, 8).reshape(2, 4)
+
+    def loss(v):
+        return (model(x, v=v) - 1).mean() ** 2
+
+    losses = []
+    for _ in range(10):
+        value, grads = nb.execute_with_gradients(loss, model.v)
+        model.v = model.v - grads * 0.1
+        losses.append(float(value))
+    assert losses[-1] < losses[0]
+    assert all(np.abs(np.asarray(g)).max() > 0 for g in jax.tree.leaves(grads))
+
+
+def test_a_layer_that_is_reachable_twice_is_listed_once_under_the_first_path():
+    class Net(nb.Module):
+        def __init__(self):
+            self.linear0, self.linear1, self.linear3 = Linear(2, 2), Linear(2, 2), Linear(2, 2)
+            self.linear = [self.linear0, self.linear1, Linear(2, 2)]
+            super().__init__()
+
+    expected = [f"{name}/{leaf}" for name in ("linear/v0", "linear/v1", "linear/v2", "linear3") for leaf in "bw"]
+    assert Net().v.cont_all_key_chains() == expected
+
+
+def test_gradients_of_a_shared_box_add_up():
+    class Tied(nb.Module):
+        def __init__(self):
+            self.a, self.b = nb.Parameter(2.0), None
+            self.deep = {"again": [self.a]}
+
+        def forward(self, x):
+            return x * self.a * self.deep["again"][0]
+
+    model = Tied()
+    assert model.v.cont_all_key_chains() == ["a"]
+    assert float(nb.grad(lambda m: m(3.0))(model).a) == pytest.approx(2 * 3 * 2.0)
+
+
+def test_v_is_the_current_container_until_a_variable_changes():
+    model = FCAttributes()
+    before = model.v
+    assert model.v is before and before.l0 is model._l0.v
+    model._l0.v = model._l0.v * 2
+    assert model.v is not before
+    assert model.v.l1 is before.l1 or np.array_equal(model.v.l1.w, before.l1.w)
+
+
+def test_setting_a_leaf_of_the_current_container_sets_the_variable_and_keeps_it_current():
+    model = FCAttributes()
+    current, part = model.v, model._l0.v
+    current.l0.b = jnp.ones(3)
+    assert model.v is current and model._l0.v is part
+    np.testing.assert_array_equal(model._l0.v.b, np.ones(3))
+    part["w"] = jnp.zeros((3, 4))
+    assert model.v is current
+    np.testing.assert_array_equal(current["l0/w"], np.zeros((3, 4)))
+
+
+def test_an_old_container_keeps_its_values_and_restores_the_best():
+    model = FCAttributes()
+    best = model.v
+    kept = jax.tree.map(np.asarray, best.cont_to_dict())
+    model.v = model.v * 3 + 1
+    best.l1.b = jnp.full(2, 7.0)
+    assert not np.array_equal(model.v.l1.b, best.l1.b)
+    best.l1.b = jnp.asarray(kept["l1"]["b"])
+    model.v = best
+    np.testing.assert_array_equal(model.v.l0.w, kept["l0"]["w"])
+
+
+def test_an_old_container_is_untouched_when_a_shared_part_is_changed_later():
+    model = FCAttributes()
+    best = model.v
+    model._l1.v = model._l1.v * 2
+    before = np.asarray(best.l0.b)
+    model.v.l0.b = jnp.full(3, 9.0)
+    np.testing.assert_array_equal(best.l0.b, before)
+    np.testing.assert_array_equal(model.v.l0.b, np.full(3, 9.0))
+
+
+def test_v_at_the_call_is_used_in_every_submodule_and_only_for_that_call():
+    model, x = FCList(), jnp.ones((1, 4))
+    zeros = model.v * 0
+    np.testing.assert_array_equal(model(x, v=zeros), [[0.0]])
+    assert float(model(x)[0, 0]) != 0
+    with pytest.raises(TypeError):
+        model(None, v=zeros)
+    assert float(model(x)[0, 0]) != 0
+
+
+def test_missing_chains_at_the_call_are_named():
+    model = FCAttributes()
+    with pytest.raises(nb.StructureError, match='missing: "l0/b", "l0/w", "l2/b", "l2/w"'):
+        model(jnp.ones((1, 4)), v={"l1": model.v.l1})
+
+
+def test_setting_v_checks_everything_before_anything_changes():
+    model = FCAttributes()
+    kept = model.v
+    wrong = model.v.cont_to_dict()
+    wrong["l1"]["w"] = jnp.ones((5, 5))
+    wrong["l0"]["b"] = jnp.ones(3)
+    with pytest.raises(
+        nb.StructureError, match=r'(?s)"l1/w" is float32\[5, 5\], not float32\[2, 3\].*Nothing was changed'
+    ):
+        model.v = wrong
+    assert model.v is kept
+
+
+def test_given_variables_are_used_and_nothing_is_drawn_for_them(monkeypatch):
+    given = Linear(3, 2).v
+    drawn = []
+    monkeypatch.setattr("nbmodule.nn.initializers.GlorotUniform.draw", lambda *args: drawn.append(args))
+    model = Linear(3, 2, v=given)
+    np.testing.assert_array_equal(model.v.w, given.w)
+    assert drawn == []
+    assert Linear(3, 2, v=given.cont_to_dict()).v.w is given.w
+
+
+def test_given_variables_that_do_not_match_show_the_difference():
+    with pytest.raises(nb.StructureError, match='(?s)missing: "b".*unexpected: "c"'):
+        Linear(3, 2, v={"w": jnp.ones((2, 3)), "c": jnp.ones(2)})
+    with pytest.raises(ValueError, match=r"\[2, 3\]"):
+        Linear(3, 2, v={"w": jnp.ones((4, 4)), "b": jnp.ones(2)})
+
+
+def test_partial_variables_are_accepted_when_asked_for():
+    model = Linear(3, 2, v={"b": jnp.ones(2)}, with_partial_v=True)
+    np.testing.assert_array_equal(model.v.b, np.ones(2))
+    assert model.v.w.shape == (2, 3)
+
+
+def test_store_vars_false_keeps_nothing_and_each_call_passes_v():
+    model = Linear(3, 2, store_vars=False)
+    variables = model.build()
+    assert variables.cont_all_key_chains() == ["b", "w"]
+    np.testing.assert_allclose(model(jnp.ones(3), v=variables), jnp.ones(3) @ variables.w.T)
+    with pytest.raises(nb.NotBuiltError, match="store_vars=False.*pass them"):
+        model(jnp.ones(3))
+
+
+def test_an_array_of_another_modules_v_is_that_modules_box_under_a_new_name():
+    class Net(nb.Module):
+        def __init__(self):
+            self._l0 = Linear(3, 3)
+            super().__init__()
+
+        def _create_variables(self, device=None):
+            return {"w": self._l0.v.w, "own": jnp.ones(1)}
+
+        def forward(self, x):
+            return self._l0(x) @ self.v.w
+
+    model = Net()
+    assert model.v.cont_all_key_chains() == ["l0/b", "own", "w"]
+    model.v.w = jnp.ones((3, 3))
+    np.testing.assert_array_equal(model._l0.v.w, np.ones((3, 3)))
+
+
+# -- discovery ---------------------------------------------------------------------------------------
+def test_the_constructor_may_run_first_last_or_not_at_all():
+    class First(nb.Module):
+        def __init__(self):
+            super().__init__()
+            self.size = 3
+            self.layer = nb.Linear(3, 2)
+
+        def _create_variables(self, device=None):
+            return {"own": jnp.ones(self.size)}
+
+        def __call__(self, x):
+            return self.layer(x) + self.v.own.sum()
+
+    class Last(nb.Module):
+        def __init__(self):
+            self.layer = nb.Linear(3, 2)
+            super().__init__()
+
+        def forward(self, x):
+            return self.layer(x)
+
+    class Absent(nb.Module):
+        def __init__(self):
+            self.layer = nb.Linear(3, 2)
+
+        def _forward(self, x):
+            return self.layer(x)
+
+    for kind, own in ((First, ["own"]), (Last, []), (Absent, [])):
+        assert kind().v.cont_all_key_chains() == ["layer/b", "layer/w", *own]
+        assert kind()(jnp.ones((1, 3))).shape == (1, 2)
+
+
+def test_layers_in_plain_objects_and_under_integer_keys_are_part_of_the_model():
+    class Holder:
+        def __init__(self):
+            self.inside = nb.Linear(2, 2)
+            self.number = 3
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.holder, self.table = Holder(), {2: nb.Linear(2, 2), 10: [nb.Linear(2, 2)]}
+
+    model = Net()
+    expected = [f"{name}/{leaf}" for name in ("holder/inside", "table/2", "table/10/v0") for leaf in "bw"]
+    assert sorted(model.v.cont_all_key_chains()) == sorted(expected)
+    model.holder.late = nb.Linear(2, 2)
+    assert "holder/late/w" in model.v.cont_all_key_chains()
+
+
+def test_lists_and_dicts_changed_in_place_are_seen_at_once_also_by_compiled_functions():
+    model = FCList()
+    step = nb.jit(lambda x: model(x))
+    x = jnp.ones((1, 4))
+    step(x)
+    model._layers.append(Linear(1, 5))
+    assert step(x).shape == (1, 5)
+    assert "layers/v3/w" in model.v.cont_all_key_chains()
+    model._layers[0] = Linear(4, 3)
+    np.testing.assert_allclose(step(x), model(x), rtol=1e-6)
+    del model._layers[3]
+    np.testing.assert_allclose(step(x), model(x), rtol=1e-6)
+
+
+def test_two_places_of_one_spelling_are_an_error():
+    model = nb.Module(x=nb.Linear(2, 2))
+    model._x = nb.Linear(2, 2)
+    with pytest.raises(nb.StructureError, match='both spelled "x.*Rename one'):
+        model.v
+
+
+def test_cycles_are_harmless():
+    child, parent = nb.Linear(2, 2), nb.Module()
+    parent.child, child.parent = child, parent
+    assert parent.v.cont_all_key_chains() == ["child/b", "child/w"]
+
+
+def test_list_items_are_ordered_by_number():
+    model = nb.Module(layers=[nb.Linear(1, 1) for _ in range(12)])
+    names = [name for name, _ in model.named_parameters()]
+    assert names[4:6] == ["layers.2.bias", "layers.2.weight"] and names[-1] == "layers.11.weight"
+    assert model.v.cont_all_key_chains()[4:6] == ["layers/v2/b", "layers/v2/w"]
+
+
+def test_module_itself_stores_keywords_as_attributes():
+    model = nb.Module(a=1, layers=[nb.Linear(2, 2)])
+    assert model.a == 1 and model.v.cont_all_key_chains() == ["layers/v0/b", "layers/v0/w"]
+
+
+def test_a_forward_with_a_parameter_called_v_gets_what_is_no_mapping():
+    class Attention(nb.Module):
+        def __init__(self):
+            self.scale = nb.Parameter(2.0)
+
+        def forward(self, q, v):
+            return q * v * self.scale
+
+    model = Attention()
+    assert float(model(3.0, v=4.0)) == 24.0
+    assert float(model(3.0, 4.0, v={"scale": 1.0})) == 12.0
+
+
+def test_eight_threads_with_variables_of_their_own_give_serial_results():
+    model, x = FCList(), jnp.ones((1, 4))
+    candidates = [model.v * (i + 1) for i in range(8)]
+    expected = [np.asarray(model(x, v=v)) for v in candidates]
+    wrong = []
+
+    def work(i):
+        for _ in range(125):
+            if not np.array_equal(model(x, v=candidates[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == []
+
+
+def test_an_exception_carries_path_class_and_shapes():
+    model = FCAttributes()
+    with pytest.raises(Exception) as caught:
+        model(jnp.ones((1, 7)))
+    notes = "\n".join(caught.value.__notes__)
+    assert "in _l0 (Linear), called with float32[1, 7]" in notes
+    assert "in the called module (FCAttributes), called with float32[1, 7]" in notes
+
+
+def test_devices_and_dtypes_are_checked_and_used():
+    with pytest.raises(nb.DeviceError, match="no device 'tpu:3'; the devices here are cpu:0"):
+        nb.Linear(2, 2, device="tpu:3")
+    assert nb.Linear(2, 2, dtype=jnp.bfloat16).weight.dtype == jnp.bfloat16
+    assert Linear(2, 2, device="cpu:0").v.w.device == jax.devices("cpu")[0]

@@ -1,0 +1,375 @@
+"""The tensor-library way: boxes, lazy walks, hooks, state dicts, modes, copies."""
+
+import copy
+import pickle
+from collections import OrderedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+
+class Block(nb.Module):
+    def __init__(self):
+        self.linear, self.norm = nb.Linear(3, 3), nb.BatchNorm1d(3)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+
+class Net(nb.Module):
+    def __init__(self):
+        self.weight = nb.Parameter(jnp.ones(3))
+        self.count = jnp.zeros(())
+        self.blocks = [Block(), Block()]
+        self.head = nb.Linear(3, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x * self.weight)
+
+
+# -- boxes -------------------------------------------------------------------------------------------
+def test_repr_is_that_of_the_contract():
+    assert repr(nb.Parameter([1, 2, 3, 4])) == "Parameter([1 2 3 4], dtype=int32, device=cpu:0)"
+    assert repr(nb.Buffer(jnp.ones(2))) == "Buffer([1. 1.], device=cpu:0)"
+
+
+def test_an_operation_on_boxes_gives_a_plain_array():
+    p, q = nb.Parameter([1.0, 2.0]), nb.Buffer([3.0, 4.0])
+    results = [
+        p + q,
+        2 * p,
+        p @ q,
+        np.ones(2) * p,
+        np.ones((2, 2)) @ p,
+        -p,
+        abs(p),
+        p**2,
+        2**p,
+        p < q,
+        jnp.sin(p),
+        p.sum(),
+        p[0],
+        divmod(p, 2)[0],
+    ]
+    assert all(isinstance(r, jax.Array) and not isinstance(r, nb.Variable) for r in results)
+    np.testing.assert_array_equal(np.ones((2, 2)) @ p, [3.0, 3.0])
+
+
+def test_items_are_set_in_place():
+    p = nb.Parameter(jnp.zeros((2, 2)))
+    p[0] = 1.0
+    p[1, 1] = jnp.float32(5)
+    np.testing.assert_array_equal(p, [[1, 1], [0, 5]])
+    with pytest.raises(nb.DtypeError, match="float32 values"):
+        nb.Buffer([1, 2])[0] = 1.5
+
+
+def test_a_write_keeps_dtype_and_shape():
+    p = nb.Parameter(jnp.zeros(2))
+    p.value = np.arange(2)
+    assert p.dtype == jnp.float32 and not p.value.weak_type
+    with pytest.raises(nb.ShapeError, match=r"shape \[3\]: its shape is \[2\].*left unchanged"):
+        p.value = jnp.ones(3)
+    with pytest.raises(nb.DtypeError, match="float32 values: its dtype is int32"):
+        nb.Buffer([1, 2]).value = jnp.ones(2)
+    np.testing.assert_array_equal(p, [0, 1])
+
+
+def test_a_box_is_hashed_by_identity():
+    p, q = nb.Parameter(1.0), nb.Parameter(1.0)
+    assert len({p, q, p}) == 2 and {p: 1}[p] == 1
+
+
+def test_numpy_arrays_are_copied():
+    x = np.ones(2, np.float32)
+    p = nb.Parameter(x)
+    x[0] = 7
+    np.testing.assert_array_equal(p, [1, 1])
+    p.value = x
+    x[1] = 9
+    np.testing.assert_array_equal(p, [7, 1])
+
+
+# -- attributes --------------------------------------------------------------------------------------
+def test_assigning_an_array_makes_a_buffer_and_then_changes_its_value():
+    model = nb.Module(mean=jnp.zeros(2))
+    box = model.mean
+    assert isinstance(box, nb.Buffer)
+    model.mean = jnp.ones(2)
+    assert model.mean is box and float(box.sum()) == 2
+    with pytest.raises(nb.ShapeError, match="shape"):
+        model.mean = jnp.ones(3)
+
+
+def test_assigning_a_box_rebinds_the_attribute():
+    model = Net()
+    shared = model.blocks[0].linear.weight
+    model.blocks[1].linear.weight = shared
+    assert model.blocks[1].linear.weight is shared
+    assert [name for name, _ in model.named_parameters()].count("blocks.0.linear.weight") == 1
+    assert "blocks.1.linear.weight" not in dict(model.named_parameters())
+
+
+def test_attributes_can_be_deleted_and_compiled_functions_notice():
+    model = Net()
+    step = nb.jit(lambda x: model(x))
+    x = jnp.ones((4, 3))
+    step(x)
+    model.blocks = model.blocks[:1]
+    np.testing.assert_allclose(step(x), model(x), atol=1e-5)
+    del model.blocks
+    assert [name for name, _ in model.named_children()] == ["head"]
+
+
+# -- walks -------------------------------------------------------------------------------------------
+def test_named_parameters_are_in_canonical_order_each_once():
+    names = [name for name, _ in Net().named_parameters()]
+    block = ["linear.bias", "linear.weight", "norm.bias", "norm.weight"]
+    assert names == [*(f"blocks.{i}.{name}" for i in range(2) for name in block), "head.bias", "head.weight", "weight"]
+
+
+def test_walks_take_prefix_and_recursive_and_are_lazy():
+    model = Net()
+    assert [name for name, _ in model.named_parameters(prefix="net", recursive=False)] == ["net.weight"]
+    assert [name for name, _ in model.named_buffers(recursive=False)] == ["count"]
+    assert len(list(model.tensors())) == len(list(model.parameters())) + len(list(model.buffers()))
+    assert iter(model.named_tensors()) is not None and not isinstance(model.named_tensors(), list)
+
+
+def test_named_modules_start_with_the_model_and_give_parents():
+    model = Net()
+    found = list(model.named_modules(with_parent=True))
+    assert found[0] == ("", model, None)
+    assert [(name, parent) for name, _, parent in found[1:3]] == [
+        ("blocks.0", model),
+        ("blocks.0.linear", model.blocks[0]),
+    ]
+    assert [name for name, _ in model.named_modules(prefix="m")][:2] == ["m", "m.blocks.0"]
+
+
+def test_train_and_eval_reach_all_modules_and_return_the_model():
+    model = Net()
+    assert model.eval() is model and not any(module.training for module in model.modules())
+    model.train(recursive=False)
+    assert model.training and not model.head.training
+    assert model.train().blocks[1].norm.training
+
+
+def test_apply_visits_children_before_parents():
+    seen = []
+    model = Net()
+    assert model.apply(lambda module: seen.append(module)) is model
+    assert seen[-1] is model and seen.index(model.blocks[0].linear) < seen.index(model.blocks[0])
+
+
+def test_a_frozen_parameter_gets_no_gradient():
+    model = Net()
+    model.head.requires_grad_(False)
+    x = jnp.arange(12.0).reshape(4, 3)
+    grads = nb.grad(lambda m: (m(x) ** 2).sum())(model)
+    assert float(jnp.abs(grads.head.w).max()) == 0 and float(jnp.abs(grads.blocks.v0.linear.w).max()) >= 0
+    assert grads.head.w.shape == (2, 3) and not model.head.weight.requires_grad
+    _, grads = nb.execute_with_gradients(lambda v: (model(x, v=v) ** 2).sum(), model.v)
+    assert float(jnp.abs(grads.head.w).max()) == 0
+
+
+def test_to_changes_floating_dtypes_only():
+    model = nb.Module(w=nb.Parameter(jnp.ones(2)), n=jnp.arange(2))
+    assert model.to(dtype=jnp.bfloat16) is model
+    assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, jnp.int32)
+
+
+def test_register_buffer():
+    model = nb.Module()
+    model.register_buffer("mean", np.zeros(2))
+    assert isinstance(model.mean, nb.Buffer)
+    with pytest.raises(nb.ArgumentError, match="has an attribute of that name"):
+        model.register_buffer("training", np.zeros(2))
+
+
+# -- state dicts -------------------------------------------------------------------------------------
+def test_batch_norm_has_exactly_the_four_names():
+    state = nb.BatchNorm2d(3).state_dict()
+    assert isinstance(state, OrderedDict)
+    assert list(state) == ["bias", "running_mean", "running_var", "weight"]
+
+
+def test_a_state_dict_is_read_only_and_never_changes():
+    model = nb.Linear(2, 2)
+    state = model.state_dict(prefix="net.")
+    before = {name: array.copy() for name, array in state.items()}
+    model.v = model.v + 1
+    assert list(state) == ["net.bias", "net.weight"]
+    assert all(np.array_equal(state[name], before[name]) for name in before)
+    with pytest.raises(ValueError, match="read-only"):
+        state["net.bias"][0] = 1
+    assert model.state_dict(keep_var=True)["weight"] is model.weight
+
+
+def test_own_tensors_come_first_and_shared_ones_under_each_name():
+    model = Net()
+    model.blocks[1].linear.weight = model.blocks[0].linear.weight
+    names = list(model.state_dict())
+    assert names[:2] == ["count", "weight"]
+    assert {"blocks.0.linear.weight", "blocks.1.linear.weight"} <= set(names)
+
+
+def test_loading_a_state_dict_is_the_identity():
+    a, b = Net(), Net()
+    b.load_state_dict(a.state_dict())
+    for (name, x), (_, y) in zip(a.named_tensors(), b.named_tensors()):
+        np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "match"),
+    [
+        (lambda s: s.update(other=1.0), nb.UnexpectedKeysError, "(?s)unexpected keys: other.*No variable was changed"),
+        (lambda s: s.pop("head.bias"), nb.MissingKeysError, "(?s)missing keys: head.bias.*No variable was changed"),
+        (
+            lambda s: s.update({"head.bias": np.ones(9)}),
+            nb.ShapeError,
+            r'(?s)cannot load "head.bias": the model holds float32\[2\].*float64\[9\]',
+        ),
+    ],
+)
+def test_loading_is_all_or_nothing(change, kind, match):
+    model = Net()
+    before = model.state_dict()
+    state = {name: array + 1 for name, array in before.items()}
+    change(state)
+    with pytest.raises(kind, match=match):
+        model.load_state_dict(state)
+    assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
+    assert isinstance(kind("x"), KeyError if kind is not nb.ShapeError else ValueError)
+
+
+def test_loading_without_strict_takes_what_is_there_but_no_wrong_shape():
+    model = Net()
+    model.load_state_dict({"head.bias": jnp.full(2, 5.0), "unknown": 1}, strict=False)
+    np.testing.assert_array_equal(model.head.bias, [5, 5])
+    with pytest.raises(nb.ShapeError):
+        model.load_state_dict({"head.bias": np.ones(3)}, strict=False)
+
+
+def test_loading_asks_a_function_for_every_key():
+    model, asked = Net(), []
+
+    def source(name, tensor):
+        asked.append((name, tensor.shape))
+        return np.ones(tensor.shape) if name == "weight" else None
+
+    model.load_state_dict(source, strict=False)
+    assert ("head.bias", (2,)) in asked and len(asked) == len(model.state_dict())
+    with pytest.raises(nb.MissingKeysError, match="head.bias"):
+        model.load_state_dict(source)
+
+
+def test_loading_keeps_boxes_sharing_and_dtype():
+    model = Net()
+    model.blocks[1].linear.weight = model.blocks[0].linear.weight
+    box = model.head.weight
+    state = {name: np.asarray(array, np.float64) * 2 for name, array in model.state_dict().items()}
+    model.load_state_dict(state)
+    assert model.head.weight is box and box.dtype == jnp.float32
+    assert model.blocks[1].linear.weight is model.blocks[0].linear.weight
+    state["blocks.1.linear.weight"] = state["blocks.1.linear.weight"] + 1
+    with pytest.warns(UserWarning, match="two different values.*blocks.1.linear.weight"):
+        model.load_state_dict(state)
+
+
+# -- hooks -------------------------------------------------------------------------------------------
+def test_hooks_run_in_order_and_replace_inputs_and_outputs():
+    model, log = nb.Identity(), []
+    model.register_forward_pre_hook(lambda module, inputs: log.append("pre") or (inputs[0] + 1,))
+    model.register_forward_hook(lambda module, inputs, outputs: log.append(("post", inputs, outputs)) or outputs * 10)
+    first = model.register_forward_pre_hook(lambda module, inputs: log.append("first"), prepend=True)
+    assert model(1) == 20 and log == ["first", "pre", ("post", (2,), 2)]
+    first.remove(), first.remove()
+    log.clear()
+    assert model(1) == 20 and log[0] == "pre"
+
+
+def test_hooks_with_kwargs_see_and_replace_them():
+    class Scale(nb.Module):
+        def forward(self, x, factor=1):
+            return x * factor
+
+    model = Scale()
+    model.register_forward_pre_hook(lambda m, args, kwargs: (args, {"factor": kwargs["factor"] + 1}), with_kwargs=True)
+    seen = []
+    model.register_forward_hook(lambda m, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
+    assert model(2, factor=2) == 6 and seen == [{"factor": 3}]
+
+
+def test_hooks_may_add_and_remove_hooks_while_running():
+    model, log = nb.Identity(), []
+
+    def once(module, inputs, outputs):
+        log.append("once")
+        handle.remove()
+        module.register_forward_hook(lambda *args: log.append("later"))
+
+    handle = model.register_forward_hook(once)
+    model(1), model(1)
+    assert log == ["once", "later"]
+
+
+def test_adding_a_hook_traces_again_and_removing_it_finds_the_old_program():
+    model, traces = nb.Linear(2, 2), []
+
+    @nb.jit
+    def run(x):
+        traces.append(1)
+        return model(x)
+
+    x = jnp.ones((1, 2))
+    plain = run(x)
+    with model.register_forward_hook(lambda module, inputs, outputs: outputs + 1):
+        np.testing.assert_allclose(run(x), plain + 1, rtol=1e-6)
+    np.testing.assert_allclose(run(x), plain)
+    assert len(traces) == 2
+
+
+# -- text and copies ---------------------------------------------------------------------------------
+def test_repr_is_the_tree_of_children_in_the_order_of_definition():
+    class Small(nb.Module):
+        def __init__(self):
+            self.linear = nb.Linear(3, 2)
+            self.list = [nb.ReLU()]
+
+    assert repr(Small()) == (
+        "Small(\n  (linear): Linear(in_features=3, out_features=2, bias=True)\n  (list.0): ReLU()\n)"
+    )
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_copies_keep_sharing_inside_and_share_nothing_outside(clone):
+    model = Net()
+    model.blocks[1].linear = model.blocks[0].linear
+    model.eval()
+    other = clone(model)
+    assert other.blocks[1].linear is other.blocks[0].linear and not other.training
+    before = np.asarray(model.weight)
+    other.weight.value = other.weight * 5
+    np.testing.assert_array_equal(model.weight, before)
+    x = jnp.ones((2, 3))
+    model.weight.value = other.weight.value
+    np.testing.assert_allclose(model(x), other(x), rtol=1e-6)
+
+
+def test_a_copy_survives_the_donation_of_the_original():
+    model = nb.Linear(2, 2)
+    target = copy.deepcopy(model)
+
+    def step():
+        model.v = model.v * 2
+
+    nb.jit(step, donate=True)()
+    assert float(jnp.abs(target.weight.value).sum()) > 0

@@ -1,0 +1,142 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmodule.core import threefry as tf
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+
+KEY = jax.random.key(42)
+SEEDS = [0, 1, -1, 2**31, 2**40 + 5, -(2**40) - 3, 2**63 - 1, -(2**63), True]
+SEEDS += [np.int32(-1), np.uint32(2**32 - 1), np.int64(-7), np.uint8(3), np.uint64(2**63 + 9)]
+
+
+@pytest.fixture
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def words(key):
+    return np.asarray(jax.random.key_data(key))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_gives_the_key_of_jax(seed):
+    np.testing.assert_array_equal(tf.key_data(seed), words(jax.random.key(seed)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_seed_gives_the_key_of_jax_in_double_precision(seed, x64):
+    np.testing.assert_array_equal(tf.key_data(seed), words(jax.random.key(seed)))
+
+
+def test_a_seed_may_be_an_array_without_axes():
+    np.testing.assert_array_equal(tf.key_data(jnp.int32(-5)), words(jax.random.key(jnp.int32(-5))))
+
+
+def test_a_seed_offset_counts_as_in_jax():
+    jax.config.update("jax_random_seed_offset", 3)
+    try:
+        np.testing.assert_array_equal(tf.key_data(4), words(jax.random.key(4)))
+        np.testing.assert_array_equal(tf.key_data(4), [0, 7])
+    finally:
+        jax.config.update("jax_random_seed_offset", 0)
+
+
+@pytest.mark.parametrize("make", [lambda d: d, jnp.asarray, jax.random.wrap_key_data])
+def test_keys_are_taken_in_every_form(make):
+    np.testing.assert_array_equal(tf.key_data(make(np.array([7, 9], np.uint32))), [7, 9])
+
+
+@pytest.mark.parametrize(
+    ("key", "error", "message"),
+    [
+        (2**63, ArgumentError, "a seed is an integer of 64 bits, found 9223372036854775808"),
+        (jax.random.key(0, impl="rbg"), ArgumentError, "expected a key of threefry2x32, found one of rbg"),
+        (jax.random.split(KEY, 3), ArgumentError, r"expected one key, found an array of keys of shape \(3,\)"),
+        (np.zeros(4, np.uint32), ArgumentError, r"expected key data uint32\[2\], found uint32\[4\]"),
+        (np.zeros(2), ArgumentError, r"expected key data uint32\[2\], found float64\[2\]"),
+        ("seed", ArgumentTypeError, "expected a random key .* or an integer seed, found str"),
+        (1.5, ArgumentTypeError, "expected a random key .* or an integer seed, found float"),
+    ],
+)
+def test_what_is_no_threefry_key_is_refused(key, error, message):
+    with pytest.raises(error, match=message):
+        tf.key_data(key)
+    assert not tf.is_threefry(key) or key == 2**63
+
+
+def test_a_traced_key_has_no_words_on_the_host():
+    with pytest.raises(ArgumentTypeError, match=r"cannot read the words of a key on the host: .* is traced"):
+        jax.eval_shape(lambda key: jnp.asarray(tf.key_data(key)), KEY)
+
+
+@pytest.mark.parametrize("key", [3, np.int64(3), KEY, jax.random.key_data(KEY), np.zeros(2, np.uint32), jnp.int32(3)])
+def test_threefry_keys_and_seeds_are_known(key):
+    assert tf.is_threefry(key)
+
+
+def test_a_traced_key_is_not_known_on_the_host():
+    seen = []
+    jax.eval_shape(lambda key: seen.append(tf.is_threefry(key)), KEY)
+    assert seen == [False]
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), n=st.sampled_from([0, 1, 8, 9, 20]))
+def test_split_agrees_with_jax_for_few_and_many(seed, n):
+    np.testing.assert_array_equal(tf.split(seed, n), words(jax.random.split(jax.random.key(seed), n)))
+
+
+def test_split_crosses_a_block():
+    n = tf._BLOCK + 3
+    np.testing.assert_array_equal(tf.split(KEY, n), words(jax.random.split(KEY, n)))
+
+
+def test_split_follows_the_older_layout_where_jax_does():
+    with jax.threefry_partitionable(False):
+        np.testing.assert_array_equal(tf.split(KEY, 5), words(jax.random.split(KEY, 5)))
+
+
+def test_split_refuses_a_negative_number():
+    with pytest.raises(ArgumentError, match="cannot split a key into -1 keys"):
+        tf.split(0, -1)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 2**32 - 1))
+def test_fold_in_agrees_with_jax(seed, n):
+    np.testing.assert_array_equal(tf.fold_in(seed, n), words(jax.random.fold_in(jax.random.key(seed), n)))
+
+
+@pytest.mark.parametrize("n", [-1, 2**32])
+def test_fold_in_takes_32_bits(n):
+    with pytest.raises(ArgumentError, match=f"an integer of 32 bits, .* found {n}"):
+        tf.fold_in(0, n)
+
+
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 20011)])
+def test_bits_agree_with_jax(width, shape, x64):
+    np.testing.assert_array_equal(tf.bits(KEY, shape, width=width), jax.random.bits(KEY, shape, f"uint{width}"))
+
+
+def test_counters_beyond_32_bits_reach_the_high_word(monkeypatch):
+    from jax.extend.random import threefry2x32_p
+
+    at = 2**32 + 5
+    high, low = (jnp.array([x], jnp.uint32) for x in (at >> 32, at & 0xFFFFFFFF))
+    a, b = threefry2x32_p.bind(jnp.uint32(7), jnp.uint32(9), high, low)
+    assert tf._hash_one(7, 9, at >> 32, at & 0xFFFFFFFF) == (int(a[0]), int(b[0]))
+
+
+def test_a_width_or_shape_without_meaning_is_refused():
+    with pytest.raises(ArgumentError, match="expected a width of 8, 16, 32 or 64 bits, found 12"):
+        tf.bits(0, (3,), width=12)
+    with pytest.raises(ArgumentError, match=r"expected sizes of zero or more, found shape \(2, -1\)"):
+        tf.bits(0, (2, -1))
+    with pytest.raises(ArgumentTypeError, match=r"expected a shape such as \(3, 4\), found 3"):
+        tf.bits(0, 3)

@@ -1,0 +1,391 @@
+"""Transforms for code that uses stateful modules: what is carried, what is refused, what is traced again."""
+
+import functools
+import types
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+X = jnp.arange(12.0).reshape(4, 3) / 12
+
+
+class Counter(nb.Module):
+    def __init__(self):
+        self.count, self.scale = nb.Buffer(0.0), nb.Parameter(2.0)
+
+    def forward(self, x):
+        self.count.value = self.count + 1
+        return x * self.scale
+
+
+# -- BatchNorm against NumPy -------------------------------------------------------------------------
+def test_batch_norm_statistics_under_value_and_grad_in_jit_equal_numpy():
+    norm = nb.BatchNorm1d(3)
+
+    @nb.jit
+    def step(x):
+        value, _ = nb.value_and_grad(lambda m: (m(x) ** 2).sum())(norm)
+        return value
+
+    mean, var = np.zeros(3), np.ones(3)
+    for scale in (1.0, 2.0, 3.0):
+        x = np.asarray(X) * scale
+        step(x)
+        mean, var = 0.9 * mean + 0.1 * x.mean(0), 0.9 * var + 0.1 * x.var(0, ddof=1)
+    np.testing.assert_allclose(norm.running_mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(norm.running_var, var, rtol=1e-5)
+
+
+def test_an_exception_in_the_loss_leaves_every_variable_as_it_was():
+    model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3))
+    before = model.state_dict()
+
+    def loss(m):
+        m(X)
+        raise ZeroDivisionError
+
+    for run in (lambda: nb.value_and_grad(loss)(model), lambda: nb.jit(lambda: nb.value_and_grad(loss)(model))()):
+        with pytest.raises(ZeroDivisionError):
+            run()
+    assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
+
+
+# -- where a module may come from --------------------------------------------------------------------
+GLOBAL = Counter()
+
+
+def test_modules_come_from_a_closure_a_global_an_argument_self_a_partial_or_a_list():
+    model = Counter()
+
+    class Trainer:
+        def __init__(self):
+            self.model = model
+
+        @nb.jit
+        def step(self, x):
+            return self.model(x)
+
+    runs = [
+        nb.jit(lambda x: model(x)),
+        nb.jit(lambda x: GLOBAL(x)),
+        functools.partial(nb.jit(lambda m, x: m(x)), model),
+        nb.jit(functools.partial(lambda m, x: m(x), model)),
+        nb.jit(lambda x, inside=[model]: inside[0](x)),
+        nb.jit(model),
+    ]
+    for i, run in enumerate(runs):
+        owner = GLOBAL if i == 1 else model
+        before = float(owner.count)
+        assert float(run(3.0)) == 6.0 and float(run(3.0)) == 6.0
+        assert float(owner.count) == before + 2
+    nested = nb.jit(lambda batch: batch["model"](batch["x"][0]))
+    assert float(nested({"model": model, "x": (3.0,)})) == 6.0
+
+
+def test_a_method_is_compiled_as_a_decorator():
+    class Net(nb.Module):
+        def __init__(self):
+            self.scale = nb.Parameter(2.0)
+
+        @nb.jit
+        def twice(self, x):
+            self.scale.value = self.scale * 2
+            return x * self.scale
+
+    a, b = Net(), Net()
+    assert (float(a.twice(1.0)), float(a.twice(1.0)), float(b.twice(1.0))) == (4.0, 8.0, 4.0)
+
+
+# -- donation, options -------------------------------------------------------------------------------
+def test_donation_deletes_what_is_overwritten_and_nothing_else():
+    model = nb.Module(w=nb.Parameter(jnp.ones(1000)), kept=nb.Parameter(jnp.ones(1000)))
+    old, kept = model.v, model.kept.value
+
+    @functools.partial(nb.jit, donate=True)
+    def step():
+        model.w.value = model.w * 2 + model.kept
+
+    step(), step()
+    assert old.w.is_deleted() and not kept.is_deleted()
+    np.testing.assert_array_equal(model.w, np.full(1000, 7.0))
+
+
+def test_one_array_in_two_donated_slots_is_copied_first():
+    x = jnp.ones(8)
+    model = nb.Module(a=nb.Parameter(x), b=nb.Parameter(x))
+
+    @functools.partial(nb.jit, donate=True)
+    def step():
+        model.a.value, model.b.value = model.a + 1, model.b + 2
+
+    step()
+    model.a.value = model.b.value
+    step()
+    assert (float(model.a[0]), float(model.b[0])) == (4.0, 5.0)
+
+
+def test_jaxs_options_are_passed_on():
+    model = Counter()
+    power = nb.jit(lambda m, x, n: m(x) ** n, static_argnums=2)
+    assert float(power(model, 1.0, 3)) == 8.0
+    named = nb.jit(lambda x, *, n: model(x) ** n, static_argnames="n")
+    assert float(named(1.0, n=2)) == 4.0
+    assert "f32" in nb.jit(lambda x: model(x)).lower(1.0).as_text()
+    assert nb.jit(lambda x: model(x)).eval_shape(jnp.ones(3)).shape == (3,)
+
+
+# -- structure ---------------------------------------------------------------------------------------
+def test_changes_of_structure_trace_again_and_changes_of_value_do_not():
+    model, traces = nb.Sequential(nb.Linear(3, 3), nb.ReLU()), []
+
+    @nb.jit
+    def run(x):
+        traces.append(1)
+        return model(x)
+
+    def count(change):
+        before = len(traces)
+        change()
+        np.testing.assert_allclose(run(X), model(X), rtol=1e-5)
+        return len(traces) - before
+
+    assert count(lambda: None) == 1
+    assert count(lambda: setattr(model, "v", model.v * 2)) == 0
+    assert count(lambda: model[0].weight.place(jnp.ones((3, 3)))) == 0
+    assert count(model.eval) == 1
+    assert count(model.train) == 0
+    assert count(lambda: model.append(nb.Tanh())) == 1
+    assert count(lambda: model.__setitem__(1, nb.Sigmoid())) == 1
+    assert count(lambda: setattr(model, "note", "a flag")) == 1
+
+
+def test_a_flag_of_a_module_without_variables_is_noticed():
+    class Scale(nb.Module):
+        def __init__(self):
+            self.factor = 2.0
+
+        def forward(self, x):
+            return x * self.factor
+
+    model = Scale()
+    run = nb.jit(lambda x: model(x))
+    assert float(run(3.0)) == 6.0
+    model.factor = 5.0
+    assert float(run(3.0)) == 15.0
+
+
+def test_a_forward_defined_again_takes_effect_in_a_compiled_function():
+    class Net(nb.Module):
+        def __init__(self):
+            self.scale = nb.Parameter(2.0)
+
+        def forward(self, x):
+            return x * self.scale
+
+    model = Net()
+    run, given = nb.jit(lambda x: model(x)), nb.jit(lambda m, x: m(x))
+    assert (float(run(3.0)), float(given(model, 3.0))) == (6.0, 6.0)
+    Net.forward = lambda self, x: x + self.scale
+    assert (float(run(3.0)), float(given(model, 3.0)), float(model(3.0))) == (5.0, 5.0, 5.0)
+
+    def other(self, x):
+        return x - self.scale
+
+    Net.forward.__code__ = other.__code__  # what autoreload does
+    assert (float(run(3.0)), float(given(model, 3.0)), float(model(3.0))) == (1.0, 1.0, 1.0)
+
+
+def test_a_global_helper_defined_again_takes_effect():
+    names = {"nb": nb, "__name__": "__main__"}
+    exec("def helper(x):\n    return x + 1\ndef run(x):\n    return helper(x)", names)
+    run = nb.jit(names["run"])
+    assert float(run(1.0)) == 2.0
+    exec("def helper(x):\n    return x * 10", names)
+    assert float(run(1.0)) == 10.0
+
+
+def test_a_plain_attribute_set_inside_a_transform_warns():
+    model = Counter()
+
+    def step(x):
+        model.last = "seen"
+        return model(x)
+
+    with pytest.warns(UserWarning, match="Counter.last is set inside a transform"):
+        nb.jit(step)(1.0)
+
+
+# -- random streams ----------------------------------------------------------------------------------
+def test_dropout_is_reproducible_jitted_or_not():
+    layer, x = nb.Dropout(0.5), jnp.ones(64)
+    run = nb.jit(lambda x: layer(x))
+    nb.seed(3)
+    eager = [np.asarray(layer(x)) for _ in range(3)]
+    nb.seed(3)
+    compiled = [np.asarray(run(x)) for _ in range(3)]
+    np.testing.assert_array_equal(eager, compiled)
+    assert not np.array_equal(eager[0], eager[1])
+
+
+def test_inside_vmap_rows_differ_and_the_stream_moves_once():
+    stream = nb.RandomStream(1)
+    keys = nb.vmap(lambda x: stream.draw())(jnp.arange(4))
+    assert len({tuple(np.asarray(key)) for key in keys}) == 4 and stream.position()[1] == 1
+    same = nb.vmap(lambda x: stream.draw(), split_streams=False)(jnp.arange(4))
+    assert len({tuple(np.asarray(key)) for key in same}) == 1 and stream.position()[1] == 2
+
+
+def test_a_model_is_made_inside_vmap_from_traced_keys():
+    models = nb.vmap(lambda key: nb.Linear(3, 2, key=key))(jax.random.split(jax.random.key(0), 5))
+    assert models.weight.shape == (5, 2, 3)
+    out = nb.vmap(lambda m, x: m(x), in_axes=(0, None))(models, X)
+    assert out.shape == (5, 4, 2)
+    alone = nb.Linear(3, 2, key=jax.random.split(jax.random.key(0), 5)[2])
+    np.testing.assert_allclose(models.weight[2], alone.weight, rtol=1e-5, atol=1e-6)
+
+
+# -- vmap, scan, branches ----------------------------------------------------------------------------
+def test_a_batched_write_names_the_variable_and_the_cures():
+    norm = nb.Module(mean=jnp.zeros(3))
+
+    def row(x):
+        norm.mean.value = 0.9 * norm.mean + 0.1 * x
+        return x
+
+    with pytest.raises(nb.BatchedWriteError, match=r"(?s)buffer float32\[3\].*Average over the axis.*stacked copy"):
+        nb.vmap(row)(X)
+
+    def averaged(x):
+        norm.mean.value = jax.lax.pmean(x, "rows")
+        return x
+
+    nb.vmap(averaged, axis_name="rows")(X)
+    np.testing.assert_allclose(norm.mean, np.asarray(X).mean(0), rtol=1e-6)
+
+
+def test_scan_carries_buffers():
+    model = Counter()
+    total, _ = nb.scan(lambda c, x: (c + model(x), x), 0.0, jnp.arange(4.0))
+    assert (float(total), float(model.count)) == (12.0, 4.0)
+    assert nb.scan(lambda c, _: (c + 1, model(c)), 0.0, length=3)[1].shape == (3,)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_branches_carry_the_union_of_their_writes(compiled):
+    a, b = nb.Buffer(0.0), nb.Buffer(0.0)
+
+    def first(x):
+        a.value = a + 1
+        return x
+
+    def second(x):
+        b.value = b + 10
+        return -x
+
+    run = lambda p, x: nb.cond(p, first, second, x)
+    run = nb.jit(run) if compiled else run
+    assert [float(run(True, 2.0)), float(run(False, 2.0)), float(run(True, 2.0))] == [2.0, -2.0, 2.0]
+    assert (float(a), float(b)) == (2.0, 10.0)
+    assert float(nb.switch(5, [first, second], 1.0)) == -1.0
+    assert (float(a), float(b)) == (2.0, 20.0)
+
+
+def test_while_loop_carries_writes_of_the_body_and_refuses_those_of_the_condition():
+    turns = nb.Buffer(0)
+
+    def body(x):
+        turns.value = turns + 1
+        return x * 2
+
+    assert int(nb.while_loop(lambda x: x < 50, body, 3)) == 96 and int(turns) == 5
+    with pytest.raises(nb.TracerLeakError, match="condition writes"):
+        nb.while_loop(lambda x: body(x) < 50, lambda x: x * 2, 3)
+
+
+def test_checkpoint_gives_the_same_gradients_and_one_write():
+    model = Counter()
+    plain = nb.grad(lambda m, x: (m(x) ** 2).sum())(model, X)
+    remat = nb.grad(lambda m, x: (nb.checkpoint(lambda m, x: m(x))(m, x) ** 2).sum())(model, X)
+    np.testing.assert_allclose(plain.scale, remat.scale, rtol=1e-6)
+    assert float(model.count) == 2.0
+
+
+@pytest.mark.parametrize("outer", ["jit", "grad", "vmap", "scan", "checkpoint", "cond"])
+@pytest.mark.parametrize("inner", ["jit", "grad", "vmap", "scan", "checkpoint", "cond"])
+def test_any_two_transforms_nest(outer, inner):
+    wrap = {
+        "jit": nb.jit,
+        "grad": lambda f: lambda x: nb.grad(lambda y: f(y).sum())(x),
+        "vmap": lambda f: lambda x: nb.vmap(lambda _, x: f(x), in_axes=(0, None), axis_size=2)(jnp.arange(2), x)[0],
+        "scan": lambda f: lambda x: nb.scan(lambda c, _: (c, f(x)), 0.0, length=2)[1][0],
+        "checkpoint": nb.checkpoint,
+        "cond": lambda f: lambda x: nb.cond(True, f, lambda x: x, x),
+    }
+    model = Counter()
+    run = wrap[outer](wrap[inner](lambda x: model(x)))
+    result = run(jnp.float32(3.0))
+    expected = 6.0 if "grad" not in (outer, inner) else 2.0 if (outer, inner) != ("grad", "grad") else 0.0
+    assert float(result) == expected
+    assert float(model.count) == {("scan", "scan"): 4.0}.get((outer, inner), 2.0 if "scan" in (outer, inner) else 1.0)
+
+
+# -- gradients ---------------------------------------------------------------------------------------
+def test_the_gradient_by_a_module_is_a_container_like_its_v():
+    model = nb.Sequential(nb.Linear(3, 2), nb.Linear(2, 1))
+    grads = nb.grad(lambda m: m(X).sum())(model)
+    assert isinstance(grads, nb.Container) and grads.cont_all_key_chains() == model.v.cont_all_key_chains()
+    raw = jax.grad(lambda v: model(X, v=v).sum())(model.v)
+    np.testing.assert_allclose(grads.v0.w, raw.v0.w, rtol=1e-6)
+
+
+def test_integer_and_frozen_parameters_stand_in_gradients_as_zeros():
+    model = nb.Module(
+        w=nb.Parameter(jnp.ones(2)), n=nb.Parameter(jnp.arange(2)), f=nb.Parameter(jnp.ones(2)).requires_grad_(False)
+    )
+    _, grads = nb.execute_with_gradients(lambda v: (v.w * v.n + v.f).sum(), model.v)
+    assert grads.n.dtype == jnp.int32 and float(jnp.abs(grads.n).sum()) == 0
+    model.v = model.v - grads * 0.1
+    assert model.n.dtype == jnp.int32
+    assert float(jnp.abs(nb.grad(lambda m: (m.w * m.f).sum())(model).f).sum()) == 0
+
+
+def test_a_tuple_is_differentiated_by_its_first_item():
+    (loss, extra), grads = nb.execute_with_gradients(lambda v: (v.w.sum(), "more"), nb.Container(w=jnp.ones(2)))
+    assert float(loss) == 2.0 and extra == "more" and grads.w.tolist() == [1.0, 1.0]
+
+
+def test_a_loss_that_is_no_scalar_is_refused():
+    model = nb.Linear(3, 2)
+    with pytest.raises(nb.GradientError, match=r"must return one number, found float32\[4, 2\].*\.mean\(\)"):
+        nb.grad(lambda m: m(X))(model)
+    with pytest.raises(nb.GradientError, match="must return one number"):
+        nb.execute_with_gradients(lambda v: v.w, nb.Container(w=jnp.ones(2)))
+
+
+def test_twenty_thousand_steps_leave_nothing_behind():
+    model = Counter()
+
+    @functools.partial(nb.jit, donate=True)
+    def step(x):
+        value, grads = nb.value_and_grad(lambda m: m(x))(model)
+        model.v = model.v - 1e-6 * grads
+        return value
+
+    step(1.0)
+    before = len(jax.live_arrays())
+    for _ in range(20_000):
+        step(1.0)
+    assert len(jax.live_arrays()) <= before + 2
+
+
+def test_no_warning_of_ours_in_ordinary_use():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3), nb.Dropout(0.1))
+        nb.jit(lambda x: nb.value_and_grad(lambda m: m(x).sum())(model))(X)
+    assert isinstance(nb.jit, types.FunctionType)

@@ -1,0 +1,81 @@
+"""Save version after version to one path, until killed.
+
+    python saving_loop.py PATH FIRST STRIDE     saves versions FIRST, FIRST + STRIDE, ... without end
+    python saving_loop.py PATH --kills N        starts such a loop N times, kills it at a random moment, and looks at the file
+
+Version n holds arrays full of n, so a mixture of two versions would show. The first form prints a line when it begins, the second
+one line of JSON at its end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import h5py  # noqa: F401  (before the processes are forked, so that each begins to save at once)
+import numpy as np
+
+from nbmodule.files import read, save
+
+SIZE = 20_000
+
+
+def tree_of(version: int, size: int = SIZE) -> dict:
+    """Arrays of several sizes, all full of the version's number."""
+    return {
+        "first": np.full(3, version),
+        "layers": {f"v{i}": np.full(size, version, np.float32) for i in range(4)},
+        f"only{version % 2}": np.full((7, 5), version, np.int16),
+    }
+
+
+def version_of(path: Path, size: int = SIZE) -> int:
+    """The version that a file holds, after a look at every number of it."""
+    tree = read(path).variables
+    version = int(tree["first"][0])
+    wanted = tree_of(version, size)
+    assert tree.keys() == wanted.keys()
+    assert tree["layers"].keys() == wanted["layers"].keys()
+    for name, array in (*wanted.pop("layers").items(), *wanted.items()):
+        np.testing.assert_array_equal(tree["layers"].get(name, tree.get(name)), array)
+    return version
+
+
+def loop(path: Path, first: int, stride: int) -> None:
+    """Save without end."""
+    for version in itertools.count(first, stride):
+        save(path, tree_of(version % 30_000))
+
+
+def kill_many(path: Path, count: int) -> dict:
+    """Kill a saving process at random moments; each time the file must be one version, whole, and never an older one."""
+    rng, versions, unfinished = random.Random(count), [0], 0
+    save(path, tree_of(0))
+    for _ in range(count):
+        process = os.fork()
+        if process == 0:
+            loop(path, versions[-1] + 1, 1)
+        time.sleep(rng.uniform(0, 0.06))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        versions.append(version_of(path))
+        unfinished += len(os.listdir(path.parent)) - 1
+        assert len(os.listdir(path.parent)) <= 2, "an unfinished file was not removed by the next process"
+    assert versions == sorted(versions)
+    return {"kills": count, "versions": len(set(versions)), "killed while writing": unfinished}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    if sys.argv[2] == "--kills":
+        print(json.dumps(kill_many(Path(sys.argv[1]), int(sys.argv[3]))))
+    else:
+        print("begins", flush=True)
+        loop(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

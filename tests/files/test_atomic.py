@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nbmodule.files import FileWriteError, atomic, read, save
+from nbmodule.files.atomic import whole_file
+from tests.files.saving_loop import tree_of, version_of
+from tests.files.trees import equal
+
+ROOT = Path(__file__).parents[2]
+LOOP = Path(__file__).with_name("saving_loop.py")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def run_loop(*arguments: object) -> subprocess.Popen:
+    """Start `saving_loop.py`; returns when it has begun to work or has ended."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    return subprocess.Popen([sys.executable, str(LOOP), *map(str, arguments)], stdout=subprocess.PIPE, env=environment)
+
+
+def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "w"
+    path.write_bytes(b"old")
+
+    def write_half():
+        with whole_file(path) as file:
+            file.write(b"half of the new")
+            raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["w"]
+
+
+def test_nobody_sees_the_new_file_before_it_is_whole(tmp_path):
+    path = tmp_path / "w"
+    path.write_bytes(b"old")
+    with whole_file(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_being_written_stays(tmp_path):
+    path = tmp_path / "w"
+    left = tmp_path / ".w.0123456789ab.unfinished"
+    left.write_bytes(b"left by a killed process")
+    other = tmp_path / ".v.0123456789ab.unfinished"
+    other.write_bytes(b"of another file")
+    with whole_file(path) as first:
+        first.write(b"first")
+        with whole_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+    assert names(tmp_path) == [other.name, "w"]
+
+
+@pytest.mark.parametrize("name", ["w" * 255, "é" * 127, ".h5", "a b\n.h5"])
+def test_any_name_that_a_folder_can_hold_will_do(tmp_path, name):
+    save(tmp_path / name, {"w": np.ones(2)})
+    assert names(tmp_path) == [name]
+
+
+def test_saving_over_a_folder_says_so(tmp_path):
+    (tmp_path / "w").mkdir()
+    with pytest.raises(FileWriteError, match=r"cannot save .*w: it is a folder\. No file was made"):
+        save(tmp_path / "w", {"w": np.ones(2)})
+    assert names(tmp_path) == ["w"]
+
+
+def test_a_file_where_a_folder_should_be_says_so(tmp_path):
+    (tmp_path / "w").touch()
+    with pytest.raises(FileWriteError, match=r"cannot save .*: .*(not a directory|file exists)"):
+        save(tmp_path / "w" / "x.h5", {"w": np.ones(2)})
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of two megabytes, where this may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("only root can mount a small disk; the next test limits the size of a file instead")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"packed": True}, {"compression": 0}], ids=str)
+def test_on_a_full_disk_the_old_file_stays_whole(small_disk, options):
+    path, small = small_disk / "w.h5", {"w": np.arange(50_000.0)}
+    save(path, small)
+    for size in (230_000, 5_000_000):
+        with pytest.raises(
+            FileWriteError, match=r"no space left on device. The file that was there is whole and unchanged. Make room"
+        ) as caught:
+            save(path, {"w": np.zeros(size), "v": {f"v{i}": np.ones(3) for i in range(100)}}, **options)
+        assert caught.value.errno == 28
+        assert equal(read(path).variables, small)
+        assert names(small_disk) == ["w.h5"]
+    path.unlink()
+    with pytest.raises(FileWriteError, match=r"no space left on device. No file was made"):
+        save(path, {"w": np.zeros(5_000_000)})
+    assert names(small_disk) == []
+    save(path, small)
+
+
+def test_on_a_full_disk_saving_ends_cleanly_at_any_byte(small_disk):
+    path, filler = small_disk / "w.h5", small_disk / "filler"
+    tree = {"a": {"w": np.arange(30_000.0)}, "b": np.ones(9), "c": {f"v{i}": np.zeros(1000) for i in range(20)}}
+    outcomes = set()
+    for size in range(1_500_000, 2 << 20, 40_000):
+        filler.write_bytes(b"x" * size)
+        try:
+            save(path, tree)
+            outcomes.add("saved")
+        except FileWriteError:
+            outcomes.add("refused")
+        filler.unlink()
+        assert not path.exists() or equal(read(path).variables, tree)
+        path.unlink(missing_ok=True)
+    assert outcomes == {"saved", "refused"}
+
+
+def test_a_limit_on_the_size_of_files_is_met_as_a_full_disk_is(tmp_path):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.ones(10)})
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(FileWriteError, match=r"file too large. The file that was there is whole and unchanged"):
+            save(path, {"w": np.zeros(50_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, old)
+    assert equal(read(path).variables, {"w": np.ones(10)})
+    assert names(tmp_path) == ["w.h5"]
+
+
+def test_in_a_folder_that_may_not_be_written_the_error_says_what_is_there(tmp_path):
+    """Root may write anywhere, so for root the whole disk is made read-only."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    save(folder / "w.h5", {"w": np.ones(3)})
+    if is_root := os.geteuid() == 0:
+        steps = [["mount", "--bind", str(folder), str(folder)], ["mount", "-o", "remount,ro,bind", str(folder)]]
+        for step in steps:
+            if subprocess.run(step, capture_output=True, check=False).returncode:
+                pytest.skip("root may write everywhere here, and cannot mount")
+    else:
+        folder.chmod(0o555)
+    try:
+        reason = "read-only file system" if is_root else "permission denied"
+        with pytest.raises(
+            FileWriteError,
+            match=f"{reason}. The file that was there is whole and unchanged. Choose a folder that you may write",
+        ):
+            save(folder / "w.h5", {"w": np.zeros(3)})
+        with pytest.raises(FileWriteError, match=f"{reason}. No file was made"):
+            save(folder / "new" / "w.h5", {"w": np.zeros(3)})
+        assert equal(read(folder / "w.h5").variables, {"w": np.ones(3)})
+    finally:
+        if is_root:
+            subprocess.run(["umount", str(folder)], check=True)
+        else:
+            folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "replace", "fchmod"])
+def test_an_error_of_any_system_call_is_explained_and_nothing_is_left(tmp_path, monkeypatch, call):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.ones(3)})
+    original = getattr(os, call)
+
+    def failing(*args, **kwargs):
+        if call == "open" and not args[1] & os.O_CREAT:
+            return original(*args, **kwargs)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(atomic.os, call, failing)
+    if call == "fchmod":  # permissions are a nicety
+        save(path, {"w": np.ones(3)})
+    else:
+        with pytest.raises(FileWriteError, match=r"input/output error. The file that was there is whole and unchanged"):
+            save(path, {"w": np.zeros(3)})
+    monkeypatch.undo()
+    assert equal(read(path).variables, {"w": np.ones(3)})
+    assert names(tmp_path) == ["w.h5"]
+
+
+def test_an_error_after_the_renaming_says_that_the_new_file_is_in_place(tmp_path, monkeypatch):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.ones(3)})
+    original, calls = os.fsync, []
+
+    def fails_second(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 2:
+            raise OSError(5, "Input/output error")
+        original(descriptor)
+
+    monkeypatch.setattr(atomic.os, "fsync", fails_second)
+    with pytest.raises(FileWriteError, match="The new file is whole and in its place, but a power failure"):
+        save(path, {"w": np.zeros(3)})
+    assert equal(read(path).variables, {"w": np.zeros(3)})
+
+
+def test_file_and_folder_are_synced_before_and_after_the_renaming(tmp_path, monkeypatch):
+    events = []
+    for call in ("fsync", "replace"):
+        original = getattr(os, call)
+        monkeypatch.setattr(
+            atomic.os, call, lambda *args, call=call, original=original: (events.append(call), original(*args))[1]
+        )
+    save(tmp_path / "new" / "w.h5", {"w": np.ones(3)})
+    assert events[:3] == ["fsync", "replace", "fsync"]
+
+
+def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.ones(3)})
+
+    def interrupted(_descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, {"w": np.zeros(3)})
+    assert equal(read(path).variables, {"w": np.ones(3)})
+    assert names(tmp_path) == ["w.h5"]
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
+def test_killed_at_any_moment_a_saving_loop_leaves_a_whole_file(tmp_path, count):
+    path = tmp_path / "w.h5"
+    process = run_loop(path, "--kills", count)
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    result = json.loads(output)
+    assert result["kills"] == count
+    assert result["versions"] > count // 3
+    assert result["killed while writing"] > 0
+    save(path, tree_of(1))
+    assert names(tmp_path) == ["w.h5"]
+
+
+def test_two_processes_saving_to_one_path_leave_one_of_the_two(tmp_path):
+    path = tmp_path / "w.h5"
+    processes = [run_loop(path, first, 2) for first in (0, 1)]
+    seen, until = set(), time.monotonic() + 60
+    try:
+        for process in processes:
+            process.stdout.readline()
+        while (seen != {0, 1} or len(names(tmp_path)) < 2) and time.monotonic() < until:
+            if path.exists():
+                seen.add(version_of(path) % 2)
+        for _ in range(50):
+            version_of(path)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    assert seen == {0, 1}
+    version_of(path)
+
+
+def test_threads_saving_to_one_path_leave_one_of_them(tmp_path):
+    path = tmp_path / "w.h5"
+    threads = [threading.Thread(target=lambda n=n: [save(path, tree_of(n, 1000)) for _ in range(5)]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert version_of(path, 1000) in range(4)
+    assert names(tmp_path) == ["w.h5"]

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.errors import ArgumentTypeError, FileFormatError
+from nbmodule.files.bounded_json import dump_json, parse_json
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_parsing_undoes_dumping(value):
+    assert parse_json(dump_json(value, "value"), "x") == value
+    assert json.loads(dump_json(value, "value")) == value
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 10**6, b"1" * 10**5, b"nul"])
+def test_what_is_no_json_is_refused(text):
+    with pytest.raises(FileFormatError, match=r"cannot read the head: it is no JSON \(.*\). The file is damaged"):
+        parse_json(text, "the head")
+
+
+def test_more_objects_than_memory_should_hold_are_refused():
+    with pytest.raises(FileFormatError, match="18000003 bytes of JSON are more than such a part can need"):
+        parse_json(b"[" + b"[]," * 6_000_000 + b"1]", "the head")
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"a": [{None: 1}]}, {"a": {1, 2}}, object(), b"x", float])
+def test_what_json_cannot_say_is_refused(value):
+    with pytest.raises(ArgumentTypeError, match="cannot save extra: expected what JSON can say"):
+        dump_json(value, "extra")
+
+
+def test_a_value_that_contains_itself_is_refused():
+    value: list = []
+    value.append(value)
+    with pytest.raises(ArgumentTypeError, match="cannot save extra"):
+        dump_json(value, "extra")

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from nbmodule.files.chains import EMPTY, escape, flatten, nest, unescape
+from tests.files.trees import names
+
+any_text = names | st.text(st.characters(exclude_categories=[]))
+plain_trees = st.recursive(
+    st.dictionaries(any_text, st.integers(), max_size=4),
+    lambda inner: st.dictionaries(any_text, st.integers() | inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(any_text, st.booleans())
+def test_a_name_survives_its_spelling(name, at_root):
+    assert unescape(escape(name, at_root=at_root)) == name
+
+
+@given(any_text, st.booleans())
+def test_a_spelled_name_can_stand_in_an_hdf5_file(name, at_root):
+    spelled = escape(name, at_root=at_root)
+    assert spelled not in ("", ".")
+    assert not re.search("[/\0]", spelled)
+    spelled.encode("utf-8")
+    if at_root:
+        assert spelled not in ("__buffers__", "__packed__", "__metadata__")
+
+
+@given(any_text, any_text)
+def test_different_names_are_spelled_differently(a, b):
+    assert (escape(a, at_root=True) == escape(b, at_root=True)) == (a == b)
+
+
+def test_ordinary_names_stand_as_they_are():
+    for name in ("w", "linear0", "v10", "größe", "a.b", "_x", "a b", "..", "__doc__"):
+        assert escape(name, at_root=True) == name
+
+
+@given(plain_trees)
+def test_nesting_undoes_flattening(tree):
+    assert nest(flatten(tree, what="tree"), where="file") == tree
+
+
+def test_the_order_of_keys_is_kept():
+    tree = {"v10": {"w": 1}, "v2": {"b": 2, "a": 3}, "a": 4}
+    found = nest(flatten(tree, what="tree"), where="file")
+    assert list(found) == ["v10", "v2", "a"]
+    assert list(found["v2"]) == ["b", "a"]
+
+
+def test_a_level_that_is_left_and_entered_again_is_one_level():
+    assert nest([("a/b", 1), ("c", 2), ("a/d", 3)], where="file") == {"a": {"b": 1, "d": 3}, "c": 2}
+
+
+@pytest.mark.parametrize("paths", [["a", "a"], ["a", "a/b"], ["a/b", "a"], ["a/b/c", "a/b"], ["%61", "a"]])
+def test_two_rows_for_one_place_are_refused(paths):
+    with pytest.raises(FileFormatError, match=r"cannot load w\.h5: .*(listed twice|both an array and a group)"):
+        nest([(path, 1) for path in paths], where="w.h5")
+
+
+def test_an_empty_level_may_be_followed_by_its_entries():
+    assert nest([("a", EMPTY), ("a/b", 1)], where="file") == {"a": {"b": 1}}
+
+
+def test_too_many_levels_are_refused_in_both_directions():
+    tree: dict = {}
+    level = tree
+    for _ in range(99):
+        level["a"] = level = {}
+    level["w"] = 1
+    assert nest(flatten(tree, what="tree"), where="file") == tree
+    with pytest.raises(ArgumentError, match=r"cannot save tree: .* more than 100 levels deep"):
+        list(flatten({"b": tree}, what="tree"))
+    with pytest.raises(FileFormatError, match="more than 100 levels deep"):
+        nest([("a/" * 100 + "w", 1)], where="file")
+
+
+def test_a_key_that_is_no_text_is_named_with_its_place():
+    with pytest.raises(ArgumentTypeError, match=r'cannot save variables: the key 3 in "/a/b" is a int'):
+        list(flatten({"a": {"b": {3: 1}}}, what="variables"))

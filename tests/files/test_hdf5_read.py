@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import resource
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files import hdf5_read, read, save
+from tests.files.trees import equal
+
+
+def refused(path: Path, message: str) -> None:
+    """The file is refused with this message, in less than two seconds of this process and its children."""
+    begin = _seconds()
+    with pytest.raises(FileFormatError, match=message):
+        read(path)
+    assert _seconds() - begin < 2
+
+
+def _seconds() -> float:
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.h5"
+
+
+@pytest.mark.parametrize("version", ["earliest", "v110", "latest"])
+def test_files_of_plain_h5py_are_loaded(path, version):
+    with h5py.File(path, "w", libver=version) as file:
+        file["a/w"] = np.arange(6, dtype=np.float32).reshape(2, 3)
+        file["a/b"] = np.arange(3, dtype=">i4")
+        file["flags"], file["z"], file["s"] = np.array([True, False]), np.array([1 + 2j]), np.float16(2)
+        file.create_dataset(
+            "chunked",
+            data=np.arange(1000).reshape(10, 100),
+            chunks=(3, 7),
+            compression="gzip",
+            shuffle=True,
+            fletcher32=True,
+        )
+        file.create_dataset("lzf", data=np.arange(100), compression="lzf")
+        file.create_dataset("never", shape=(4,), dtype="f8", fillvalue=2.5)
+        file.create_dataset("grows", data=np.ones((2, 3)), maxshape=(None, 3))
+        file["text"], file["fixed"], file["none"] = "é", np.bytes_(b"abc"), h5py.Empty("f4")
+        file["100%"] = np.ones(1)
+        file["__buffers__/x"] = np.ones(1)  # has no meaning in a file that nbmodule did not write
+        file.create_group("level")
+        file["type"] = np.dtype("f8")
+    for mmap in (False, True):
+        found = read(path, mmap=mmap)
+        assert not found.is_sealed
+        assert found.buffers is None
+        assert equal(
+            found.variables,
+            {
+                "a": {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(3, dtype=np.int32)},
+                "flags": np.array([True, False]), "z": np.array([1 + 2j]), "s": np.array(2, np.float16),
+                "chunked": np.arange(1000).reshape(10, 100), "lzf": np.arange(100), "never": np.full(4, 2.5), "grows": np.ones((2, 3)),
+                "text": "é", "fixed": "abc", "none": None, "100%": np.ones(1), "__buffers__": {"x": np.ones(1)}, "level": {},
+            },
+        )  # fmt: skip
+
+
+def test_arrays_in_one_piece_are_mapped_behind_a_user_block_too(path):
+    with h5py.File(path, "w", userblock_size=1024) as file:
+        file["w"] = np.arange(5000.0)
+    found = read(path, mmap=True).variables["w"]
+    np.testing.assert_array_equal(found, np.arange(5000.0))
+    assert not found.flags.writeable
+
+
+def test_hard_and_soft_links_within_a_file_are_one_array(path):
+    with h5py.File(path, "w") as file:
+        file["a/w"] = np.arange(3)
+        file["hard"] = file["a/w"]
+        file["soft"], file["a/relative"], file["twice"] = (
+            h5py.SoftLink("/a/w"),
+            h5py.SoftLink("w"),
+            h5py.SoftLink("/soft"),
+        )
+    found = read(path).variables
+    assert all(
+        array is found["a"]["w"] for array in (found["hard"], found["soft"], found["a"]["relative"], found["twice"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        (h5py.ExternalLink("/etc/passwd", "/"), '"/x" is a link out of the file'),
+        (h5py.ExternalLink("other.h5", "/w"), '"/x" is a link out of the file'),
+        (h5py.SoftLink("/nowhere"), '"/x" is a soft link to no array of the file'),
+        (h5py.SoftLink("/a"), '"/x" is a soft link to no array'),
+        (h5py.SoftLink("/x"), '"/x" is a soft link to no array'),
+        (h5py.SoftLink("/../../etc"), '"/x" is a soft link to no array'),
+        (h5py.SoftLink("/out/w"), 'is a (soft )?link'),
+    ],
+    ids=lambda value: getattr(value, "path", None),
+)  # fmt: skip
+def test_links_out_of_the_file_or_to_nothing_are_refused(path, tmp_path, link, message):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["w"] = np.ones(3)
+    with h5py.File(path, "w") as file:
+        file["a/w"], file["x"] = np.ones(3), link
+        file["out"] = h5py.ExternalLink("other.h5", "/") if link.path == "/out/w" else np.ones(1)
+    refused(path, message)
+
+
+def test_cycles_and_groups_with_two_names_are_refused(path):
+    with h5py.File(path, "w") as file:
+        file["a/b/w"] = np.ones(3)
+        file["a/b/up"] = file["a"]
+    refused(path, "is reached on two ways, as in a cycle")
+    with h5py.File(path, "w") as file:  # each level doubles the number of paths
+        group = file
+        for _ in range(60):
+            lower = group.create_group("left")
+            group["right"] = lower
+            group = lower
+    refused(path, "is reached on two ways")
+    with h5py.File(path, "w") as file:
+        file["root"] = file["/"]
+    refused(path, "is reached on two ways")
+
+
+def test_deep_nesting_is_refused(path):
+    with h5py.File(path, "w") as file:
+        file["/".join("a" * 5000)] = np.ones(1)
+    refused(path, "lies more than 100 levels deep")
+
+
+def test_arrays_that_lie_in_another_file_are_refused(path, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes(bytes(800))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (100,), "f8", external=[(str(secret), 0, 800)])
+    refused(path, '"/x" keeps its numbers in another file')
+    layout = h5py.VirtualLayout((10,), "f8")
+    layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "w", (10,))
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("x", layout)
+    refused(path, '"/x" keeps its numbers in another file')
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"chunks": (1 << 20,)}, {"chunks": (1 << 20,), "compression": "gzip"}], ids=str
+)
+def test_claims_of_more_numbers_than_a_file_can_hold_are_refused(path, options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (10**15,), "f4", **options)
+    refused(path, '"/x".* claims 4000000000000000 bytes in a file of')
+
+
+def test_many_claims_that_only_together_are_too_large_are_refused(path):
+    with h5py.File(path, "w") as file:
+        for number in range(300):
+            file.create_dataset(f"x{number}", (500_000,), "f8", chunks=(1000,))
+    refused(path, "claims 4000000 bytes in a file of")
+
+
+def test_filters_that_h5py_does_not_bring_are_refused(path):
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((10,))
+        properties.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (3,))
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((10,)), properties)
+    refused(path, '"/x" is compressed by filter 32015')
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]), "records"),
+        (np.array(["a", "b"], h5py.string_dtype()), "texts"),
+        (np.array([np.ones(1), np.ones(2)], h5py.vlen_dtype("f8")), "rows of any length"),
+        (np.array([0, 1], h5py.enum_dtype({"RED": 0, "BLUE": 1})), "named values"),
+        (np.zeros(2, "V3"), "opaque bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_array_of_numbers_is_named(path, value, what):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a/x", data=value)
+    refused(path, f'"/a/x" holds {what}, not plain numbers')
+
+
+def test_references_are_not_followed(path):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(1)
+        file["x"] = file["w"].ref
+    refused(path, '"/x" holds references')
+
+
+def test_a_file_that_was_cut_short_is_told_at_once(path):
+    save(path, {"w": np.arange(1000.0)})
+    data = path.read_bytes()
+    for size in (100, len(data) // 2, len(data) - 1000):
+        path.unlink()
+        path.write_bytes(data[:size])
+        refused(path, f"it was cut short; it has {size} bytes, its head says")
+
+
+def test_a_file_whose_index_was_cut_off_in_part_is_refused(path):
+    save(path, {"w": np.arange(10.0)})
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-5])
+    refused(path, "the index behind byte .* is damaged")
+
+
+def test_a_file_of_a_later_format_asks_for_a_newer_nbmodule(path):
+    with h5py.File(path, "w") as file:
+        file.attrs["format"], file.attrs["format_version"] = "nbmodule", 2
+    refused(path, r"written by a newer nbmodule \(format 2; this one reads up to 1\)")
+
+
+@pytest.mark.parametrize("version", [0, -3, "x", 1.5])
+def test_a_format_version_that_is_none_is_refused(path, version):
+    with h5py.File(path, "w") as file:
+        file.attrs["format"], file.attrs["format_version"] = "nbmodule", version
+    refused(path, "its format version is")
+
+
+def test_notes_that_do_not_fit_their_array_are_refused(path):
+    save(path, {"key": np.zeros(3, np.uint32), "n": np.zeros(3), "q": np.zeros(4, np.uint8)})
+    data = path.read_bytes()
+    changes = {
+        "key": ("prng_impl", "threefry2x32", "no random key"),
+        "n": ("python", "int", "no such number"),
+        "q": ("dtype", "int4", "damaged|takes|no shape"),
+    }
+    for name, (attribute, value, message) in changes.items():
+        path.unlink()
+        path.write_bytes(data)
+        with h5py.File(path, "r+") as file:
+            file[name].attrs[attribute] = value
+        refused(path, message)
+
+
+def test_a_chunk_that_cannot_be_unpacked_is_named(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("a/x", data=np.arange(5000), chunks=(500,), compression="gzip")
+        offset = file["a/x"].id.get_chunk_info(3).byte_offset
+    data = bytearray(path.read_bytes())
+    data[offset : offset + 20] = bytes(20)
+    path.write_bytes(data)
+    refused(path, r'cannot load .*: "/a/x": .*(filter|inflate)')
+
+
+def test_a_crash_of_hdf5_is_an_error_and_nothing_more(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(3)
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    monkeypatch.setattr(hdf5_read, "_code", lambda: crash)
+    refused(path, r"HDF5 crashed while it read the structures \(signal 11\), in a process of its own")
+
+
+def test_an_endless_loop_in_hdf5_ends_after_a_second_of_work(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(3)
+    code = hdf5_read._code().replace("        while self.stack:", "        while True: pass\n        while self.stack:")
+    monkeypatch.setattr(hdf5_read, "_code", lambda: code)
+    with pytest.raises(FileFormatError, match="reading its structures does not come to an end"):
+        read(path)
+
+
+def test_a_disk_that_does_not_answer_ends_after_a_while(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(3)
+    monkeypatch.setattr(hdf5_read, "_code", lambda: "import time; time.sleep(60)")
+    monkeypatch.setattr(hdf5_read, "_PATIENCE", 0.3)
+    begin = time.monotonic()
+    with pytest.raises(FileFormatError, match="did not get on for"):
+        read(path)
+    assert time.monotonic() - begin < 10
+
+
+def test_hunger_for_memory_ends_the_child(path, monkeypatch):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(3)
+    code = hdf5_read._code().replace(
+        "        while self.stack:", "        eat = bytearray(1 << 30)\n        while self.stack:"
+    )
+    monkeypatch.setattr(hdf5_read, "_code", lambda: code)
+    refused(path, "more memory than a file of its size can need")
+
+
+def test_no_library_is_loaded_because_a_file_names_it():
+    environment = hdf5_read._environment()
+    assert environment["HDF5_PLUGIN_PRELOAD"] == "::"
+
+
+def test_the_child_starts_without_jax_and_sees_the_same_packages(path, run_python):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(3)
+    code = f"""
+        import sys
+        import nbmodule.files.hdf5_read as reader
+        code = reader._code().replace("    limit(memory)", "    limit(memory); assert not any('jax' in name for name in sys.modules)")
+        reader._code = lambda: code
+        from nbmodule.files import read
+        print(read({str(path)!r}).variables["w"].sum())
+    """
+    assert run_python(code) == "3.0"
+
+
+def test_no_descriptor_and_no_process_is_left(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = h5py.SoftLink("/nowhere")
+    folder = Path("/proc/self/fd")
+    if not folder.exists():
+        pytest.skip("no list of open files on this system")
+    refused(path, "soft link")
+    before = len(list(folder.iterdir()))
+    for _ in range(5):
+        refused(path, "soft link")
+    assert len(list(folder.iterdir())) == before
+
+
+def test_thousands_of_arrays_without_an_index_are_loaded(path):
+    with h5py.File(path, "w", libver="latest") as file:
+        for number in range(3000):
+            file[f"layer{number}/w"] = np.full(3, number)
+    found = read(path).variables
+    assert len(found) == 3000
+    assert found["layer2999"]["w"][0] == 2999

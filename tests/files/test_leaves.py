@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nbmodule.files import leaves, read, save
+from nbmodule.files.leaves import describe, to_host
+from tests.files.trees import equal
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Make arrays look as if they lay on an accelerator, and count the copies to the host."""
+    originals, copies = [], []
+    device_put = jax.device_put
+
+    def counting(array, device):
+        originals.append(array)
+        copies.append(device_put(array, device))
+        return copies[-1]
+
+    monkeypatch.setattr(leaves, "_platform", lambda array: "cpu" if any(array is copy for copy in copies) else "gpu")
+    monkeypatch.setattr(leaves.jax, "device_put", counting)
+    return originals
+
+
+def test_arrays_of_a_device_are_copied_once_each_and_not_kept(tmp_path, elsewhere):
+    tree = {f"w{i}": jnp.full(20_000, i, jnp.float32) for i in range(5)} | {"key": jax.random.key(0)}
+    save(tmp_path / "w.h5", tree)
+    assert len(elsewhere) == 6
+    assert len({id(array) for array in elsewhere}) == 6
+    assert equal(
+        read(tmp_path / "w.h5").variables,
+        {f"w{i}": np.full(20_000, i, np.float32) for i in range(5)} | {"key": jax.random.key(0)},
+    )
+
+
+def test_packed_arrays_of_a_device_are_copied_once_each(tmp_path, elsewhere):
+    save(tmp_path / "w.h5", {f"w{i}": jnp.full(3, i) for i in range(50)}, packed=True)
+    assert len(elsewhere) == 50
+    assert read(tmp_path / "w.h5").variables["w49"].tolist() == [49, 49, 49]
+
+
+def test_what_was_fetched_ahead_is_let_go(elsewhere):
+    leaf = describe(jnp.arange(3.0), "w")
+    leaf.prefetch()
+    assert leaf._on_its_way is not None
+    assert leaf.data().view(np.float32).tolist() == [0, 1, 2]
+    assert leaf._on_its_way is None
+    assert len(elsewhere) == 1
+
+
+def test_without_a_cpu_jax_copies_by_its_own_means(elsewhere, monkeypatch):
+    def none(backend):
+        raise RuntimeError(f"unknown backend {backend}")
+
+    monkeypatch.setattr(leaves.jax, "local_devices", none)
+    np.testing.assert_array_equal(to_host(jnp.arange(3)), [0, 1, 2])
+    assert elsewhere == []
+
+
+def test_arrays_on_the_cpu_are_not_copied():
+    array = jnp.arange(1000.0)
+    assert to_host(array).ctypes.data == array.unsafe_buffer_pointer()

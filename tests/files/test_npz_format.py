@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files import read
+from tests.files.trees import equal
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.npz"
+
+
+def npy(header: str, data: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
+    text = header.encode()
+    return b"\x93NUMPY" + version + len(text).to_bytes(2, "little") + text + data
+
+
+def write(path, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_numpy_saved_is_loaded(path, save):
+    arrays = {
+        "params/dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "big_endian": np.arange(3, dtype=">i4"), "scalar": np.float64(2), "flags": np.array([True]), "empty": np.zeros((0, 2)),
+        "z": np.ones(2, complex),
+    }  # fmt: skip
+    save(path, **arrays)
+    found = read(path).variables
+    assert equal(found.pop("params"), {"dense": {"kernel": arrays.pop("params/dense/kernel")}})
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+        assert found[name].dtype == np.asarray(array).dtype.newbyteorder("<")
+
+
+def test_an_empty_file_has_no_variables(path):
+    np.savez(path)
+    assert read(path).variables == {}
+
+
+def test_pickled_objects_are_never_loaded(path, tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "harm"), "w"))
+
+    np.savez(path, a=np.array([Harm()], object))
+    with pytest.raises(FileFormatError, match=r'"a" of .*: it holds pickled objects, which are never loaded'):
+        read(path)
+    write(
+        path,
+        {"a.npy": npy("{'descr': 'i4', 'fortran_order': False, 'shape': (1,)}", b"cposix\nsystem\n."), "b": b"not npy"},
+    )
+    with pytest.raises(FileFormatError):
+        read(path)
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}", bytes(8)), "does not take 8 bytes"),
+        (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", bytes(8)), "does not take|damaged"),
+        (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", bytes(8)), "does not take 8 bytes"),
+        (npy("{'descr': '<U4', 'fortran_order': False, 'shape': (1,)}", bytes(16)), "its dtype is <U4, and only arrays of numbers"),
+        (npy("{'descr': '|V2', 'fortran_order': False, 'shape': (1,)}", bytes(2)), "NumPy forgets the names of bfloat16"),
+        (npy("__import__('os').system('true')", bytes(8)), "the archive is damaged"),
+        (npy("(" * 5000, bytes(8)), "the archive is damaged"),
+        (npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", bytes(8), b"\x09\x00"), r"unknown version \(9, 0\)|damaged"),
+        (b"", "the archive is damaged"),
+        (b"\x93NUMPY", "the archive is damaged"),
+    ],
+)  # fmt: skip
+def test_a_member_made_to_harm_is_refused(path, member, message):
+    write(path, {"a.npy": member})
+    with pytest.raises(FileFormatError, match=message):
+        read(path)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_can_hold_is_refused(path):
+    """Many members that share their bytes: the archive claims far more than deflate could reach."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(1 << 21))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", buffer.getvalue())
+        first = archive.infolist()[0]
+        for number in range(200):
+            again = zipfile.ZipInfo(f"b{number}.npy")
+            for name in ("header_offset", "file_size", "compress_size", "CRC", "compress_type"):
+                setattr(again, name, getattr(first, name))
+            archive.filelist.append(again)
+            archive.NameToInfo[again.filename] = again
+        archive._didModify = True
+    with pytest.raises(FileFormatError, match=r"claim more bytes than such a file can hold|damaged"):
+        read(path)
+
+
+def test_a_cut_or_changed_archive_is_refused(path):
+    np.savez(path, a=np.arange(100))
+    data = path.read_bytes()
+    path.write_bytes(data[:-30])
+    with pytest.raises(FileFormatError, match="the archive is damaged"):
+        read(path)
+    path.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
+    with pytest.raises(FileFormatError, match="the archive is damaged"):
+        read(path)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files import diff_files, save, show_text, summarize
+from nbmodule.files.report import main, spell_bytes
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "w.h5"
+    tree = {
+        "linear": {"w": np.ones((64, 3), np.float32), "b": np.ones(64, np.float32)},
+        "key": jax.random.key(0),
+        "n": 3,
+        "t": "a\x1b[2J",
+        "level": {},
+    }
+    save(path, tree, buffers={"bn": {"mean": np.ones(2)}}, metadata={"epoch": 4})
+    return path
+
+
+def test_a_file_is_shown_as_a_tree_with_sizes(path):
+    assert show_text(path).replace(str(path), "w.h5") == (
+        "w.h5: 6 variables, 1.0 kB; 1 buffer, 16 B; has checksums\n"
+        "linear\n"
+        "  w    float32[64, 3]  768 B\n"
+        "  b    float32[64]     256 B\n"
+        "key    key<fry>[]      8 B\n"
+        "n      int             3\n"
+        "t      str             'a\\x1b[2J'\n"
+        "level  {}\n"
+        "__buffers__\n"
+        "  bn\n"
+        "    mean  float64[2]  16 B\n"
+        'metadata  {"epoch": 4}'
+    )
+
+
+def test_names_cannot_move_the_cursor_of_a_terminal(tmp_path):
+    save(tmp_path / "w.h5", {"\x1b[2J\n\u202e": np.ones(1)})
+    text = show_text(tmp_path / "w.h5")
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert len(text.splitlines()) == 2
+
+
+def test_all_checksums_are_tested_when_asked_for(path):
+    assert "all checksums are right" in show_text(path, check=True)
+    data = bytearray(path.read_bytes())
+    at = data.find(np.ones(64, np.float32).tobytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert summarize(path).is_sealed
+    with pytest.raises(FileFormatError, match="its bytes have changed"):
+        summarize(path, check=True)
+
+
+def test_two_files_are_compared_with_their_buffers(path, tmp_path):
+    other = tmp_path / "other.h5"
+    save(other, {"linear": {"w": np.ones((64, 3), np.float32)}}, buffers={"bn": {"mean": np.zeros(2)}})
+    rows = {row.path: row.kind for row in diff_files(path, other).rows}
+    assert rows["linear/w"] == "equal"
+    assert rows["linear/b"] == "only in first"
+    assert rows["__buffers__/bn/mean"] == "values"
+
+
+def test_the_commands_print_and_say_by_their_exit_code_whether_files_differ(path, tmp_path, capsys):
+    assert main(["show", str(path)]) == 0
+    assert "linear" in capsys.readouterr().out
+    assert main(["show", "--check", str(path)]) == 0
+    assert "all checksums are right" in capsys.readouterr().out
+    assert main(["diff", str(path), str(path)]) == 0
+    assert "7 of 7 places are equal" in capsys.readouterr().out
+    save(tmp_path / "other.h5", {"n": 4})
+    assert main(["diff", str(path), str(tmp_path / "other.h5")]) == 1
+    assert "~ n  int  3 -> 4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["show"], ["diff", "a"], ["shw", "a"], ["show", "a", "b"]])
+def test_a_command_that_is_none_shows_how_to_use_it(words, capsys):
+    assert main(words) == 2
+    assert "python -m nbmodule show FILE" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_loaded_is_an_error_of_the_command(tmp_path, capsys):
+    (tmp_path / "w.h5").write_text("no weights")
+    assert main(["show", str(tmp_path / "w.h5")]) == 2
+    assert "it is no HDF5" in capsys.readouterr().err
+    assert main(["show", str(tmp_path / "none.h5")]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (5 * 10**9, "5.0 GB"), (10**15, "1.0 PB")],
+)
+def test_bytes_are_spelled_in_a_unit_that_suits_them(count, text):
+    assert spell_bytes(count) == text

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import struct
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
+from nbmodule.files import load, read, save_safetensors
+from tests.files.trees import array_of, equal
+
+TREE = {
+    "encoder": {"0": {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.ones(3, ml_dtypes.bfloat16)}},
+    "flags": np.array([True, False, True]), "count": np.array(3), "empty": np.zeros((0, 2), np.int8), "half": np.ones(1, np.float16),
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.safetensors"
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_saving_then_loading_is_the_identity(path, mmap):
+    save_safetensors(path, TREE, metadata={"epoch": "3"})
+    found = read(path, mmap=mmap)
+    assert equal(found.variables, TREE)
+    assert found.metadata == {"epoch": "3"}
+
+
+def test_the_package_safetensors_reads_what_was_saved(path):
+    package = pytest.importorskip("safetensors")
+    save_safetensors(path, TREE, metadata={"epoch": "3"})
+    with package.safe_open(path, "numpy") as file:
+        assert sorted(file.keys()) == ["count", "empty", "encoder.0.bias", "encoder.0.weight", "flags", "half"]
+        assert file.metadata() == {"epoch": "3"}
+        assert equal(file.get_tensor("encoder.0.weight"), TREE["encoder"]["0"]["weight"])
+
+
+def test_what_the_package_safetensors_saved_is_loaded(path):
+    package = pytest.importorskip("safetensors.torch")
+    torch = pytest.importorskip("torch")
+    tensors = {
+        f"layer.{i}.w": torch.arange(6).to(dtype)
+        for i, dtype in enumerate([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn])
+    }
+    package.save_file(tensors, path)
+    found = read(path).variables["layer"]
+    for i, tensor in enumerate(tensors.values()):
+        np.testing.assert_array_equal(found[str(i)]["w"].astype(np.float64), tensor.to(torch.float64).numpy())
+        assert str(found[str(i)]["w"].dtype) == str(tensor.dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize("name", ["float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "complex64", "uint64", "uint16"])
+def test_rarer_dtypes_survive(path, name):
+    from nbmodule.files.dtypes import kinds
+
+    tree = {"x": array_of(kinds()[name].dtype, (3, 5), 1), "y": np.ones(1)}
+    save_safetensors(path, tree)
+    assert equal(read(path).variables, tree)
+
+
+def test_arrays_lie_where_they_can_be_mapped(path):
+    save_safetensors(path, {"a": np.ones(3, np.uint8), "b": np.ones(3), "c": np.ones(5, np.float16)})
+    found = read(path, mmap=True).variables
+    assert all(array.flags.aligned and not array.flags.owndata for array in found.values())
+
+
+def test_load_gives_a_container_of_jax_arrays(path):
+    save_safetensors(path, TREE)
+    assert isinstance(load(path)["encoder"]["0"]["weight"], jax.Array)
+
+
+@pytest.mark.parametrize(
+    ("tree", "error", "message"),
+    [
+        ({"a": {"k": jax.random.key(0)}}, DtypeError, '"/a/k" as safetensors: the format has no threefry2x32'),
+        ({"t": "text"}, DtypeError, "the format has no text"),
+        ({"t": None}, DtypeError, "the format has no none"),
+        ({"q": np.zeros(2, ml_dtypes.int4)}, DtypeError, "the format has no int4"),
+        ({"a.b": np.ones(1)}, ArgumentError, "takes a dot for the end of a level"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(path, tree, error, message):
+    with pytest.raises(error, match=message):
+        save_safetensors(path, tree)
+    assert not path.exists()
+
+
+def test_metadata_that_is_no_text_is_refused(path):
+    with pytest.raises(ArgumentTypeError, match="files hold text by name"):
+        save_safetensors(path, {}, metadata={"epoch": 3})
+
+
+def write(path, header, data=bytes(64)):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"w": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}, "claims|outside of the file"),
+        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}}, r'"/w" of .*: float32\[4\] takes 16 bytes, not 12'),
+        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [60, 76]}}, "outside of the file"),
+        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [-16, 0]}}, "is damaged|outside"),
+        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": ["a", 0]}}, "is damaged"),
+        ({"w": {"dtype": "PICKLE", "shape": [4], "data_offsets": [0, 16]}}, "unknown dtype 'PICKLE'"),
+        ({"w": {"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}}, "is no shape"),
+        ({"w": 5}, "its entry in the header is damaged"),
+        ({"w": {"dtype": "F32"}}, "its entry in the header is damaged"),
+        ({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for name in ("w", "w.x")}, "both an array and a group"),
+        ({f"w{i}": {"dtype": "U8", "shape": [4000 - i], "data_offsets": [i, 4000]} for i in range(50)}, "overlap"),
+        (b'{"a":', "it is no JSON"),
+        (b"{" + b"[" * 100_000, "it is no JSON"),
+    ],
+)  # fmt: skip
+def test_a_header_made_to_harm_is_refused(path, header, message):
+    write(path, header, bytes(64 if len(header) < 50 else 4000))
+    with pytest.raises(FileFormatError, match=message):
+        read(path)

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nbmodule.errors import FileFormatError
+from nbmodule.files import read, save
+from nbmodule.files.seal import MAGIC
+
+
+def index_of(data: bytes) -> tuple[int, dict]:
+    begin, length = struct.unpack("<QQ", data[-40:-24])
+    return begin, json.loads(data[begin : begin + length])
+
+
+def forge(path: Path, change: Any) -> None:
+    """Change the index of a file, and make its checksums right again."""
+    data = path.read_bytes()
+    begin, index = index_of(data)
+    text = change(index)
+    text = text if isinstance(text, bytes) else json.dumps(index).encode()
+    head = struct.pack("<QQI", begin, len(text), zlib.crc32(text))
+    path.unlink()
+    path.write_bytes(data[:begin] + text + head + struct.pack("<I", zlib.crc32(head)) + MAGIC)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "w.h5"
+    save(path, {"a": {"w": np.arange(6.0).reshape(2, 3)}, "b": np.arange(4, dtype=np.int16)})
+    return path
+
+
+def refused(path: Path, message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        read(path, mmap=True)
+    with pytest.raises(FileFormatError, match=message):
+        read(path)
+
+
+def test_the_index_says_where_each_array_lies_and_its_checksum(path):
+    data = path.read_bytes()
+    _, index = index_of(data)
+    rows = {row["path"]: row for row in index["rows"]}
+    assert list(rows) == ["a/w", "b"]
+    row = rows["a/w"]
+    assert data[row["offset"] : row["offset"] + row["size"]] == np.arange(6.0).tobytes()
+    assert row["crc"] == zlib.crc32(np.arange(6.0).tobytes())
+
+
+@pytest.mark.parametrize("at", [-40, -32, -24, -20])
+def test_a_damaged_footer_is_told(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    refused(path, "the footer at its end is damaged")
+
+
+def test_a_damaged_index_is_told_with_its_place(path):
+    data = bytearray(path.read_bytes())
+    begin, _ = index_of(bytes(data))
+    data[begin + 20] ^= 1
+    path.write_bytes(data)
+    refused(path, f"the index at byte {begin} is damaged")
+
+
+def test_a_damaged_array_is_named(path):
+    data = bytearray(path.read_bytes())
+    _, index = index_of(bytes(data))
+    data[index["rows"][1]["offset"]] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FileFormatError, match=r'cannot load "/b" of .*w\.h5: its bytes have changed'):
+        read(path)
+
+
+def test_bytes_between_the_arrays_may_be_damaged(path):
+    data = bytearray(path.read_bytes())
+    data[:8] = bytes(8)  # not even an HDF5 file any more, but all arrays are whole
+    path.write_bytes(data)
+    assert read(path).variables["b"].tolist() == [0, 1, 2, 3]
+
+
+def set_in_row(**entries: Any):
+    def change(index):
+        index["rows"][0] |= entries
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_in_row(shape=[10**15]), r'"/a/w".*8000000000000000 bytes'),
+        (set_in_row(shape=[10**15], size=8 * 10**15), "it claims 8000000000000000 bytes in a file of"),
+        (set_in_row(shape=[2**62, 2**62], size=2**127), "is no shape|it claims"),
+        (set_in_row(shape=[-2, -3]), "is no shape"),
+        (set_in_row(shape=[2, 3.0]), "is no shape"),
+        (set_in_row(shape=[True] * 3), "is no shape"),
+        (set_in_row(shape=[1] * 33), "is no shape"),
+        (set_in_row(shape="23"), "is no shape"),
+        (set_in_row(shape=[3, 3]), r"float64\[3, 3\] takes 72 bytes, not 48"),
+        (set_in_row(offset=1 << 40), "its bytes would lie outside of the file"),
+        (set_in_row(offset=-8), "its bytes would lie outside of the file"),
+        (set_in_row(offset=None), "its bytes would lie outside of the file"),
+        (set_in_row(crc="x"), "its checksum is damaged"),
+        (set_in_row(dtype="object"), "unknown dtype 'object'"),
+        (set_in_row(dtype=["float64"]), "unknown dtype"),
+        (set_in_row(dtype="float32"), "takes 24 bytes, not 48"),
+        (set_in_row(dtype="text"), "takes 48 bytes"),
+        (set_in_row(dtype="none"), "takes 0 bytes"),
+        (set_in_row(notes=[1]), "its notes are damaged"),
+        (set_in_row(path=5), "a row of the index has no path"),
+        (set_in_row(path="b"), '"/b" is listed twice'),
+        (set_in_row(path="b/c"), '"/b" is both an array and a group|listed twice'),
+        (set_in_row(path="a/" * 5000), "more than 100 levels deep"),
+        (set_in_row(notes={"prng_impl": "fry"}), "is no random key"),
+        (set_in_row(notes={"python": "int"}), "no such number"),
+        (set_in_row(notes={"python": "__import__('os')"}), "no such number"),
+        (lambda index: index.update(rows=5), "lists no arrays"),
+        (lambda index: index.update(rows=[5]), "has no path"),
+        (lambda index: index.update(version=2), r"newer nbmodule \(format 2"),
+        (lambda index: index.update(version=True), "its format version is 'True'"),
+        (lambda index: index["rows"].extend(index["rows"]), "listed twice"),
+        (lambda index: index["rows"].extend({**index["rows"][0], "path": f"x{i}", "offset": i} for i in range(5000)), "overlap"),
+        (lambda _: b"[" * 1_000_000, "it is no JSON"),
+        (lambda _: b"[" + b"[]," * 6_000_000 + b"1]", "more than such a part can need"),
+        (lambda _: b"\xff\xfe", "it is no JSON"),
+        (lambda _: b"", "it is no JSON"),
+        (lambda _: b"1" * 10_000, "it is no JSON|lists no arrays"),
+        (lambda _: b'{"format":"other","version":1,"rows":[]}', "lists no arrays"),
+    ],
+)  # fmt: skip
+def test_an_index_made_to_harm_is_refused(path, change, message):
+    forge(path, change)
+    refused(path, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_in_row(chunk=[1, 1]), "chunks, which do not cover"),
+        (set_in_row(chunk=[0, 100]), "its chunks are damaged"),
+        (set_in_row(chunk=[100]), "its chunks are damaged"),
+        (set_in_row(chunk=[10**15, 10**15]), "not as this format makes them|unpacks to"),
+        (set_in_row(chunks=[[0, 1 << 50, 0]]), "a chunk would lie outside of the file"),
+        (set_in_row(chunks=[[0, -1, 0]]), "a chunk would lie outside of the file"),
+        (set_in_row(chunks=[[0, 10, 0]]), "not possible|has changed"),
+        (set_in_row(chunks="x"), "its chunks are damaged"),
+        (set_in_row(shape=[30000, 30000], size=7_200_000_000), "claims|do not cover"),
+    ],
+)
+def test_chunks_made_to_harm_are_refused(tmp_path, change, message):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.zeros((100, 100))}, compression=9)
+    forge(path, change)
+    refused(path, message)
+
+
+def test_a_compressed_array_that_is_damaged_is_named_mapped_or_not(tmp_path):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.random.default_rng(0).standard_normal(1000)}, compression=1)
+    data = bytearray(path.read_bytes())
+    _, index = index_of(bytes(data))
+    data[index["rows"][0]["chunks"][0][0] + 50] ^= 4
+    path.unlink()
+    path.write_bytes(data)
+    refused(path, r'"/w" of .*: a chunk has changed since it was written')
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        5, [], "abc", ["float64", 0], ["float64", -1, [2]], ["float64", 10**12, [2]], ["float64", 0, [10**15]], ["float64", 0, [2.0]],
+        ["float99", 0, [1]], ["float64", True, [1]], ["float64", 0, [1], 7], [["float64"], 0, [1]],
+    ],
+)  # fmt: skip
+def test_an_index_of_packed_arrays_made_to_harm_is_refused(tmp_path, entry):
+    path = tmp_path / "w.h5"
+    save(path, {"w": np.arange(3.0), "v" * 100: np.arange(4.0)}, packed=True)
+    data = path.read_bytes()
+    _, index = index_of(data)
+    row = next(row for row in index["rows"] if row["path"] == "__packed__/index")
+    old = data[row["offset"] : row["offset"] + row["size"]]
+    new = json.dumps({"w": entry}).encode().ljust(len(old))
+    path.unlink()
+    path.write_bytes(data.replace(old, new))
+
+    def right_checksum(index):
+        next(row for row in index["rows"] if row["path"] == "__packed__/index")["crc"] = zlib.crc32(new)
+
+    forge(path, right_checksum)
+    refused(path, '"/w" of .*: its entry in the index of packed arrays is damaged')

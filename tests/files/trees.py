@@ -1,0 +1,105 @@
+"""Random trees of everything that a file can hold, and an equality that looks at every bit."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+from hypothesis import strategies as st
+
+DTYPES = [
+    *(np.dtype(name) for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")),
+    *(
+        np.dtype(getattr(ml_dtypes, name))
+        for name in (
+            "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+            "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+        )
+    ),
+]  # fmt: skip
+BITS = {
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+    "uint2": 2,
+    "float4_e2m1fn": 4,
+    "float6_e2m3fn": 6,
+    "float6_e3m2fn": 6,
+    "bool": 1,
+}
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Whether two trees are the same to the last bit, kinds of leaves included; a JAX array equals a NumPy array."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (jax.Array, np.ndarray)) and isinstance(b, (jax.Array, np.ndarray)):
+        if isinstance(a.dtype, np.dtype):
+            x, y = np.asarray(a), np.asarray(b)
+            return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+        return a.dtype == b.dtype and equal(np.asarray(jax.random.key_data(a)), np.asarray(jax.random.key_data(b)))
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def array_of(dtype: np.dtype, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Any bits that are a value of the dtype, NaN and infinities among them."""
+    rng, bits = np.random.default_rng(seed), BITS.get(dtype.name)
+    if bits is None:
+        return rng.integers(0, 256, (prod(shape) * dtype.itemsize,), np.uint8).view(dtype).reshape(shape)
+    values = np.asarray(rng.integers(0, 1 << bits, shape, np.uint8))
+    if dtype.name.startswith("int"):
+        return np.asarray(values.astype(np.int8) - np.int8(1 << (bits - 1))).astype(dtype)
+    return values.astype(dtype) if dtype.name.startswith("uint") else values.view(dtype)
+
+
+shapes = st.one_of(
+    st.sampled_from([(), (0,), (1,), (0, 3), (2, 0, 5)]),
+    st.lists(st.integers(1, 7), min_size=1, max_size=3).map(tuple),
+    st.sampled_from([(700,), (40, 40), (3, 1, 300)]),
+)
+arrays = st.builds(array_of, st.sampled_from(DTYPES), shapes, st.integers(0, 999))
+keys = st.builds(
+    lambda seed, impl, count: jax.random.split(jax.random.key(seed, impl=impl), count) if count else jax.random.key(seed, impl=impl),
+    st.integers(0, 99), st.sampled_from(["threefry2x32", "rbg"]), st.sampled_from([0, 0, 3]),
+)  # fmt: skip
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(st.characters(exclude_categories=[])),
+)
+names = st.one_of(
+    st.sampled_from(
+        [
+            "w",
+            "b",
+            "linear0",
+            "v0",
+            "v10",
+            "",
+            ".",
+            "..",
+            "/",
+            "a/b",
+            "%",
+            "%2F",
+            "%u1234",
+            "__buffers__",
+            "__packed__",
+            "__metadata__",
+            "é",
+            "\0",
+        ]
+    ),
+    st.text(st.characters(exclude_categories=[]), max_size=8),
+)
+trees = st.recursive(
+    st.dictionaries(names, st.one_of(arrays, arrays, scalars, keys), max_size=5),
+    lambda inner: st.dictionaries(names, st.one_of(arrays, inner), max_size=4),
+    max_leaves=8,
+)

@@ -1,0 +1,272 @@
+"""A kernel driven by `jupyter_client` alone: cells that run while widget messages are sent, with no browser.
+
+The installed ipykernel is always tested. With `NBMODULE_KERNEL_MATRIX=1` in the environment the others of `VERSIONS` are
+too: each gets a small environment of its own, which needs a package index and half a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60.0
+VERSIONS = ("6.17.1", "6.31.0", "7.0.1", "7.3.0", "7.4.0")
+
+
+class Kernel:
+    """One kernel and its client. `python` is the interpreter, and so the ipykernel, that it runs with."""
+
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+        from jupyter_client import KernelManager
+        from jupyter_client.kernelspec import KernelSpecManager
+
+        spec = folder / "tested"
+        spec.mkdir(parents=True, exist_ok=True)
+        argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "tested", "language": "python"}))
+        env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "IPYTHONDIR": str(folder / "ipython")}
+        self.manager = KernelManager(
+            kernel_name="tested", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder)])
+        )
+        self.manager.start_kernel(env=env)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=DEADLINE)
+        self.seen: list[dict[str, Any]] = []
+        self.replies: dict[str, dict[str, Any]] = {}
+        self.reply_order: list[str] = []
+        self.subshell: str | None = None
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    # Sending.
+
+    def start(self, code: str) -> str:
+        """Run a cell and do not wait for it."""
+        return self.client.execute(code)
+
+    def run(self, code: str) -> str:
+        """Run a cell to its end; give what it printed. After a cell that failed a kernel refuses others for a moment."""
+        while True:
+            message = self.start(code)
+            self.wait(lambda m=message: m in self.replies and self.is_idle(m))
+            if self.replies[message]["status"] != "aborted":
+                break
+        assert self.replies[message]["status"] == "ok", self.replies[message]
+        return self.printed(message)
+
+    def send_comm(self, comm: str, content: dict[str, Any]) -> str:
+        """Send a custom message to a widget, as a page does."""
+        return self._send("comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}})
+
+    def ask(self, kind: str, content: dict[str, Any] | None = None) -> str:
+        return self._send(kind, content or {})
+
+    def _send(self, kind: str, content: dict[str, Any]) -> str:
+        message = self.client.session.msg(kind, content)
+        if self.subshell is not None and kind.startswith("comm"):
+            message["header"]["subshell_id"] = self.subshell
+        self.client.shell_channel.send(message)
+        return message["header"]["msg_id"]
+
+    def forget(self) -> None:
+        """Drop what was seen, so that the next test sees its own."""
+        self.look()
+        self.seen.clear()
+        self.replies.clear()
+        self.reply_order.clear()
+
+    def create_subshell(self) -> bool:
+        """Send widget messages through a subshell from now on, as JupyterLab does; False where there is none."""
+        message = self.client.session.msg("create_subshell_request", {})
+        self.client.control_channel.send(message)
+        try:
+            reply = self.client.get_control_msg(timeout=3)
+        except queue.Empty:
+            return False
+        self.subshell = reply["content"].get("subshell_id")
+        return self.subshell is not None
+
+    def interrupt(self) -> None:
+        self.manager.interrupt_kernel()
+
+    # Looking.
+
+    def look(self) -> None:
+        """Take in what has come."""
+        for get, store in (
+            (self.client.get_iopub_msg, self.seen.append),
+            (self.client.get_shell_msg, self._keep_reply),
+        ):
+            while True:
+                try:
+                    store(get(timeout=0))
+                except queue.Empty:
+                    break
+
+    def _keep_reply(self, message: dict[str, Any]) -> None:
+        parent = message["parent_header"]["msg_id"]
+        self.replies[parent] = message["content"] | {"type": message["msg_type"]}
+        self.reply_order.append(parent)
+
+    def wait(self, condition: Callable[[], Any], timeout: float = DEADLINE) -> Any:
+        """Look until a condition holds."""
+        deadline = time.monotonic() + timeout
+        while True:
+            self.look()
+            if found := condition():
+                return found
+            if time.monotonic() > deadline:
+                texts = [(m["msg_type"], str(m["content"])[:300]) for m in self.seen[-12:]]
+                pytest.fail(f"never happened within {timeout} s; the last messages: {texts}")
+            time.sleep(0.005)
+
+    def of(self, message: str, kind: str) -> list[dict[str, Any]]:
+        return [
+            m["content"] for m in self.seen if m["parent_header"].get("msg_id") == message and m["msg_type"] == kind
+        ]
+
+    def is_idle(self, message: str) -> bool:
+        """Whether the cell is over (a busy kernel says idle for the widget messages in between)."""
+        return any(c["execution_state"] == "idle" for c in self.of(message, "status"))
+
+    def displayed(self, message: str) -> list[dict[str, Any]]:
+        """The outputs of a cell, display and updates, oldest first."""
+        return self.of(message, "display_data") + self.of(message, "update_display_data")
+
+    def printed(self, message: str) -> str:
+        return "".join(content["text"] for content in self.of(message, "stream"))
+
+    def comm(self) -> str:
+        """The line of the run that was begun last."""
+        opened = self.wait(
+            lambda: [m for m in self.seen if m["msg_type"] == "comm_open" and "run" in m["content"]["data"]["state"]]
+        )
+        return opened[-1]["content"]["comm_id"]
+
+    def customs(self, comm: str) -> list[dict[str, Any]]:
+        """The custom messages that a widget sent, oldest first."""
+        found = [m for m in self.seen if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == comm]
+        return [m["content"]["data"]["content"] for m in found if m["content"]["data"].get("method") == "custom"]
+
+
+class Page:
+    """One page that watches a run, as the front end would: it greets, acknowledges, and remembers the progress."""
+
+    def __init__(self, kernel: Kernel, comm: str, name: str = "page") -> None:
+        self.kernel, self.comm, self.name = kernel, comm, name
+        self.answered = 0
+        self.progress: dict[str, Any] = {}
+        self.snapshots: list[dict[str, Any]] = []
+        self.details: list[dict[str, Any]] = []
+        self.ticks: list[dict[str, Any]] = []
+        self.greeted = -2.0
+        self.until(self.is_greeted)
+
+    def send(self, kind: str, **content: Any) -> None:
+        self.kernel.send_comm(self.comm, {"kind": kind, "page": self.name, **content})
+
+    def is_greeted(self) -> bool:
+        """Greet every two seconds until there is an answer: the first may come before the kernel listens."""
+        if not self.snapshots and time.monotonic() - self.greeted > 2:
+            self.greeted = time.monotonic()
+            self.send("hello")
+        return bool(self.snapshots)
+
+    def look(self) -> None:
+        messages = self.kernel.customs(self.comm)
+        for message in messages[self.answered :]:
+            kind = message["kind"]
+            if kind == "tick":
+                self.ticks.append(message)
+                self.send("ack", n=message["n"])
+            elif kind == "snapshot" and message["page"] == self.name:
+                self.snapshots.append(message)
+            elif kind == "detail" and message["page"] == self.name:
+                self.details.append(message)
+            self.progress = message.get("progress") or message.get("record", {}).get("progress") or self.progress
+        self.answered = len(messages)
+
+    def until(self, condition: Callable[[], Any], timeout: float = DEADLINE) -> Any:
+        def seen() -> Any:
+            self.look()
+            return condition()
+
+        return self.kernel.wait(seen, timeout)
+
+    def until_state(self, state: str) -> None:
+        self.until(lambda: self.progress.get("state") == state)
+
+
+def environment_of(version: str, folder: Path) -> str:
+    """Build an environment whose only own package is this ipykernel; give its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = folder / "bin" / "python"
+    own = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", own, f"ipykernel=={version}"]
+    subprocess.run(install, check=True)
+    Path(own, "zz_others.pth").write_text(sysconfig.get_path("purelib"))
+    return str(python)
+
+
+def _settings() -> list[Any]:
+    asked = os.environ.get("NBMODULE_KERNEL_MATRIX")
+    versions = ["installed", *(VERSIONS if asked else ())]
+    return [
+        pytest.param((version, way), id=f"{version}-{way}") for version in versions for way in ("plain", "subshell")
+    ]
+
+
+@pytest.fixture(scope="module", params=_settings())
+def shared_kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    pytest.importorskip("ipykernel")
+    version, way = request.param
+    python = sys.executable
+    if version != "installed":
+        python = environment_of(version, tmp_path_factory.mktemp(f"ipykernel_{version}"))
+    started = Kernel(tmp_path_factory.mktemp("kernel"), python)
+    try:
+        if version != "installed":
+            assert started.run("import ipykernel; print(ipykernel.__version__)").strip() == version
+        if way == "subshell" and not started.create_subshell():
+            pytest.skip("this kernel has no subshells")
+        started.run("import time\nfrom nbmodule.live.live import Live\nfrom nbmodule.live.loop import steps")
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture
+def kernel(shared_kernel: Kernel) -> Kernel:
+    """A kernel of each version and each way of widget messages, with nothing seen yet."""
+    shared_kernel.forget()
+    return shared_kernel
+
+
+@pytest.fixture
+def watch_run() -> Callable[[Kernel, str], tuple[str, Page]]:
+    """Start a cell with a run in it, and a page that watches it."""
+
+    def start(kernel: Kernel, code: str) -> tuple[str, Page]:
+        message = kernel.start(code)
+        return message, Page(kernel, kernel.comm())
+
+    return start

@@ -1,0 +1,224 @@
+"""Commands from any thread, and controls as data."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import jax.numpy as jnp
+import pytest
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.live.control import CommandQueue, Controls
+from nbmodule.live.knobs import add_knobs
+
+
+def test_commands_come_out_in_the_order_in_which_they_went_in_with_their_thread():
+    commands = CommandQueue()
+    threads = [threading.Thread(target=commands.put, args=("stop",), name=f"page {i}") for i in range(3)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    commands.put("set", name="lr", value=1)
+    taken = commands.take()
+    assert [c.thread for c in taken][:3] == ["page 0", "page 1", "page 2"]
+    assert (taken[3].kind, taken[3].content) == ("set", {"name": "lr", "value": 1})
+    assert not commands
+    assert commands.take() == []
+
+
+def test_a_flood_of_commands_keeps_the_newest():
+    commands = CommandQueue()
+    for i in range(5000):
+        commands.put("set", value=i)
+    assert commands.take()[-1].content == {"value": 4999}
+
+
+def test_controls_describe_themselves_as_json():
+    controls = Controls()
+    controls.slider("lr", 1e-3, low=1e-5, high=0.1, log=True)
+    controls.field("note", "a", choices=("a", "b"))
+    controls.field("count", 3)
+    controls.toggle("augment", False, group="more")
+    described = json.loads(json.dumps(controls.describe()))
+    assert described[0] == {
+        "name": "lr",
+        "kind": "slider",
+        "value": 1e-3,
+        "group": "",
+        "error": None,
+        "low": 1e-5,
+        "high": 0.1,
+        "log": True,
+    }
+    assert [(c["kind"], c["value"]) for c in described[1:]] == [("field", "a"), ("field", 3), ("toggle", False)]
+    assert described[1]["choices"] == ["a", "b"]
+    assert described[2]["type"] == "int"
+
+
+def test_a_new_value_is_applied_then_kept():
+    seen, controls = [], Controls()
+    lr = controls.slider("lr", 0.5, lambda v: seen.append((v, lr.value)), low=0, high=1)
+    controls.set("lr", 0.25)
+    assert seen == [(0.25, 0.5)]
+    assert lr.value == 0.25
+
+
+def test_a_value_whose_application_fails_is_not_kept_and_its_error_is_shown():
+    controls = Controls()
+    lr = controls.slider("lr", 0.5, lambda v: 1 / 0, low=0, high=1)
+    with pytest.raises(ZeroDivisionError):
+        controls.set("lr", 0.25)
+    assert lr.value == 0.5
+    assert lr.error == "ZeroDivisionError: division by zero"
+    lr.apply = None
+    controls.set("lr", 0.25)
+    assert lr.error is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2, "must lie between 0 and 1, found 2"),
+        ("x", "is a number, found 'x'"),
+        (True, "is a number, found True"),
+        (float("nan"), "must be finite"),
+    ],
+)
+def test_a_slider_takes_numbers_between_its_limits(value, message):
+    controls = Controls()
+    controls.slider("lr", 0.5, low=0, high=1)
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
+        controls.set("lr", value)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"low": 1, "high": 1}, {"low": 0, "high": float("inf")}, {"low": 0, "high": 1, "log": True}]
+)
+def test_a_slider_needs_limits_that_make_sense(limits):
+    with pytest.raises(ArgumentError, match="slider 'lr'"):
+        Controls().slider("lr", 1, **limits)
+
+
+def test_a_field_keeps_its_kind():
+    controls = Controls()
+    controls.field("count", 3)
+    controls.field("name", "a")
+    controls.field("size", jnp.float32(2))
+    controls.set("count", 4.0)
+    assert controls["count"].value == 4
+    assert isinstance(controls["count"].value, int)
+    with pytest.raises(ArgumentError, match="'count' must be a whole number, found 4.5"):
+        controls.set("count", 4.5)
+    controls.set("name", 7)
+    assert controls["name"].value == "7"
+    assert controls["size"].value == 2.0
+    with pytest.raises(ArgumentTypeError, match="use a toggle"):
+        controls.field("flag", True)
+
+
+def test_a_choice_is_one_of_those_offered():
+    controls = Controls()
+    controls.field("mode", "a", choices=("a", "b"))
+    with pytest.raises(ArgumentError, match="'mode' must be one of a, b; found 'c'"):
+        controls.set("mode", "c")
+
+
+def test_a_toggle_takes_no_numbers():
+    controls = Controls()
+    controls.toggle("augment", False)
+    with pytest.raises(ArgumentError, match="is on or off"):
+        controls.set("augment", 1)
+
+
+def test_an_unknown_control_names_those_that_exist():
+    controls = Controls()
+    controls.toggle("augment", False)
+    with pytest.raises(PathError, match="no control is called 'lr'; there are: 'augment'"):
+        controls.set("lr", 1)
+
+
+class Optimizer:
+    def __init__(self, lr):
+        self.lr = lr
+
+
+class DropoutLayer:
+    pass
+
+
+class Dropout(DropoutLayer):
+    def __init__(self, rate):
+        self.rate = rate
+
+
+class Parameter:
+    requires_grad = True
+
+
+class Layer:
+    def __init__(self):
+        self.own = [Parameter()]
+
+    def parameters(self):
+        return iter(self.own)
+
+    def requires_grad_(self, flag):
+        for p in self.own:
+            p.requires_grad = flag
+
+
+class Model(Layer):
+    def __init__(self, *rates):
+        self.head, self.drops = Layer(), [Dropout(rate) for rate in rates]
+
+    def modules(self):
+        return iter([self, self.head, *self.drops])
+
+    def named_children(self):
+        return iter([("head", self.head), *((f"drop{i}", d) for i, d in enumerate(self.drops))])
+
+
+def test_a_learning_rate_can_be_steered_over_two_decades_each_way():
+    controls, optimizer = Controls(), Optimizer(jnp.float32(0.01))
+    add_knobs(controls, None, optimizer)
+    slider = controls["learning rate"]
+    assert slider.log
+    assert slider.low == pytest.approx(1e-4)
+    assert slider.high == pytest.approx(1.0)
+    controls.set("learning rate", 0.1)
+    assert optimizer.lr == 0.1
+
+
+@pytest.mark.parametrize("lr", [lambda step: 0.1, None, "fast", 0.0])
+def test_a_schedule_is_left_alone(lr):
+    controls = Controls()
+    add_knobs(controls, None, Optimizer(lr))
+    assert len(controls) == 0
+
+
+def test_a_learning_rate_that_cannot_be_set_gets_no_slider():
+    class Fixed:
+        lr = property(lambda self: 0.1)
+
+    controls = Controls()
+    add_knobs(controls, None, Fixed())
+    assert len(controls) == 0
+
+
+def test_dropout_layers_of_one_rate_have_one_slider():
+    controls, model = Controls(), Model(0.5, 0.5)
+    add_knobs(controls, model, None)
+    controls.set("dropout rate", 0.1)
+    assert [d.rate for d in model.drops] == [0.1, 0.1]
+    controls = Controls()
+    add_knobs(controls, Model(0.5, 0.1), None)
+    assert "dropout rate" not in controls
+
+
+def test_children_with_parameters_can_be_frozen():
+    controls, model = Controls(), Model()
+    add_knobs(controls, model, None)
+    assert [c.name for c in controls] == ["freeze head"]
+    controls.set("freeze head", True)
+    assert not model.head.own[0].requires_grad

@@ -1,0 +1,226 @@
+"""Clicks in a busy cell, on every kernel: driven by `jupyter_client` alone, as a front end would."""
+
+from __future__ import annotations
+
+import time
+
+TRAIN = """
+with Live(name='run') as live:
+    lr = live.slider('lr', 0.5, low=0.0, high=1.0)
+    seen = []
+    for i in live.steps(range(1_000_000)):
+        time.sleep(0.002)
+        seen.append(lr.value)
+        live.log(loss=1 / (i + 1))
+print(live.progress.state, '|', live.progress.reason, '|', live.route.kind)
+"""
+
+
+def ended(kernel, message):
+    """The cell is over and its output is complete."""
+    return kernel.wait(
+        lambda: (
+            (message in kernel.replies and kernel.is_idle(message) and kernel.printed(message))
+            or (message in kernel.replies and kernel.replies[message]["status"] != "ok")
+        )
+    )
+
+
+def test_pause_step_resume_and_stop_work_while_the_cell_is_busy(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    page.until(lambda: page.progress["done"] > 20)
+    page.send("pause")
+    page.until_state("paused")
+    done = page.progress["done"]
+    time.sleep(0.3)
+    page.look()
+    assert page.progress["done"] == done
+    for k in (1, 2, 3):
+        page.send("step")
+        page.until(lambda k=k: (page.progress["state"], page.progress["done"]) == ("paused", done + k))
+    page.send("resume")
+    page.until(lambda: page.progress["done"] > done + 20)
+    page.send("stop")
+    ended(kernel, message)
+    assert kernel.printed(message).startswith("stopped | by button after step ")
+    assert kernel.printed(message).rstrip().endswith("| pump")
+
+
+def test_a_click_is_seen_within_100_ms_and_one_step(kernel, watch_run):
+    message, page = watch_run(
+        kernel,
+        "with Live() as live:\n    for i in live.steps(range(10**6)):\n        time.sleep(0.002)\n        if live.stopped: break\n",
+    )
+    page.until(lambda: page.progress["done"] > 50)
+    delays = []
+    for _ in range(5):
+        for kind, state in (("pause", "paused"), ("resume", "running")):
+            begun = time.monotonic()
+            page.send(kind)
+            page.until_state(state)
+            delays.append(time.monotonic() - begun)
+    page.send("stop")
+    kernel.wait(lambda: message in kernel.replies)
+    # To the kernel, to the boundary, and back as a tick, whose pace is a tenth of a second.
+    assert sorted(delays)[len(delays) // 2] < 0.25
+
+
+def test_sixty_moves_of_a_slider_arrive_in_order_and_act_at_the_next_step(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    for k in range(60):
+        page.send("set", name="lr", value=k / 100)
+        time.sleep(0.01)
+    page.until(lambda: any(t.get("controls") and t["controls"][-1]["value"] == 0.59 for t in page.ticks))
+    page.send("stop")
+    ended(kernel, message)
+    kernel.forget()
+    values = [float(v) for v in kernel.run("print(*dict.fromkeys(seen))").split()]
+    moved = [v for v in values if v != 0.5][:]
+    assert values[-1] == 0.59
+    assert moved == sorted(moved)
+    assert len(moved) > 5
+
+
+def test_queued_cells_run_afterwards_in_their_order(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    queued = [kernel.start(f"print('cell', {k})") for k in range(5)]
+    completion = kernel.ask("complete_request", {"code": "prin", "cursor_pos": 4})
+    queued.append(kernel.start("print('cell', 5)"))
+    page.until(lambda: page.progress["done"] > 50)
+    assert not set(queued) & set(kernel.replies)
+    page.send("stop")
+    kernel.wait(lambda: set(queued) <= set(kernel.replies) and completion in kernel.replies)
+    assert kernel.reply_order == [message, *queued[:5], completion, queued[5]]
+    kernel.wait(lambda: all(kernel.printed(q) for q in queued))
+    assert [kernel.printed(q) for q in queued] == [f"cell {k}\n" for k in range(6)]
+    assert "print" in kernel.replies[completion]["matches"]
+
+
+def test_a_cell_that_fails_still_aborts_the_cells_behind_it(kernel, watch_run):
+    message, page = watch_run(
+        kernel, "with Live() as live:\n    for i in live.steps(range(10**6)):\n        time.sleep(0.002)\n1 / 0"
+    )
+    queued = [kernel.start("print('never')") for _ in range(3)]
+    page.until(lambda: page.progress["done"] > 20)
+    page.send("stop")
+    kernel.wait(lambda: set(queued) <= set(kernel.replies))
+    assert kernel.replies[message]["ename"] == "ZeroDivisionError"
+    assert [kernel.replies[q]["status"] for q in queued] == ["aborted"] * 3
+    kernel.wait(lambda: kernel.is_idle(queued[-1]))
+    time.sleep(0.3)
+    assert kernel.run("print('again')") == "again\n"
+
+
+def test_a_page_that_is_reloaded_in_the_middle_gets_the_whole_run(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    page.until(lambda: page.progress["done"] > 50)
+    info, comms = kernel.ask("kernel_info_request"), kernel.ask("comm_info_request", {"target_name": "jupyter.widget"})
+    kernel.wait(lambda: info in kernel.replies and comms in kernel.replies, timeout=10)
+    assert kernel.replies[info]["type"] == "kernel_info_reply"
+    assert page.comm in kernel.replies[comms]["comms"]
+    assert message not in kernel.replies
+    reloaded = type(page)(kernel, page.comm, "reloaded")
+    (snapshot,) = reloaded.snapshots
+    (series,) = snapshot["record"]["series"]
+    assert series["name"] == "loss"
+    assert series["n"] > 20
+    done = reloaded.progress["done"]
+    reloaded.until(lambda: reloaded.progress["done"] > done + 20)
+    page.send("stop")
+    ended(kernel, message)
+
+
+def test_two_pages_are_both_told_and_one_that_never_answers_holds_up_nothing(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    kernel.send_comm(page.comm, {"kind": "hello", "page": "asleep"})
+    page.until(lambda: len(page.ticks) > 15, timeout=20)
+    page.send("stop")
+    ended(kernel, message)
+
+
+def test_the_output_is_text_and_html_only_and_ends_in_its_final_form(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    page.until(lambda: page.progress["done"] > 20)
+    page.send("stop")
+    ended(kernel, message)
+    shown = kernel.wait(lambda: len(kernel.displayed(message)) >= 2 and kernel.displayed(message))
+    assert {frozenset(d["data"]) for d in shown} == {frozenset({"text/plain", "text/html"})}
+    assert len({d["transient"]["display_id"] for d in shown}) == 1
+    assert "stopped (by button" in shown[-1]["data"]["text/plain"]
+    assert "loss" in shown[-1]["data"]["text/plain"]
+    assert "<nbm-view" in shown[-1]["data"]["text/html"]
+
+
+def test_the_line_is_closed_when_the_run_is_over(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    page.send("stop")
+    ended(kernel, message)
+    closed = kernel.wait(lambda: [m for m in kernel.seen if m["msg_type"] == "comm_close"])
+    assert page.comm in [m["content"]["comm_id"] for m in closed]
+    kernel.forget()
+    assert kernel.run("print(live.step > 0, live.history.loss.last < 1)") == "True True\n"
+
+
+def test_the_interrupt_ends_the_loop_at_a_boundary_and_the_next_cell_runs(kernel, watch_run):
+    code = "state = [0, 0]\nwith Live() as live:\n    for i in live.steps(range(10**6)):\n        state[0] += 1\n        time.sleep(0.01)\n        state[1] += 1\n"
+    for _ in range(3):
+        kernel.forget()
+        message, page = watch_run(kernel, code)
+        page.until(lambda page=page: page.progress["done"] > 5)
+        kernel.interrupt()
+        kernel.wait(lambda m=message: m in kernel.replies)
+        assert kernel.replies[message]["ename"] == "KeyboardInterrupt"
+        kernel.wait(lambda m=message: kernel.is_idle(m))
+        time.sleep(0.2)
+        assert kernel.run("print(state[0] == state[1] == live.step, live.progress.state)") == "True interrupted\n"
+
+
+def test_the_interrupt_works_as_ever_after_a_loop(kernel):
+    kernel.run("for x in steps(range(3)): pass")
+    message = kernel.start("import time\ntime.sleep(60)")
+    kernel.wait(lambda: kernel.of(message, "status"))
+    time.sleep(0.3)
+    kernel.interrupt()
+    kernel.wait(lambda: message in kernel.replies, timeout=10)
+    assert kernel.replies[message]["ename"] == "KeyboardInterrupt"
+
+
+def test_steps_alone_handle_the_messages_of_other_widgets(kernel):
+    kernel.run(
+        "import ipywidgets\nheard = []\nslider = ipywidgets.IntSlider()\nslider.observe(lambda c: heard.append(c['new']), 'value')"
+    )
+    comm = [
+        m["content"]["comm_id"]
+        for m in kernel.seen
+        if m["msg_type"] == "comm_open" and m["content"]["data"]["state"].get("_model_name") == "IntSliderModel"
+    ][-1]
+    message = kernel.start(
+        "for i in steps(range(10**6)):\n    time.sleep(0.002)\n    if heard and heard[-1] == 59: break\nprint(heard == sorted(heard), heard[-1])"
+    )
+    for k in range(60):
+        kernel.ask("comm_msg", {"comm_id": comm, "data": {"method": "update", "state": {"value": k}}})
+        time.sleep(0.005)
+    kernel.wait(lambda: message in kernel.replies and kernel.printed(message), timeout=20)
+    assert kernel.printed(message) == "True 59\n"
+
+
+def test_a_flood_of_messages_does_not_stop_the_loop(kernel, watch_run):
+    message, page = watch_run(kernel, TRAIN)
+    done = page.progress["done"]
+    for k in range(3000):
+        kernel.send_comm(page.comm, {"kind": "set", "name": "lr", "value": (k % 100) / 100})
+    page.until(lambda: page.progress["done"] > done + 100)
+    page.send("stop")
+    ended(kernel, message)
+
+
+def test_a_cell_that_awaits_keeps_the_order_of_the_cells_behind_it(kernel):
+    message = kernel.start(
+        "import asyncio\nfor i in steps(range(200)):\n    await asyncio.sleep(0.005)\nprint('first')"
+    )
+    queued = []
+    for k in range(6):
+        time.sleep(0.05)
+        queued.append(kernel.start(f"print({k})"))
+    kernel.wait(lambda: set(queued) <= set(kernel.replies))
+    assert kernel.reply_order == [message, *queued]

@@ -1,0 +1,423 @@
+"""`Live` as a whole, outside of a notebook: log, stop, alarms, guarded callbacks, history at boundaries, text."""
+
+from __future__ import annotations
+
+import gc
+import io
+import math
+import signal
+import threading
+import time
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nbmodule.errors import ArgumentError, NotBuiltError, TracerLeakError
+from nbmodule.live import earlier
+from nbmodule.live.compiles import CompileClock
+from nbmodule.live.live import Live
+from nbmodule.live.progress import Progress
+from nbmodule.live.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
+
+
+def quiet(**options) -> Live:
+    return Live(display=False, **options)
+
+
+def test_values_are_logged_at_the_step_that_is_being_worked_on():
+    with quiet() as live:
+        for i in live.steps(range(3)):
+            live.log(loss=i)
+        live.log(final=7)
+        live.log({"loss/extra": 1}, 100)
+    assert live.history.loss.steps.tolist() == [1, 2, 3]
+    assert live.history.final.steps.tolist() == [3]
+    assert live.history["loss/extra"].steps.tolist() == [100]
+    assert str(live.progress).startswith("done · step 3/3")
+
+
+def test_a_training_with_jax_is_logged_exactly():
+    @jax.jit
+    def step(w, x):
+        loss, grad = jax.value_and_grad(lambda w: jnp.sum((w * x - 3) ** 2))(w)
+        return w - 0.1 * grad, loss
+
+    w, losses = jnp.float32(0), []
+    with quiet() as live:
+        for x in live.steps([1.0, 0.5], epochs=20):
+            w, loss = step(w, x)
+            losses.append(loss)
+            live.log(loss=loss)
+    np.testing.assert_array_equal(live.history.loss.values, np.array(losses))
+
+
+def test_logging_a_tracer_says_to_return_the_value():
+    with quiet() as live:
+
+        @jax.jit
+        def step(x):
+            live.log(loss=x)
+            return x
+
+        with pytest.raises(TracerLeakError, match="Return the value from the step, and log what the step returns"):
+            for _ in live.steps([1]):
+                step(1.0)
+
+
+def test_stop_when_ends_at_the_first_step_at_which_it_is_true():
+    with quiet() as live:
+        live.stop_when(lambda history: history.loss.last < 0.3)
+        for i in live.steps(range(1, 1000)):
+            live.log(loss=1 / i)
+        after = "reached"
+    assert after == "reached"
+    assert live.step == 4
+    assert str(live.progress).startswith("stopped (stop_when after step 4)")
+
+
+def test_a_condition_may_take_nothing_and_be_a_decorator():
+    with quiet() as live:
+
+        @live.stop_when
+        def enough():
+            return live.step >= 5
+
+        for _ in live.steps(range(100)):
+            pass
+    assert live.progress.reason == "enough after step 5"
+
+
+def test_a_condition_that_raises_is_shown_with_its_line_and_the_loop_goes_on():
+    with quiet() as live:
+        live.stop_when(lambda history: history.no_such.last > 1)
+        for _ in live.steps(range(20)):
+            live.log(loss=1.0)
+    assert live.progress.state == "done"
+    (message,) = live.messages
+    assert message.times == 20
+    assert "stop_when raised AttributePathError: nothing was logged as 'no_such'" in message.text
+    assert "test_live.py, line" in message.text
+    assert "history.no_such.last > 1" in message.text
+    assert "Traceback" in message.detail
+
+
+def test_a_control_that_raises_is_shown_with_its_line_and_keeps_its_value():
+    def apply(value):
+        raise RuntimeError("not now")
+
+    with quiet() as live:
+        lr = live.slider("lr", 0.5, apply, low=0, high=1)
+        for i in live.steps(range(3)):
+            if i == 0:
+                live.hear({"kind": "set", "name": "lr", "value": 0.1})
+                live.hear({"kind": "set", "name": "none", "value": 0.1})
+    assert lr.value == 0.5
+    texts = [m.text for m in live.messages]
+    assert any("setting 'lr' raised RuntimeError: not now" in t and 'raise RuntimeError("not now")' in t for t in texts)
+    assert any("no control is called 'none'" in t for t in texts)
+
+
+def test_controls_take_effect_between_two_steps():
+    seen = []
+    with quiet() as live:
+        lr = live.slider("lr", 0.5, low=0, high=1)
+        for i in live.steps(range(4)):
+            seen.append(lr.value)
+            if i == 1:
+                live.hear({"kind": "set", "name": "lr", "value": 0.25})
+                seen.append(lr.value)
+    assert seen == [0.5, 0.5, 0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"kind": 3},
+        {"kind": "set"},
+        {"kind": "set", "name": None, "value": {}},
+        {"kind": "nonsense"},
+        {"kind": "hello"},
+        {"kind": "ack", "n": "x"},
+    ],
+)
+def test_messages_that_make_no_sense_do_no_harm(message):
+    with quiet() as live:
+        for _ in live.steps(range(3)):
+            live.hear(message)
+    assert live.progress.state == "done"
+
+
+def test_a_loss_that_ceases_to_be_finite_stops_the_loop():
+    with quiet() as live:
+        for i in live.steps(range(10**9)):
+            live.log(loss=math.nan if i >= 5 else 1.0, val_loss=math.nan)
+            time.sleep(0.001)
+    assert live.progress.state == "stopped"
+    assert live.progress.reason.startswith("loss is nan after step")
+    assert live.step < 10**6
+
+
+@pytest.mark.parametrize(("choice", "messages"), [("warn", 1), ("ignore", 0)])
+def test_the_alarm_can_only_warn_or_be_off(choice, messages):
+    with quiet(nonfinite=choice) as live:
+        for _ in live.steps(range(100)):
+            live.log(loss=math.inf)
+            time.sleep(0.001)
+    assert live.step == 100
+    assert len(live.messages) == messages
+
+
+def test_an_exception_ends_the_run_as_failed_and_is_raised():
+    with pytest.raises(ZeroDivisionError), quiet() as live:
+        for _ in live.steps(range(10)):
+            live.log(loss=1.0)
+            1 / 0
+    assert live.progress.state == "failed"
+    assert live.progress.reason == "ZeroDivisionError: division by zero"
+    assert len(live.history.loss) == 1
+
+
+def test_an_interrupt_ends_the_run_at_a_boundary_and_is_raised():
+    with pytest.raises(KeyboardInterrupt), quiet() as live:
+        for i in live.steps(range(100)):
+            if i == 4:
+                signal.raise_signal(signal.SIGINT)
+            live.log(loss=i)
+    assert live.progress.state == "interrupted"
+    assert live.progress.reason == "at step 5"
+    assert live.history.loss.steps.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_steps_and_several_runs_need_a_block_each():
+    live = quiet()
+    with pytest.raises(NotBuiltError, match=r"`with nb.Live\(model\) as live: ...`"):
+        live.steps([1])
+    with live:
+        pass
+    with pytest.raises(NotBuiltError, match="This run is over"):
+        live.steps([1])
+    with pytest.raises(ArgumentError, match="a Live shows one run"), live:
+        pass
+
+
+@pytest.mark.parametrize("options", [{"budget": 0}, {"budget": 2}, {"nonfinite": "maybe"}])
+def test_arguments_without_meaning_are_refused(options):
+    with pytest.raises(ArgumentError, match=next(iter(options))):
+        Live(**options)
+
+
+def test_the_run_lets_go_of_model_and_optimizer():
+    class Thing:
+        pass
+
+    model, optimizer = Thing(), Thing()
+    refs = weakref.ref(model), weakref.ref(optimizer)
+    with quiet(model=model, optimizer=optimizer) as live:
+        for _ in live.steps(range(3)):
+            pass
+    del model, optimizer
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None]
+    assert live.step == 3
+
+
+def test_compiling_is_told_and_compiling_anew_too():
+    def compile_for(seconds):
+        jax.monitoring.record_event_duration_secs("/jax/core/compile/backend_compile_duration", seconds)
+
+    with quiet() as live:
+        for i in live.steps(range(4)):
+            time.sleep(0.06)
+            compile_for({0: 4.1, 2: 1.5}.get(i, 0.001))
+            other = threading.Thread(target=compile_for, args=(9.0,))
+            other.start()
+            other.join()
+    compile_for(7.0)
+    assert [m.text for m in live.messages] == ["the first step spent 4.1 s compiling", "step 3 spent 1.5 s compiling"]
+
+
+def test_what_jax_compiles_is_heard_until_the_clock_is_stopped():
+    def compile_something(n):
+        jax.jit(lambda x: jnp.sin(x) @ jnp.cos(x) + n)(jnp.ones((5, 5))).block_until_ready()
+
+    clock = CompileClock()
+    clock.start()
+    compile_something(1)
+    assert 0 < clock.take() < 60
+    clock.stop()
+    compile_something(2)
+    assert clock.take() == 0
+
+
+def test_a_run_in_the_background_goes_on_after_the_block_and_can_be_waited_for():
+    seen = []
+    with quiet() as live:
+        run = live.run(lambda x: (time.sleep(0.005), seen.append(x)), range(20), background=True)
+        assert run.is_running
+    assert not live.has_ended
+    assert run.wait(30)
+    assert seen == list(range(20))
+    assert live.progress.state == "done"
+    assert live.route.kind == "thread"
+
+
+def test_a_background_run_can_be_stopped_and_passes_its_exception_on():
+    with quiet() as live:
+        run = live.run(lambda x: time.sleep(0.005), range(10**9), background=True)
+        with pytest.raises(ArgumentError, match="already runs a loop in the background"):
+            live.run(print, [1], background=True)
+        assert run.wait(0.05) is False
+        run.stop()
+        assert run.wait(30)
+    assert live.progress.state == "stopped"
+    with quiet() as live:
+        run = live.run(lambda x: 1 / 0, [1], background=True)
+    with pytest.raises(ZeroDivisionError):
+        run.wait(30)
+    assert live.progress.state == "failed"
+
+
+def test_run_in_the_foreground_is_the_loop():
+    seen = []
+    with quiet() as live:
+        assert live.run(seen.append, [1, 2], epochs=2) is None
+    assert seen == [1, 2, 1, 2]
+
+
+def test_commands_from_other_threads_are_applied_by_the_loop():
+    with quiet() as live:
+        threading.Timer(0.1, live.stop, ("from a thread",)).start()
+        for _ in live.steps(range(10**9)):
+            time.sleep(0.001)
+    assert live.progress.reason == "from a thread"
+    assert live.stopped
+
+
+def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 1")
+    earlier.forget_runs("cell 1")
+    for run in range(7):
+        with quiet() as live:
+            for i in live.steps(range(3)):
+                live.log(loss=run + i)
+        assert len(live.earlier) == min(run, 5)
+    assert [e.curves["loss"].values[0] for e in live.earlier] == [1, 2, 3, 4, 5]
+    live.forget_earlier()
+    assert earlier.earlier_runs("cell 1") == []
+
+
+def test_runs_without_curves_leave_nothing_behind(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 2")
+    with quiet() as live:
+        live.log(loss=1)
+    assert earlier.earlier_runs("cell 2") == []
+
+
+def test_the_text_shows_progress_and_curves():
+    with quiet(name="digits") as live:
+        for i in live.steps(range(1, 5)):
+            live.log(loss=1 / i)
+    text = repr(live)
+    assert text.startswith("digits  step 4  done · step 4/4")
+    assert "loss  0.25  best 0.25 @4" in text
+
+
+def test_the_figure_draws_what_was_logged():
+    with quiet() as live:
+        for i in live.steps(range(1, 5)):
+            live.log(loss=1 / i)
+        figure = live.plot("loss")
+    assert len(figure.axes[0].lines[0].get_xdata()) == 4
+
+
+class Terminal(io.StringIO):
+    encoding = "ascii"
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_one_line_that_is_written_over():
+    stream = Terminal()
+    line = TerminalLine(stream)
+    line.show(Progress("running", 12, 40, 1, 1, 21.5, 1.3), {"loss": 0.25})
+    line.show(Progress("running", 13, 40), {})
+    line.close(Progress("done", 40, 40), {"loss": 0.125})
+    text = stream.getvalue()
+    assert text.count("\n") == 1
+    assert text.startswith("\r\x1b[Krunning ? step 12/40")
+    assert text.endswith("done ? step 40/40 ? loss 0.125\n")
+
+
+def test_a_job_log_gets_a_line_for_each_tenth_and_one_a_minute(monkeypatch):
+    stream, clock = io.StringIO(), [0.0]
+    monkeypatch.setattr("nbmodule.live.terminal.time.monotonic", lambda: clock[0])
+    lines = LogLines(stream)
+    for done in range(101):
+        lines.show(Progress("running", done, 100), {})
+    assert len(stream.getvalue().splitlines()) == 10
+    unknown = LogLines(stream)
+    for second in range(200):
+        clock[0] = float(second)
+        unknown.show(Progress("running", second, None), {})
+    assert len(stream.getvalue().splitlines()) == 10 + 3
+
+
+def test_the_line_fits_the_place(monkeypatch):
+    assert isinstance(make_line(io.StringIO()), LogLines)
+    monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
+    assert isinstance(make_line(Terminal()), TerminalLine)
+
+
+def test_tqdm_is_used_where_it_is_installed(monkeypatch):
+    import types
+
+    calls = []
+
+    class Bar:
+        n, total = 0, None
+
+        def __init__(self, **options):
+            calls.append(("made", options["total"]))
+
+        def update(self, by):
+            self.n += by
+            calls.append(("at", self.n))
+
+        def set_postfix(self, values, refresh):
+            calls.append(("postfix", values))
+
+        def set_description_str(self, text, refresh=True):
+            calls.append(("said", text))
+
+        def close(self):
+            calls.append(("closed",))
+
+    monkeypatch.setitem(__import__("sys").modules, "tqdm", types.SimpleNamespace(tqdm=Bar))
+    line = make_line(Terminal())
+    assert isinstance(line, TqdmLine)
+    line.show(Progress("running", 3, 10), {"loss": 0.5})
+    line.close(Progress("stopped", 5, 10, reason="enough"), {"loss": 0.25})
+    assert calls[0] == ("made", 10)
+    assert ("at", 3) in calls
+    assert ("at", 5) in calls
+    assert ("postfix", {"loss": "0.25"}) in calls
+    assert calls[-2:] == [("said", "stopped (enough)"), ("closed",)]
+
+
+def test_outside_of_a_notebook_a_run_writes_progress_to_standard_error(capsys):
+    with Live() as live:
+        for i in live.steps(range(20)):
+            live.log(loss=i)
+            time.sleep(0.01)
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith("done · step 20/20")
+    assert "loss 19" in error.splitlines()[-1]
+
+
+def test_one_line_names_what_matters():
+    assert one_line(Progress("paused", 5, None, 2, 3), {"a": 1.0}) == "paused · epoch 2/3 · step 5 · a 1"

@@ -1,0 +1,146 @@
+"""A run in JupyterLab and Notebook: clicks in a busy cell, reload, saved and exported forms."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SETUP = f"import sys, time\nsys.path.insert(0, {str(ROOT)!r})\nfrom nbmodule.live.live import Live\nseen = []"
+TRAIN = """
+with Live(name='digits') as live:
+    lr = live.slider('learning rate', 0.1, low=0.001, high=1.0, log=True)
+    for i in live.steps(range(1_000_000)):
+        time.sleep(0.004)
+        seen.append(lr.value)
+        live.log(loss=1 / (i + 1), val_loss=2 / (i + 1))
+print('ended', live.progress.state)
+"""
+
+
+def running(notebook, index=1):
+    out = notebook.outputs(index)
+    out.locator(".nbm-run-mark[data-state=running]").first.wait_for()
+    out.get_by_text("buttons act between two steps").first.wait_for()
+    return out
+
+
+def start(open_notebook, **options):
+    notebook = open_notebook([SETUP, TRAIN, "print('next cell', live.step == len(seen))"], **options)
+    notebook.run_cell(0)
+    notebook.run_cell(1, wait=False)
+    return notebook, running(notebook)
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_buttons_and_sliders_work_in_a_busy_cell_and_the_next_cell_runs(open_notebook, app):
+    notebook, out = start(open_notebook, app=app)
+    notebook.run_cell(2, wait=False)
+
+    pause = out.get_by_role("button", name="Pause after this step")
+    pause.evaluate("(node) => { globalThis.nbmBegun = performance.now(); node.click(); }")
+    out.locator(".nbm-run-mark[data-state=paused]").wait_for(timeout=5000)
+    # To the kernel, to the boundary, back and drawn; on a busy machine the browser is the slow part.
+    assert notebook.page.evaluate("performance.now() - globalThis.nbmBegun") < 2000
+    done = int(out.locator("[role=progressbar]").get_attribute("aria-valuenow"))
+    out.get_by_role("button", name="Make one step, then pause").click()
+    out.locator(f"[role=progressbar][aria-valuenow='{done + 1}']").wait_for(timeout=5000)
+    out.get_by_role("button", name="Go on").click()
+    out.locator(".nbm-run-mark[data-state=running]").wait_for(timeout=5000)
+
+    slider = out.locator(".nbm-run-slider")
+    slider.focus()
+    for _ in range(60):
+        slider.press("ArrowRight")
+    value = float(slider.get_attribute("aria-valuetext"))
+    assert value > 0.1
+    time.sleep(0.5)
+
+    out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
+    notebook.wait_text(1, "ended stopped")
+    notebook.wait_text(2, "next cell True")
+    assert notebook.kernel_eval("seen[-1]") == pytest.approx(value)
+    moves = notebook.kernel_eval("list(dict.fromkeys(seen))")
+    assert moves == sorted(moves)
+    assert len(moves) > 3
+    notebook.outputs(1).locator(".nbm-run-mark[data-state=stopped]").wait_for()
+
+
+def test_the_saved_output_is_html_only_after_a_cold_start_and_in_an_exported_page(open_notebook, export, open_file):
+    notebook, out = start(open_notebook)
+    time.sleep(1)
+    out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
+    notebook.wait_text(1, "ended stopped")
+    saved = notebook.save()
+    data = [output["data"] for output in saved["cells"][1]["outputs"] if "data" in output]
+    assert [set(d) for d in data] == [{"text/plain", "text/html"}]
+
+    notebook.reopen()
+    out = notebook.outputs(1)
+    out.locator(".nbm-run-mark[data-state=stopped]").wait_for()
+    assert out.locator(".nbm-curve").count() == 1
+    assert out.get_by_role("button", name="Make one step, then pause").count() == 0
+
+    page = open_file(export(notebook))
+    page.locator(".nbm-run-mark[data-state=stopped]").wait_for()
+    before = page.locator(".nbm-run-key b").first.text_content()
+    page.locator("button[aria-label='Previous step ([)']").click()
+    page.locator(".nbm-run-key b").first.get_by_text(before, exact=True).wait_for(state="detached")
+
+
+def test_a_page_that_is_reloaded_in_the_middle_of_a_run_comes_back_with_its_history(open_notebook):
+    notebook, _ = start(open_notebook)
+    notebook.save()
+    before = notebook.outputs(1).locator("[role=progressbar]").get_attribute("aria-valuenow")
+    notebook.reload()
+    out = running(notebook)
+    label = out.locator(".nbm-curve").first.get_attribute("aria-label")
+    assert "loss from 1 to" in label
+    out.locator("[role=progressbar]").first.wait_for()
+    assert int(out.locator("[role=progressbar]").first.get_attribute("aria-valuenow")) > int(before)
+    out.get_by_role("button", name="Stop after this step; what follows the loop runs").first.click()
+    out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for(timeout=10_000)
+
+
+def test_interrupt_exception_and_lost_kernel_are_said_in_the_view_and_nothing_spins(open_notebook):
+    notebook, out = start(open_notebook)
+    notebook.interrupt()
+    notebook.wait_idle()
+    out.locator(".nbm-run-mark[data-state=interrupted]").wait_for()
+    time.sleep(1)  # after a cell that failed a kernel refuses others for a moment
+
+    notebook.set_source(
+        2, "with Live() as live:\n    for i in live.steps(range(9)):\n        if i == 3: raise ValueError('bad batch')"
+    )
+    notebook.run_cell(2, wait=False)
+    failed = notebook.outputs(2)
+    failed.locator(".nbm-run-mark[data-state=failed]").wait_for()
+    assert "ValueError: bad batch" in failed.locator(".nbm-facts").first.text_content()
+    assert "if i == 3: raise ValueError('bad batch')" in failed.locator(".nbm-foot").first.text_content()
+    time.sleep(1)
+
+    notebook.run_cell(1, wait=False)
+    out = running(notebook)
+    notebook.allow_console("Comm not found")
+    notebook.restart()
+    out.get_by_text("its kernel is gone").wait_for(timeout=15_000)
+    assert out.get_by_role("button", name="Pause after this step").is_disabled()
+
+
+def test_nbclient_leaves_the_final_form_in_the_notebook(tmp_path):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    code = (
+        SETUP
+        + "\nwith Live(name='digits') as live:\n    for i in live.steps(range(50)):\n        live.log(loss=1 / (i + 1))\n        time.sleep(0.002)\n"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    shown = [o for o in notebook.cells[0].outputs if o.output_type == "display_data"]
+    assert len(shown) == 1
+    assert set(shown[0]["data"]) == {"text/plain", "text/html"}
+    assert "done · step 50/50" in shown[0]["data"]["text/plain"]
+    assert json.dumps(notebook).count("application/vnd.jupyter.widget-view") == 0

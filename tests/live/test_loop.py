@@ -1,0 +1,242 @@
+"""The loop acts at its boundaries: epochs, progress, pause, step, stop, from any thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.live.loop import Loop, steps
+from nbmodule.live.progress import Meter
+
+
+class Batches:
+    """Begins anew each time, and does not know its length."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return iter(range(self.n))
+
+
+def later(act, seconds=0.05):
+    thread = threading.Timer(seconds, act)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("make", [lambda: [1, 2], lambda: Batches(2), lambda: range(2), lambda: {1: 0, 2: 0}])
+def test_an_iterable_that_begins_anew_runs_for_several_epochs(make):
+    assert list(steps(make(), epochs=3)) == list(make()) * 3
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: iter([1, 2]), lambda: zip([1], [2], strict=True), lambda: (i for i in [1]), lambda: map(str, [1])]
+)
+def test_several_epochs_over_an_iterator_are_refused_before_the_first_step(make):
+    with pytest.raises(ArgumentError, match="an iterator can be run through only once.*No step was run"):
+        steps(make(), epochs=2)
+
+
+def test_one_epoch_over_an_iterator_is_fine():
+    assert list(steps(iter([1, 2]))) == [1, 2]
+
+
+def test_an_iterable_that_turns_out_to_be_used_up_is_noticed_in_the_second_epoch():
+    class Once:
+        items = [1, 2]
+
+        def __iter__(self):
+            items, self.items = self.items, []
+            return iter(items)
+
+    with pytest.raises(ArgumentError, match="epoch 2 of 2 had no item.*2 steps were run"):
+        list(steps(Once(), epochs=2))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "error"), [(-1, ArgumentError), (1.0, ArgumentTypeError), (True, ArgumentTypeError)]
+)
+def test_epochs_is_a_count(epochs, error):
+    with pytest.raises(error, match="epochs"):
+        steps([1], epochs=epochs)
+
+
+def test_no_epoch_makes_no_step():
+    assert list(steps([1, 2], epochs=0)) == []
+
+
+def test_the_step_counts_from_1_and_goes_on_over_loops_and_epochs():
+    loop, seen = Loop(), []
+    for _ in loop.run("ab", epochs=2):
+        seen.append((loop.step, loop.epoch))
+    for _ in loop.run("c"):
+        seen.append((loop.step, loop.epoch))
+    assert seen == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 1)]
+    assert loop.step == loop.done == 5
+
+
+def test_the_total_is_known_from_len_or_after_the_first_epoch():
+    loop, totals = Loop(), []
+    for _ in loop.run(Batches(3), epochs=2):
+        totals.append(loop.progress.total)
+    assert totals == [None, None, None, 6, 6, 6]
+    loop = Loop()
+    next(loop.run([1, 2, 3], epochs=4))
+    assert loop.progress.total == 12
+
+
+def test_a_loop_inside_a_loop_handles_clicks_and_counts_no_steps():
+    loop, seen = Loop(), []
+    for _ in loop.run(range(2)):
+        for j in loop.run(range(3)):
+            seen.append((loop.step, j))
+    assert seen == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
+    assert loop.done == 2
+
+
+def test_stop_ends_inner_and_outer_loop_and_those_that_follow():
+    loop, seen = Loop(), []
+    for i in loop.run(range(10)):
+        for j in loop.run(range(10)):
+            seen.append((i, j))
+            if (i, j) == (1, 1):
+                loop.stop("enough")
+    assert seen == [(0, j) for j in range(10)] + [(1, 0), (1, 1)]
+    assert loop.done == 2
+    assert list(loop.run([1])) == []
+    loop.finish("stopped")
+    assert (loop.state, loop.progress.reason) == ("stopped", "enough")
+
+
+def test_a_step_left_by_break_counts_and_one_ended_by_an_exception_does_not():
+    loop = Loop()
+    for _ in loop.run(range(5)):
+        break
+    assert loop.step == 1
+    loop.finish("done")
+    assert loop.done == 1
+    loop = Loop()
+    with pytest.raises(ZeroDivisionError):
+        for _ in loop.run(range(5)):
+            1 / 0
+    loop.finish("failed", "x")
+    assert loop.done == 0
+
+
+def test_pause_holds_at_the_next_boundary_until_resume():
+    loop, times = Loop(), []
+    for i in loop.run(range(3)):
+        times.append(time.monotonic())
+        if i == 0:
+            loop.pause()
+            later(loop.resume, 0.2)
+    assert times[1] - times[0] >= 0.19
+    assert times[2] - times[1] < 0.15
+    assert loop.done == 3
+
+
+def test_step_makes_one_step_and_holds_again():
+    loop, seen = Loop(), []
+
+    def steer():
+        deadline = time.monotonic() + 20
+        for expected in (1, 2, 3):
+            while not (loop.state == "paused" and loop.done == expected) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            seen.append((loop.state, loop.done))
+            loop.commands.put("step")
+        while loop.done < 4 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        loop.resume()
+
+    thread = threading.Thread(target=steer)
+    for i in loop.run(range(6)):
+        if i == 0:
+            loop.pause()
+            thread.start()
+    thread.join(20)
+    assert seen == [("paused", 1), ("paused", 2), ("paused", 3)]
+    assert loop.done == 6
+
+
+def test_stop_ends_a_pause():
+    loop = Loop()
+    for i in loop.run(range(5)):
+        if i == 1:
+            loop.pause()
+            later(lambda: loop.stop("enough"))
+    assert loop.done == 2
+
+
+def test_time_in_a_pause_does_not_count():
+    loop = Loop()
+    for i in loop.run(range(3)):
+        if i == 0:
+            loop.pause()
+            later(loop.resume, 0.3)
+    loop.finish("done")
+    assert loop.progress.elapsed < 0.25
+
+
+def test_listeners_hear_commands_looks_and_changes_of_state():
+    heard, states, looks = [], [], []
+    loop = Loop(on_command=lambda c: heard.append((c.kind, c.content)), on_change=states.append, on_look=looks.append)
+    for i in loop.run(range(2)):
+        if i == 0:
+            loop.commands.put("other", value=3)
+    assert heard == [("other", {"value": 3})]
+    assert states == ["running"]
+    assert looks == sorted(looks)
+
+
+def test_looks_are_rare_in_a_fast_loop():
+    looks = []
+    loop = Loop(on_look=looks.append)
+    begun = time.monotonic()
+    for _ in loop.run(range(200_000)):
+        pass
+    assert len(looks) <= (time.monotonic() - begun) / loop.look_every + 3
+
+
+def test_the_end_is_said_once():
+    loop = Loop()
+    loop.finish("stopped", "a")
+    loop.finish("done")
+    assert (loop.state, loop.reason) == ("stopped", "a")
+
+
+def test_the_rate_is_that_of_the_last_seconds_and_the_rest_follows_from_it():
+    meter = Meter(total=1000, now=0.0)
+    for second in range(1, 11):
+        meter.update(done=second, now=float(second))
+    for second in range(11, 21):
+        meter.update(done=10 + 20 * (second - 10), now=float(second))
+    assert meter.rate == pytest.approx(20, rel=0.05)
+    assert meter.remaining == pytest.approx((1000 - 210) / 20, rel=0.05)
+
+
+def test_the_first_step_does_not_slow_the_rate_down():
+    meter = Meter(total=None, now=0.0)
+    meter.update(done=1, now=30.0)
+    meter.skip_first(now=30.0)
+    meter.update(done=11, now=31.0)
+    assert meter.rate == 10
+    assert meter.remaining is None
+
+
+def test_the_loop_closes_the_iterators_of_the_user():
+    closed = []
+
+    def batches():
+        try:
+            yield from range(10)
+        finally:
+            closed.append(True)
+
+    for _ in steps(batches()):
+        break
+    assert closed == [True]

@@ -1,0 +1,135 @@
+"""One number over the steps: growth, dtypes, reduction for drawing, names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmodule.live.series import Curve, Series, group_of, is_better_when_higher, reduce_curve
+
+VALUES = st.floats(allow_nan=True, allow_infinity=True, width=32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(VALUES, min_size=1, max_size=30), max_size=12))
+def test_points_added_in_parts_come_back_in_order(parts):
+    series, step, steps, values = Series("a"), 0, [], []
+    for part in parts:
+        at = list(range(step, step + len(part)))
+        series.extend(at, np.array(part, np.float32))
+        step, steps, values = step + len(part), steps + at, values + part
+    assert series.steps.tolist() == steps
+    np.testing.assert_array_equal(series.values, np.array(values, np.float32))
+
+
+def test_float32_values_take_8_bytes_a_point_and_python_numbers_12():
+    narrow, wide = Series("a"), Series("b")
+    for start in range(0, 100_000, 1000):
+        narrow.extend(range(start, start + 1000), np.ones(1000, np.float32))
+        wide.extend(range(start, start + 1000), [1.0] * 1000)
+    assert narrow.values.dtype == np.float32
+    assert wide.values.dtype == np.float64
+    assert narrow.nbytes / len(narrow) < 8 * 1.5
+    assert wide.nbytes / len(wide) < 12 * 1.5
+
+
+def test_a_wider_value_widens_the_series_and_keeps_what_was_there():
+    series = Series("a")
+    series.extend([1], np.array([0.1], np.float32))
+    series.extend([2], [0.1])
+    assert series.values.tolist() == [np.float32(0.1), 0.1]
+
+
+def test_steps_beyond_32_bits_are_exact():
+    series = Series("a")
+    series.extend([1, 2**40], [1.0, 2.0])
+    assert series.steps.tolist() == [1, 2**40]
+
+
+@pytest.mark.parametrize(("name", "best"), [("loss", (2, 1.0)), ("val_accuracy", (3, 9.0))])
+def test_the_best_is_the_lowest_loss_and_the_highest_score(name, best):
+    series = Series(name)
+    series.extend([1, 2], [5.0, 1.0])
+    series.extend([3, 4], [9.0, float("nan")])
+    assert series.best == best
+
+
+def test_a_series_without_a_finite_value_has_no_best():
+    series = Series("loss")
+    series.extend([1], [float("inf")])
+    assert series.best is None
+
+
+def test_arrays_handed_out_do_not_change_with_the_series():
+    series = Series("a")
+    series.extend([1], [1.0])
+    values = series.values
+    values[0] = 7
+    series.extend([2], [2.0])
+    assert series.values.tolist() == [1.0, 2.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=400), st.integers(1, 40))
+def test_a_reduced_curve_keeps_the_extremes_of_each_column_and_both_ends(values, columns):
+    steps, values = np.arange(len(values)), np.array(values, np.float32)
+    reduced = reduce_curve(Curve(steps, values), columns)
+    assert len(reduced.steps) <= max(2 * columns, 3 * columns + 2)
+    assert (reduced.steps[0], reduced.steps[-1]) == (0, len(values) - 1)
+    assert (np.diff(reduced.steps) > 0).all()
+    column = np.minimum(steps * columns // max(len(values) - 1, 1), columns - 1)
+    for c in np.unique(column):
+        full = values[column == c]
+        kept = reduced.values[np.isin(reduced.steps, steps[column == c])]
+        if np.isfinite(full).any():
+            assert np.nanmin(kept[np.isfinite(kept)]) == full[np.isfinite(full)].min()
+            assert np.nanmax(kept[np.isfinite(kept)]) == full[np.isfinite(full)].max()
+        assert np.isfinite(kept).all() == np.isfinite(full).all()
+
+
+def test_a_short_curve_is_not_reduced():
+    curve = Curve(np.arange(10), np.arange(10.0))
+    assert reduce_curve(curve, 5) is curve
+
+
+def test_a_million_points_are_reduced_to_what_a_drawing_shows():
+    n = 1_000_000
+    values = np.random.default_rng(0).normal(size=n).astype(np.float32)
+    values[123_456] = 50
+    reduced = reduce_curve(Curve(np.arange(n), values), 400)
+    assert len(reduced.steps) <= 802
+    assert reduced.values.max() == 50
+
+
+def test_steps_that_were_logged_out_of_order_are_sorted_before_they_are_reduced():
+    steps = np.r_[np.arange(500, 1000), np.arange(500)]
+    reduced = reduce_curve(Curve(steps, steps.astype(float)), 10)
+    assert (np.diff(reduced.steps) > 0).all()
+    assert (reduced.values == reduced.steps).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("loss", ("loss", "train")),
+        ("train_loss", ("loss", "train")),
+        ("val_loss", ("loss", "val")),
+        ("validation/loss", ("loss", "val")),
+        ("loss/test", ("loss", "test")),
+        ("eval accuracy", ("accuracy", "val")),
+        ("train", ("train", "train")),
+        ("value", ("value", "train")),
+        ("loss.aux", ("loss.aux", "train")),
+    ],
+)
+def test_the_name_says_what_is_measured_and_on_which_data(name, expected):
+    assert group_of(name) == expected
+
+
+def test_scores_are_better_when_higher():
+    assert is_better_when_higher("val_accuracy")
+    assert is_better_when_higher("f1")
+    assert not is_better_when_higher("loss")
+    assert not is_better_when_higher("account_error")

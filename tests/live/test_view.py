@@ -1,0 +1,419 @@
+"""What pages are told: records, messages, sizes; a front end that never answers; a view that fails."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import re
+import sys
+import threading
+import time
+import tracemalloc
+import types
+
+import numpy as np
+import pytest
+
+from nbmodule.calls.statistics import BINS
+from nbmodule.live import view as view_module
+from nbmodule.live.live import Live
+from nbmodule.live.record import plain_form, record_of, text_form
+from nbmodule.live.stream import Stream
+from nbmodule.live.view import NotebookView, bundle_of
+from nbmodule.live.watch import FIELDS, Sample
+
+
+def quiet(**options) -> Live:
+    return Live(display=False, **options)
+
+
+def floats(text: str, dtype: str = "<f4") -> list[float]:
+    return np.frombuffer(base64.b64decode(text), dtype).tolist()
+
+
+@pytest.fixture
+def live():
+    """A run in its middle."""
+    with quiet(name="digits <b>") as live:
+        live.slider("learning rate", 0.1, low=0.01, high=1.0, log=True)
+        for i in live.steps(range(1, 11)):
+            live.log(loss=1 / i, val_loss=2 / i)
+        live.log(text="hello <b>", map=np.eye(3), picture=np.zeros((200, 300, 3), np.uint8), nan=float("nan"))
+        values = np.arange(2 * len(FIELDS), dtype=float).reshape(2, -1)
+        live._watching._keep(Sample(10, "update", ("head", "body"), np.array([[0.1], [0.2]])))
+        values[:, 4] = 0
+        live._watching._keep(Sample(10, "weight", ("head", "body"), values, np.ones((2, BINS))))
+        _ = live.history
+        yield live
+
+
+def test_a_record_is_strict_json_and_holds_the_whole_run(live):
+    record = json.loads(json.dumps(record_of(live), allow_nan=False))
+    assert record["view"] == "live"
+    loss, val_loss, nan = record["series"]
+    assert (loss["name"], loss["group"], loss["role"], loss["n"]) == ("loss", "loss", "train", 10)
+    assert (val_loss["group"], val_loss["role"]) == ("loss", "val")
+    assert floats(loss["s"], "<f8") == list(range(1, 11))
+    np.testing.assert_allclose(floats(loss["v"]), [1 / i for i in range(1, 11)], rtol=1e-6)
+    assert loss["best"] == [10, 0.1]
+    assert nan["last"] == "NaN"
+    assert record["strips"]["update"]["paths"] == ["head", "body"]
+    np.testing.assert_allclose(floats(record["strips"]["update"]["values"]), [0.1, 0.2], rtol=1e-6)
+    assert len(base64.b64decode(record["strips"]["weight"]["over"]["head"])) == BINS
+    assert [(s["name"], s["entries"][0]["kind"]) for s in record["shelf"]] == [
+        ("text", "text"),
+        ("map", "array"),
+        ("picture", "picture"),
+    ]
+    assert record["shelf"][2]["entries"][0]["size"] == [50, 75]
+    assert record["controls"][0]["name"] == "learning rate"
+
+
+def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(live):
+    bundle = bundle_of(live)
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert "digits <b>" not in bundle["text/html"]
+    assert "digits &lt;b&gt;" in bundle["text/html"]
+    assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", bundle["text/html"].split("<script", 1)[0])
+
+
+def test_text_alone_where_that_is_asked_for(live, monkeypatch):
+    monkeypatch.setenv("NBMODULE_DISPLAY", "text")
+    assert set(bundle_of(live)) == {"text/plain"}
+
+
+def test_text_and_plain_html_show_curves_and_submodules(live):
+    text = text_form(live)
+    assert "digits <b>  step 10  running" in text
+    assert re.search(r"loss +0\.1 +best 0\.1 @10", text)
+    assert "head" in text
+    form = plain_form(live)
+    assert "data:image/svg+xml" in form
+    assert "<script" not in form
+
+
+def test_a_long_run_with_many_series_is_below_250_kb():
+    with quiet() as live:
+        for k in range(20):
+            live.history.extend(f"series {k}", np.arange(100_000), np.random.default_rng(k).normal(size=100_000))
+        for step in range(300):
+            paths = tuple(f"block{i}" for i in range(100))
+            live._watching._keep(
+                Sample(step, "weight", paths, np.ones((100, len(FIELDS))) * [1, 1, 1, 1, 0, 0], np.ones((100, BINS)))
+            )
+        html = bundle_of(live)["text/html"]
+    assert len(html) < 250_000 * 4 / 3
+
+
+def points_of(content, buffers):
+    """Read the points of a message as a page does."""
+    values = np.frombuffer(buffers[0], "<f4") if buffers else np.empty(0, np.float32)
+    at, out = 0, {}
+    for entry in content["strips"]:
+        at += int(np.prod(entry["shape"]))
+    for entry in content["series"]:
+        n = entry["count"]
+        out[entry["name"]] = ((entry["base"] + values[at : at + n]).tolist(), values[at + n : at + 2 * n].tolist())
+        at += 2 * n
+    assert at == len(values)
+    return out
+
+
+def test_messages_hold_exactly_what_is_new():
+    with quiet() as live:
+        stream = Stream(live)
+        live.log({"a": 1.0}, 1)
+        live.log({"a": 2.0, "b": 5.0}, 2)
+        _ = live.history
+        first = stream.tick(20_000)
+        live.log({"a": 3.0}, 3)
+        _ = live.history
+        second = stream.tick(20_000)
+        third = stream.tick(20_000)
+    assert points_of(*first[:2]) == {"a": ([1, 2], [1, 2]), "b": ([2], [5])}
+    assert points_of(*second[:2]) == {"a": ([3], [3])}
+    assert third[0]["series"] == []
+    assert third[1] == []
+    assert "controls" in first[0]
+    assert "controls" not in second[0]
+    assert first[2] >= len(json.dumps(first[0]))
+
+
+def test_steps_beyond_float32_are_exact_in_a_message():
+    with quiet() as live:
+        stream = Stream(live)
+        live.history.extend("a", [2**40, 2**40 + 1], [1.0, 2.0])
+        content, buffers, _ = stream.tick(20_000)
+    entry = content["series"][0]
+    assert entry["base"] == 2**40
+    assert np.frombuffer(buffers[0], "<f4")[:2].tolist() == [0, 1]
+
+
+def test_a_message_that_would_be_too_large_is_reduced_and_keeps_the_extremes():
+    with quiet() as live:
+        stream = Stream(live)
+        values = np.zeros(100_000)
+        values[77_777] = 9
+        live.history.extend("a", np.arange(100_000), values)
+        content, buffers, size = stream.tick(4_000)
+        points = points_of(content, buffers)["a"]
+    assert size < 6_000
+    assert max(points[1]) == 9
+    assert stream.tick(4_000)[0]["series"] == []
+
+
+def test_new_samples_of_submodules_are_sent_once():
+    with quiet() as live:
+        stream = Stream(live)
+        live._watching._keep(Sample(5, "update", ("head", "body"), np.array([[0.5], [0.25]])))
+        content, buffers, _ = stream.tick(20_000)
+        assert content["strips"] == [
+            {"quantity": "update", "step": 5, "shape": [2, 1], "paths": ["head", "body"], "left": 0}
+        ]
+        assert np.frombuffer(buffers[0], "<f4").tolist() == [0.5, 0.25]
+        assert stream.tick(20_000)[0]["strips"] == []
+        live._watching._keep(Sample(6, "update", ("head", "body"), np.array([[0.5], [0.25]])))
+        assert "paths" not in stream.tick(20_000)[0]["strips"][0]
+
+
+def test_after_a_snapshot_only_what_is_newer_is_sent():
+    with quiet() as live:
+        stream = Stream(live)
+        live.log({"a": 1.0}, 1)
+        _ = live.history
+        snapshot = stream.snapshot("page")[0]
+        assert snapshot["record"]["series"][0]["n"] == 1
+        assert stream.tick(20_000)[0]["series"] == []
+
+
+class Line:
+    """Stands for the widget; pages answer as they are told to."""
+
+    def __init__(self, run, hear, record):
+        self.hear, self.sent, self.bytes = hear, [], 0
+        self.is_shown, self.closed = False, False
+        Line.last = self
+
+    def send(self, content, buffers):
+        self.bytes += len(json.dumps(content)) + sum(map(len, buffers))
+        self.sent = [*self.sent[-50:], content]
+
+    def close(self):
+        self.closed = True
+
+
+class Handle:
+    def __init__(self):
+        self.bundles, self.count = [], 0
+
+    def update(self, bundle, raw):
+        self.bundles, self.count = [bundle], self.count + 1
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """A place that looks like a notebook, with nothing behind it."""
+    handle = Handle()
+    monkeypatch.setattr(importlib.import_module("nbmodule.views.show"), "in_notebook", lambda: True)
+    monkeypatch.setattr("nbmodule.live.widget.Link", Line)
+    monkeypatch.setattr(view_module, "LINK_AFTER", 0.0)
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: handle)
+    return handle
+
+
+def test_a_run_begins_and_ends_as_static_html(notebook):
+    with Live(name="run") as live:
+        for i in live.steps(range(5)):
+            live.log(loss=i)
+    (bundle,) = notebook.bundles
+    assert "done · step 5/5" in bundle["text/plain"]
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert Line.last.closed
+    assert Line.last.sent == []
+
+
+def test_a_page_that_greets_gets_the_run_and_then_what_is_new(notebook):
+    with Live() as live:
+        for i in live.steps(range(300)):
+            live.log(loss=i)
+            if i == 0:
+                Line.last.hear({"kind": "hello", "page": "a"})
+            if Line.last.sent and Line.last.sent[-1]["kind"] == "tick":
+                Line.last.hear({"kind": "ack", "page": "a", "n": Line.last.sent[-1]["n"]})
+            time.sleep(0.002)
+    kinds = [m["kind"] for m in Line.last.sent]
+    assert kinds[0] == "snapshot"
+    assert set(kinds[1:]) == {"tick"}
+    numbers = [m["n"] for m in Line.last.sent]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert Line.last.sent[-1]["progress"]["ended"]
+
+
+def test_a_page_that_greets_many_times_during_one_step_is_answered_once(notebook):
+    with Live() as live:
+        for i in live.steps(range(3)):
+            if i == 0:
+                for _ in range(20):
+                    Line.last.hear({"kind": "hello", "page": "a"})
+                time.sleep(0.06)
+    assert [m["kind"] for m in Line.last.sent].count("snapshot") == 1
+
+
+def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(notebook):
+    import jax.numpy as jnp
+
+    model = {"head": {"w": jnp.ones((3, 4))}}
+    with Live(model) as live:
+        deadline = time.monotonic() + 60
+        for _ in live.steps(range(10**9)):
+            time.sleep(0.002)
+            if "weight" in live.watched and not live.stopped:
+                Line.last.hear({"kind": "detail", "page": "a", "path": "head", "quantity": "weight"})
+                Line.last.hear({"kind": "detail", "page": "a", "path": "no such", "quantity": "weight"})
+                live.stop()
+            assert time.monotonic() < deadline
+    found, missing = [m for m in Line.last.sent if m["kind"] == "detail"][:2]
+    assert found["picture"]["of"] == "float32[3, 4]"
+    assert len(base64.b64decode(found["over"])) % BINS == 0
+    assert "over" not in missing
+
+
+def test_a_front_end_that_never_answers_costs_no_memory(notebook, monkeypatch):
+    """Thirty minutes with five looks a second, of a page that greeted and fell asleep."""
+    clock = [1000.0]
+    monkeypatch.setattr(view_module.time, "monotonic", lambda: clock[0], raising=False)
+    with quiet() as live:
+        view = NotebookView(live)
+        view.open(clock[0])
+        view.flush(clock[0])
+        view.hear({"kind": "hello", "page": "asleep"}, clock[0])
+        live.history.extend("loss", range(1000), np.random.default_rng(0).normal(size=1000))
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        for look in range(9_000):
+            clock[0] += 0.2
+            live.history.extend("loss", [1000 + look], [1.0])
+            view.flush(clock[0])
+        growth = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+    assert growth < 3e6
+    assert len([m for m in Line.last.sent if m["kind"] == "tick"]) == 2
+    assert notebook.count < 40
+
+
+def test_the_pages_get_at_most_20_kb_a_second(notebook):
+    clock, rng = 0.0, np.random.default_rng(0)
+    with quiet() as live:
+        view = NotebookView(live)
+        view.open(clock)
+        view.flush(clock)
+        view.hear({"kind": "hello", "page": "a"}, clock)
+        begun = Line.last.bytes
+        for look in range(400):
+            clock += 0.05
+            for name in "abcdef":
+                live.history.extend(name, range(look * 500, look * 500 + 500), rng.normal(size=500))
+            view.flush(clock)
+            for message in Line.last.sent[-2:]:
+                if message["kind"] == "tick":
+                    view.hear({"kind": "ack", "page": "a", "n": message["n"]}, clock)
+        rate = (Line.last.bytes - begun) / 20
+    assert 8_000 < rate < 21_000
+
+
+def test_without_any_page_the_html_is_replaced_now_and_then(notebook):
+    with quiet() as live:
+        view = NotebookView(live)
+        view.open(0.0)
+        for second in range(600):
+            view.flush(float(second))
+    assert 4 <= notebook.count <= 10
+
+
+def test_a_view_that_fails_does_not_end_the_training(notebook, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no drawing today")
+
+    with Live() as live:
+        monkeypatch.setattr(NotebookView, "flush", fail)
+        for _ in live.steps(range(100)):
+            time.sleep(0.005)
+    assert live.progress.state == "done"
+    assert live.step == 100
+    (message,) = live.messages
+    assert message.times == 3
+    assert "the view raised RuntimeError: no drawing today" in message.text
+
+
+def test_a_run_that_is_over_at_once_opens_no_line(notebook, monkeypatch):
+    monkeypatch.setattr(view_module, "LINK_AFTER", 0.3)
+    Line.last = None
+    with Live() as live:
+        for i in live.steps(range(5)):
+            live.log(loss=i)
+    assert Line.last is None
+    assert notebook.count == 1
+
+
+def test_a_line_that_no_page_has_greeted_is_closed_a_while_later(notebook):
+    class Loop:
+        later = []
+
+        def call_later(self, seconds, act):
+            self.later.append((seconds, act))
+
+    class Kernel:
+        io_loop = Loop()
+
+    with quiet() as live:
+        for greeted in (False, True):
+            view = NotebookView(live, Kernel())
+            view.open(0.0)
+            view.flush(1.0)
+            if greeted:
+                view.hear({"kind": "hello", "page": "a"}, 1.0)
+            view.close(2.0)
+            assert Line.last.closed is greeted
+    ((seconds, act),) = Loop.later
+    assert seconds >= 2
+    act()
+
+
+def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch):
+    shown = []
+
+    class Widget(Line):
+        def __init__(self, run, hear, record, shown):
+            super().__init__(run, hear, record)
+            self.record = json.loads(record())
+
+        def show(self, display):
+            display(self)
+
+    marimo = types.SimpleNamespace(
+        running_in_notebook=lambda: True, Thread=threading.Thread, output=types.SimpleNamespace(append=shown.append)
+    )
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    monkeypatch.setattr("nbmodule.live.widget.Link", Widget)
+    with Live(name="run") as live:
+        run = live.run(lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True)
+        (widget,) = shown
+    assert widget.record["run"] == live.run_id
+    widget.hear({"kind": "hello", "page": "a"})
+    widget.hear({"kind": "stop"})
+    assert run.wait(30)
+    assert live.route.kind == "thread"
+    assert widget.sent[0]["kind"] == "snapshot"
+    assert widget.sent[-1]["progress"]["state"] == "stopped"
+    assert not widget.closed
+
+
+def test_a_static_display_makes_no_line(notebook, monkeypatch):
+    monkeypatch.setenv("NBMODULE_DISPLAY", "static")
+    Line.last = None
+    with Live() as live:
+        for _ in live.steps(range(3)):
+            pass
+    assert Line.last is None
+    assert notebook.count == 1

@@ -1,0 +1,394 @@
+"""Statistics per submodule, against NumPy; when they are taken, and how they are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nbmodule.calls.statistics import BINS
+from nbmodule.live.cost import CostMeter, Pace
+from nbmodule.live.live import Live
+from nbmodule.live.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watch
+from nbmodule.live.weights import WeightWatch, watch_weights
+
+
+def measured(variables, step=None):
+    """Sample until the functions are compiled; `step` changes the variables in between."""
+    watch = WeightWatch(lambda: variables)
+    deadline = time.monotonic() + 120
+    while watch._before is None:
+        watch.request(1)
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    if step is not None:
+        variables.update(step(variables))
+    samples = ()
+    while not samples:
+        samples = watch.take(2)
+        assert time.monotonic() < deadline
+    return {sample.quantity: sample for sample in samples}, watch
+
+
+@pytest.fixture(scope="module")
+def variables():
+    rng = np.random.default_rng(0)
+    shapes = {"head.weight": (7, 5), "head.bias": (5,), "blocks.0.w": (7, 5), "blocks.1.w": (7, 5), "blocks.1.b": (5,)}
+    made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    made["blocks.0.w"][0, 0] = 0
+    made["blocks.1.w"][1, 2] = np.nan
+    made["blocks.1.w"][1, 3] = np.inf
+    return made
+
+
+def test_the_statistics_of_a_submodule_are_those_of_all_its_arrays(variables):
+    samples, _ = measured({name: jnp.asarray(a) for name, a in variables.items()})
+    sample = samples["weight"]
+    assert sample.step == 2
+    assert sample.paths == ("head", "blocks", "blocks.0", "blocks.1")
+    for path, row in zip(sample.paths, sample.values, strict=True):
+        parts = [a.ravel() for name, a in variables.items() if name.startswith(f"{path}.")]
+        whole = np.concatenate(parts).astype(np.float64)
+        fine = whole[np.isfinite(whole)]
+        expected = [fine.mean(), fine.std(), fine.min(), fine.max(), whole.size - fine.size, (whole == 0).mean()]
+        np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_histogram_counts_every_finite_element(variables):
+    samples, _ = measured({name: jnp.asarray(a) for name, a in variables.items()})
+    sample = samples["weight"]
+    at = sample.paths.index("blocks.0")
+    expected, _ = np.histogram(variables["blocks.0.w"], BINS)
+    np.testing.assert_allclose(sample.bins[at], expected, atol=1)
+    assert sample.bins[at].sum() == 35
+    assert sample.bins[sample.paths.index("blocks.1")].sum() == 38
+
+
+def test_the_update_is_the_norm_of_one_step_over_the_norm_of_the_weights(variables):
+    arrays = {name: jnp.asarray(a) for name, a in variables.items() if "blocks.1" not in name}
+    before = dict(arrays)
+    samples, _ = measured(arrays, lambda v: {name: a * 1.5 + 0.1 for name, a in v.items()})
+    sample = samples["update"]
+    for path, ratio in zip(sample.paths, sample.values[:, 0], strict=True):
+        names = [name for name in arrays if name.startswith(f"{path}.")]
+        old = np.concatenate([np.ravel(before[n]) for n in names])
+        new = np.concatenate([np.ravel(arrays[n]) for n in names])
+        assert ratio == pytest.approx(np.linalg.norm(new - old) / np.linalg.norm(new), rel=1e-5)
+
+
+def test_donated_arrays_leave_the_weights_without_the_update():
+    arrays = {"a.w": jnp.ones(4)}
+
+    def donated(v):
+        new = {"a.w": v["a.w"] * 2}
+        v["a.w"].delete()
+        return new
+
+    watch = WeightWatch(lambda: arrays)
+    deadline = time.monotonic() + 120
+    samples = ()
+    while not samples:
+        watch.request(1)
+        if watch._before is not None:
+            arrays.update(donated(arrays))
+        samples = watch.take(2)
+        assert time.monotonic() < deadline
+    assert [s.quantity for s in samples] == ["weight"]
+
+
+def test_no_tracer_no_integer_and_no_empty_array_is_measured():
+    from nbmodule.live.weights import _measurable
+
+    arrays = {
+        "a": jnp.ones(3),
+        "count": jnp.ones(3, int),
+        "none": jnp.ones((0, 3)),
+        "host": np.ones(3, np.float32),
+        "text": "x",
+    }
+    assert list(_measurable(arrays)) == ["a", "host"]
+
+    @jax.jit
+    def inside(x):
+        assert _measurable({"x": x}) == {}
+        return x
+
+    inside(jnp.ones(3))
+
+
+def test_the_picture_is_the_largest_array_of_the_submodule_itself(variables):
+    watch = WeightWatch(lambda: {name: jnp.asarray(a) for name, a in variables.items()})
+    assert watch.picture("head").shape == (7, 5)
+    assert watch.picture("blocks") is None
+    watch.close()
+    assert watch.picture("head") is None
+
+
+def test_dicts_and_modules_can_be_watched_and_nothing_else():
+    class Module:
+        def named_parameters(self):
+            yield "a.w", jnp.ones(3)
+
+    assert watch_weights(Module(), "stats").picture("a").shape == (3,)
+    assert watch_weights({"a": {"w": jnp.ones(3)}}, "stats").picture("a").shape == (3,)
+    assert watch_weights({"a": jnp.ones(3)}, None) is None
+    assert watch_weights(3, "stats") is None
+    assert isinstance(watch_weights({}, "stats"), Watch)
+
+
+def sample(step, paths, value=0.0):
+    return Sample(step, "weight", paths, np.full((len(paths), len(FIELDS)), value), np.ones((len(paths), BINS)))
+
+
+def test_strips_keep_rows_by_path_when_the_model_changes():
+    strips = Strips("weight")
+    strips.add(sample(1, ("a", "b"), 1))
+    strips.add(sample(2, ("b", "c"), 2))
+    strips.add(sample(3, ("a", "b", "c"), 3))
+    assert strips.paths == ("a", "b", "c")
+    np.testing.assert_array_equal(strips.values[:, :, 0], [[1, 1, np.nan], [np.nan, 2, 2], [3, 3, 3]])
+    assert np.isnan(strips.bins("c")[0]).all()
+    assert (strips.bins("c")[1] == 1).all()
+
+
+def test_strips_stay_small_and_keep_the_newest():
+    strips = Strips("weight")
+    for step in range(5000):
+        strips.add(sample(step, ("a",), step))
+    assert len(strips) <= MOST_SAMPLES
+    assert strips.steps[-1] == 4999
+    assert strips.values[-1, 0, 0] == 4999
+    gaps = np.diff(strips.steps)
+    assert gaps.max() <= 4 * max(gaps.min(), 8)
+
+
+def test_of_very_many_submodules_the_first_are_kept_and_the_rest_counted():
+    strips = Strips("weight")
+    paths = tuple(f"layer{i}" for i in range(500))
+    strips.add(sample(1, paths))
+    assert (len(strips.paths), strips.left_out) == (400, 100)
+
+
+def test_the_pace_keeps_the_cost_below_its_share():
+    pace = Pace(0.01, least=0.1, most=10)
+    assert pace.interval == 0.1
+    for seconds in (0.02, 0.02, 5.0, 0.02, 0.02):
+        pace.note(seconds)
+    assert pace.interval == pytest.approx(2.0)
+    for _ in range(5):
+        pace.note(9)
+    assert pace.interval == 10
+
+
+def test_the_cost_is_that_of_the_last_seconds():
+    meter = CostMeter(0.02)
+    meter.start(0.0)
+    meter.note(5.0, now=1.0)
+    assert meter.fraction(now=10.0) == pytest.approx(0.5)
+    assert meter.fraction(now=12.0) == 0
+    meter.note(0.5, now=20.0)
+    assert meter.fraction(now=20.0) == pytest.approx(0.05)
+
+
+class SlowWatch:
+    """Takes ten milliseconds of the loop's time for each measurement."""
+
+    about = "everything is slow"
+
+    def __init__(self):
+        self.asked, self.closed, self._due = [], False, None
+
+    def request(self, step):
+        self.asked.append(step)
+        self._due = step
+
+    def take(self, step):
+        if self._due is None or step <= self._due:
+            return ()
+        self._due = None
+        time.sleep(0.01)
+        return [sample(step, ("a",))]
+
+    def picture(self, path):
+        return np.ones(3)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def slow_watch(monkeypatch):
+    watch = SlowWatch()
+    monkeypatch.setattr("nbmodule.live.watch.WATCHES", [lambda model, returns: watch])
+    return watch
+
+
+def test_a_slow_watcher_is_asked_so_seldom_that_the_budget_holds(slow_watch):
+    with Live({}, budget=0.02, display=False) as live:
+        begun = time.monotonic()
+        for _ in live.steps(range(100_000)):
+            time.sleep(0.001)
+            if time.monotonic() - begun > 4:
+                live.stop()
+        cost = live.cost
+    assert 2 <= len(slow_watch.asked) <= 5
+    assert len(live.watched["weight"]) >= 2
+    assert 0 < cost < 0.04
+    assert slow_watch.closed
+    assert live.notes() == []
+
+
+def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(slow_watch, monkeypatch):
+    def fail(step):
+        raise ValueError("no such array")
+
+    slow_watch.take = fail
+    with Live({}, display=False) as live:
+        for _ in live.steps(range(300)):
+            time.sleep(0.001)
+    assert live.progress.state == "done"
+    texts = [m.text for m in live.messages]
+    assert len(texts) == 1
+    assert "watching raised ValueError: no such array" in texts[0]
+    assert 'raise ValueError("no such array")' in texts[0]
+    assert slow_watch.closed
+
+
+def test_with_returns_none_nothing_is_watched(slow_watch):
+    with Live({}, returns=None, display=False) as live:
+        for _ in live.steps(range(50)):
+            time.sleep(0.001)
+    assert slow_watch.asked == []
+    assert "watch" not in live.controls
+
+
+def test_watching_can_be_switched_off_and_on_by_its_control(slow_watch):
+    with Live({}, display=False) as live:
+        for i in live.steps(range(400)):
+            time.sleep(0.002)
+            if i == 100:
+                live.controls.set("watch", "off")
+                before = len(slow_watch.asked)
+            if i == 250:
+                assert len(slow_watch.asked) == before
+                live.controls.set("watch", "on")
+    assert len(slow_watch.asked) > before
+
+
+def test_weights_that_are_not_finite_stop_the_loop_and_name_the_submodule():
+    model = {"head": {"w": jnp.ones(3)}, "body": {"w": jnp.ones(3)}}
+    with Live(model, display=False) as live:
+        deadline = time.monotonic() + 60
+        for i in live.steps(range(10**9)):
+            time.sleep(0.001)
+            if i == 20:
+                model["body"]["w"] = jnp.array([1.0, jnp.nan, jnp.inf])
+            assert time.monotonic() < deadline
+    assert live.progress.state == "stopped"
+    assert "2 weights of body are not finite after step" in live.progress.reason
+    assert [m.kind for m in live.messages if "not finite" in m.text] == ["error"]
+
+
+def test_the_default_socket_holds_the_watcher_of_weights():
+    assert watch_weights in WATCHES
+
+
+class Recorder:
+    """Keeps which steps were entered, and how they were left."""
+
+    every, returns = 2, True
+
+    def __init__(self, next_=0, fail=False):
+        self.next, self.fail, self.log = next_, fail, []
+
+    @contextlib.contextmanager
+    def step(self, number):
+        if self.fail:
+            raise OSError("disk full")
+        self.log.append(number)
+        try:
+            yield
+        except BaseException as error:
+            self.log.append(type(error).__name__)
+            raise
+
+
+@pytest.mark.parametrize(("begun", "numbers"), [(0, [2, 4]), (7, [8, 10, 12])])
+def test_a_recorder_records_steps_under_their_numbers(begun, numbers):
+    recorder = Recorder(begun)
+    with Live(recorder=recorder, display=False) as live:
+        for i in live.steps(range(5)):
+            assert (recorder.log[-1:] == [begun + i + 1]) == ((begun + i + 1) % 2 == 0)
+    assert recorder.log == numbers
+
+
+def test_the_step_that_failed_is_recorded_with_its_exception():
+    recorder = Recorder()
+    with pytest.raises(ZeroDivisionError), Live(recorder=recorder, display=False) as live:
+        for i in live.steps(range(5)):
+            1 / (i - 1)
+    assert recorder.log == [2, "ZeroDivisionError"]
+    assert live.progress.state == "failed"
+
+
+def test_a_recorder_that_fails_is_shown_and_the_training_goes_on():
+    with Live(recorder=Recorder(fail=True), display=False) as live:
+        for _ in live.steps(range(5)):
+            pass
+    assert live.step == 5
+    assert ["disk full" in m.text for m in live.messages] == [True]
+
+
+def test_what_a_recorder_keeps_is_shown_as_statistics_of_returns_and_gradients():
+    import nbmodule as nb
+
+    class Double(nb.Module):
+        def forward(self, x):
+            return x * 2
+
+    class Net(nb.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = Double()
+
+        def forward(self, x):
+            return self.first(x)
+
+    net = Net()
+    step = nb.jit(lambda x: net(x).sum())
+    recorder = nb.Recorder(net, every=2)
+    with Live(net, recorder=recorder, display=False) as live:
+        for i in live.steps(range(12)):
+            step(jnp.arange(4.0) + i)
+            time.sleep(0.03)
+    assert recorder.steps == (2, 4, 6, 8, 10, 12)
+    strips = live.watched["return"]
+    assert strips.paths == ("first",)
+    assert strips.steps[:3].tolist() == [2, 4, 6]
+    np.testing.assert_allclose(strips.values[0, 0, :4], [5, np.std([2, 4, 6, 8]), 2, 8], rtol=1e-5)
+
+
+def test_small_arrays_that_are_donated_while_they_are_measured_do_no_harm():
+    arrays = {"a.b": jnp.ones(4), "a.w": jnp.ones((40, 40))}
+    watch = WeightWatch(lambda: arrays)
+    deadline = time.monotonic() + 120
+    while watch._running is None:
+        watch.request(1)
+        if watch._before is not None:
+            old = dict(arrays)
+            arrays.update({name: a * 2 for name, a in arrays.items()})
+            watch._start(2, watch._before[1], dict(arrays))
+            watch._before = None
+        assert time.monotonic() < deadline
+    for array in (*old.values(), *arrays.values()):
+        array.delete()
+    samples = ()
+    while not samples:
+        samples = watch.take(3)
+        assert time.monotonic() < deadline
+    assert [s.quantity for s in samples] == ["weight", "update"]
+    np.testing.assert_allclose(samples[1].values, 0.5, rtol=1e-6)

@@ -1,0 +1,186 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.functional import activations as a
+from nbmodule.nn.functional import rectifiers as r
+
+POINTWISE = {
+    "relu": (r.relu, F.relu),
+    "relu6": (r.relu6, F.relu6),
+    "leaky_relu": (lambda x: r.leaky_relu(x, negative_slope=0.2), lambda x: F.leaky_relu(x, 0.2)),
+    "elu": (lambda x: r.elu(x, alpha=1.5), lambda x: F.elu(x, 1.5)),
+    "selu": (r.selu, F.selu),
+    "celu": (lambda x: r.celu(x, alpha=0.7), lambda x: F.celu(x, 0.7)),
+    "hardsigmoid": (r.hardsigmoid, F.hardsigmoid),
+    "hardswish": (r.hardswish, F.hardswish),
+    "sigmoid": (a.sigmoid, torch.sigmoid),
+    "log_sigmoid": (a.log_sigmoid, F.logsigmoid),
+    "tanh": (a.tanh, torch.tanh),
+    "softsign": (a.softsign, F.softsign),
+    "softplus": (lambda x: a.softplus(x, beta=2.0), lambda x: F.softplus(x, 2.0, threshold=1e9)),
+    "silu": (a.silu, F.silu),
+    "mish": (a.mish, F.mish),
+    "gelu": (a.gelu, F.gelu),
+    "gelu_tanh": (lambda x: a.gelu(x, approximate=True), lambda x: F.gelu(x, approximate="tanh")),
+    "softmax": (a.softmax, lambda x: F.softmax(x, -1)),
+    "log_softmax": (lambda x: a.log_softmax(x, axis=0), lambda x: F.log_softmax(x, 0)),
+    "glu": (a.glu, F.glu),
+}
+names = pytest.mark.parametrize("name", POINTWISE)
+
+
+@names
+def test_values_and_gradients_are_those_of_torch(name, draws, agrees_with_torch):
+    agrees_with_torch(*POINTWISE[name], draws.normal(scale=3, size=(5, 8)).astype("f"))
+
+
+@names
+def test_kinks_and_zero_have_the_values_and_gradients_of_torch(name, agrees_with_torch):
+    points = np.array([[0.0, -0.0, 6.0, -6.0, 1e-30, -1e-30]], "f")
+    agrees_with_torch(*POINTWISE[name], points)
+
+
+@names
+def test_gradient_is_finite_for_large_inputs(name):
+    x = jnp.array([[-1e4, -90.0, -20.0, 20.0, 90.0, 1e4]])
+    value, gradient = jax.value_and_grad(lambda x: POINTWISE[name][0](x).sum())(x)
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+@names
+def test_nan_is_kept(name):
+    x = jnp.full((2, 4), jnp.nan)
+    assert np.isnan(POINTWISE[name][0](x)).all()
+
+
+@names
+def test_program_holds_no_nested_call(name, operations):
+    assert not {"jit", "pjit", "custom_jvp_call", "custom_vjp_call"} & set(
+        operations(POINTWISE[name][0], jnp.ones((2, 4)))
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in POINTWISE if n not in ("relu", "relu6")])
+def test_integers_are_refused_in_one_line(name):
+    with pytest.raises(
+        DtypeError, match=r"^\w+: x must hold floating values, found int32\[2, 4\]. Convert it first: x"
+    ):
+        POINTWISE[name][0](jnp.ones((2, 4), int))
+
+
+def test_half_precision_stays_half():
+    for name, (fn, _) in POINTWISE.items():
+        assert fn(jnp.ones((2, 4), jnp.bfloat16)).dtype == jnp.bfloat16, name
+
+
+def test_relu_takes_integers():
+    np.testing.assert_array_equal(r.relu(jnp.array([-2, 3])), [0, 3])
+    assert r.relu(jnp.array([-2, 3])).dtype == jnp.int32
+
+
+def test_relu_refuses_complex_numbers():
+    with pytest.raises(DtypeError, match=r"relu: x must hold real values, found complex64\[2\]"):
+        r.relu(jnp.ones(2, complex))
+
+
+def test_prelu_has_one_slope_for_each_channel(draws, agrees_with_torch):
+    x, weight = draws.normal(size=(4, 5, 3)).astype("f"), draws.normal(size=3).astype("f")
+    agrees_with_torch(r.prelu, lambda x, w: F.prelu(x.movedim(-1, 1), w).movedim(1, -1), x, weight)
+
+
+def test_prelu_counts_channels_on_another_axis(draws, agrees_with_torch):
+    x, weight = draws.normal(size=(4, 3, 5)).astype("f"), draws.normal(size=3).astype("f")
+    agrees_with_torch(lambda x, w: r.prelu(x, w, axis=1), F.prelu, x, weight)
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_prelu_has_one_slope_for_all(shape, draws, agrees_with_torch):
+    x, weight = draws.normal(size=(4, 3)).astype("f"), np.full(shape, 0.3, "f")
+    agrees_with_torch(r.prelu, lambda x, w: F.prelu(x, w.reshape(1)), x, weight)
+
+
+def test_prelu_with_a_wrong_number_of_slopes_is_refused():
+    message = r"prelu: weight must hold one slope or 3, as many as x has channels on axis 1, found float32\[2\] for x float32\[4, 3\]"
+    with pytest.raises(ShapeError, match=message):
+        r.prelu(jnp.ones((4, 3)), jnp.ones(2))
+    with pytest.raises(ShapeError, match=r"prelu: weight must have one axis or none, found float32\[3, 3\]"):
+        r.prelu(jnp.ones((4, 3)), jnp.ones((3, 3)))
+
+
+def test_logit_inverts_sigmoid(draws, agrees_with_torch):
+    p = draws.uniform(0.01, 0.99, size=(6, 3)).astype("f")
+    agrees_with_torch(a.logit, torch.logit, p)
+    np.testing.assert_allclose(a.sigmoid(a.logit(p)), p, rtol=1e-6)
+
+
+def test_logit_clips_and_has_no_gradient_beyond(agrees_with_torch):
+    p = np.array([0.0, 0.05, 0.5, 1.0], "f")
+    agrees_with_torch(lambda p: a.logit(p, eps=0.1), lambda p: torch.logit(p, eps=0.1), p)
+
+
+def test_geglu_gates_by_gelu(draws, agrees_with_torch):
+    x = draws.normal(size=(5, 8)).astype("f")
+    agrees_with_torch(a.geglu, lambda x: x[:, :4] * F.gelu(x[:, 4:]), x)
+    agrees_with_torch(
+        lambda x: a.geglu(x, axis=0, approximate=True), lambda x: x[:2] * F.gelu(x[2:], approximate="tanh"), x[:4]
+    )
+
+
+@pytest.mark.parametrize("fn", [a.glu, a.geglu])
+def test_an_odd_axis_cannot_be_halved(fn):
+    with pytest.raises(ShapeError, match=r"glu: axis 1 must have an even size, to be halved, found float32\[2, 3\]"):
+        fn(jnp.ones((2, 3)))
+
+
+def test_softmax_gives_masked_logits_no_probability_and_a_finite_gradient(agrees_with_torch):
+    x = np.array([[1.0, -np.inf, 2.0]], "f")
+    agrees_with_torch(a.softmax, lambda x: F.softmax(x, -1), x)
+
+
+def test_softmax_adds_up_to_one_for_huge_logits():
+    np.testing.assert_array_equal(a.softmax(jnp.array([3e38, 3e38, -3e38])), [0.5, 0.5, 0.0])
+
+
+def test_softmax_of_an_empty_axis_is_empty():
+    assert a.softmax(jnp.ones((2, 0))).shape == a.log_softmax(jnp.ones((2, 0))).shape == (2, 0)
+
+
+def test_an_axis_that_does_not_exist_is_refused():
+    with pytest.raises(ArgumentError, match=r"softmax: axis must lie in -2 to 1 for an array of 2 axes, found 2"):
+        a.softmax(jnp.ones((2, 3)), axis=2)
+    with pytest.raises(ArgumentTypeError, match=r"log_softmax: axis must be an integer, found \(0, 1\)"):
+        a.log_softmax(jnp.ones((2, 3)), axis=(0, 1))
+
+
+def test_a_word_is_no_flag():
+    with pytest.raises(ArgumentTypeError, match="gelu: approximate must be True or False, found 'none'"):
+        a.gelu(jnp.ones(2), approximate="none")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: a.softplus(x, beta=0.0), r"softplus: beta must be above 0, found 0\.0"),
+        (lambda x: r.celu(x, alpha=0), "celu: alpha must not be zero"),
+        (lambda x: a.logit(x, eps=0.7), r"logit: eps must be at least 0 and at most 0\.5, found 0\.7"),
+    ],
+)
+def test_constants_without_meaning_are_refused(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call(jnp.ones(2))
+
+
+def test_a_slope_that_is_an_array_is_refused():
+    with pytest.raises(ArgumentTypeError, match=r"leaky_relu: negative_slope must be a Python value, .* float32\[\]"):
+        r.leaky_relu(jnp.ones(2), negative_slope=jnp.float32(0.1) * 1)
+
+
+def test_numbers_are_taken_as_arrays():
+    assert float(r.relu(-1.0)) == 0
+    assert float(a.sigmoid(0.0)) == 0.5

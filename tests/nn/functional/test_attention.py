@@ -1,0 +1,222 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nbmodule.core.threefry import key_data
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.functional.attention import (
+    merge_heads,
+    multi_head_attention,
+    scaled_dot_product_attention,
+    split_heads,
+)
+
+
+@pytest.fixture
+def qkv(draws):
+    return [draws.normal(size=(2, 3, *shape)).astype("f") for shape in ((4, 5), (6, 5), (6, 7))]
+
+
+MASKS = {
+    "none": None,
+    "booleans": np.random.default_rng(0).random((4, 6)) > 0.3,
+    "of each batch": np.random.default_rng(0).random((2, 1, 4, 6)) > 0.3,
+    "numbers": np.random.default_rng(0).normal(size=(3, 4, 6)).astype("f"),
+    "infinities": np.where(np.random.default_rng(0).random((4, 6)) > 0.3, 0, -np.inf).astype("f"),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_attention_agrees_with_torch(mask, qkv, agrees_with_torch):
+    def theirs(q, k, v):
+        m = None if mask is None else torch.tensor(mask)
+        m = m.double() if m is not None and m.is_floating_point() else m
+        return F.scaled_dot_product_attention(q, k, v, m)
+
+    agrees_with_torch(lambda q, k, v: scaled_dot_product_attention(q, k, v, mask), theirs, *qkv)
+
+
+@pytest.mark.parametrize("lengths", [(4, 6), (6, 4), (5, 5)])
+def test_causal_attention_agrees_with_torch(lengths, draws, agrees_with_torch):
+    q, k, v = (draws.normal(size=(2, size, 5)).astype("f") for size in (lengths[0], lengths[1], lengths[1]))
+    agrees_with_torch(
+        lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+        q, k, v,
+    )  # fmt: skip
+
+
+def test_causal_attention_does_not_look_ahead(draws):
+    x = draws.normal(size=(6, 4)).astype("f")
+    changed = np.concatenate([x[:4], x[4:] + 1])
+    a, b = (scaled_dot_product_attention(y, y, y, is_causal=True) for y in (x, changed))
+    np.testing.assert_array_equal(a[:4], b[:4])
+
+
+def test_weights_add_up_to_one_and_make_the_output(qkv):
+    q, k, v = qkv
+    out, weights = scaled_dot_product_attention(q, k, v, MASKS["booleans"], return_weights=True)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(weights @ v, out, rtol=1e-5, atol=1e-6)
+    assert not np.asarray(weights)[..., ~MASKS["booleans"]].any()
+
+
+def test_a_query_that_may_look_at_nothing_gets_zeros_and_finite_gradients(qkv):
+    mask = np.ones((4, 6), bool)
+    mask[1] = False
+    for given in (mask, np.where(mask, 0, -np.inf).astype("f")):
+
+        def total(q, k, v, given=given):
+            return (scaled_dot_product_attention(q, k, v, given) ** 2).sum()
+
+        value, gradients = jax.value_and_grad(total, (0, 1, 2))(*qkv)
+        assert np.isfinite(value)
+        assert all(np.isfinite(g).all() for g in gradients)
+        out = scaled_dot_product_attention(*qkv, given)
+        np.testing.assert_array_equal(out[..., 1, :], 0)
+
+
+def test_leading_axes_are_broadcast(qkv):
+    q, k, v = qkv
+    one = scaled_dot_product_attention(q, k[:, :1], v[0, 0])
+    np.testing.assert_allclose(one[1, 2], scaled_dot_product_attention(q[1, 2], k[1, 0], v[0, 0]), rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_drops_weights(qkv):
+    out, weights = scaled_dot_product_attention(*qkv, dropout_rate=0.5, dropout_key=key_data(1), return_weights=True)
+    assert 0.3 < (np.asarray(weights) == 0).mean() < 0.7
+    np.testing.assert_allclose(weights @ qkv[2], out, rtol=1e-5, atol=1e-6)
+
+
+def test_softmax_of_half_precision_is_computed_in_float32(draws):
+    q, k, v = (jnp.asarray(draws.normal(size=(300, 4)), jnp.bfloat16) for _ in range(3))
+    out, weights = scaled_dot_product_attention(q, k, v, return_weights=True)
+    assert out.dtype == weights.dtype == jnp.bfloat16
+    exact = scaled_dot_product_attention(*(x.astype("f") for x in (q, k, v)))
+    np.testing.assert_allclose(out.astype("f"), exact, atol=0.01)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_splitting_and_merging_heads_undo_each_other(batch, draws):
+    x = draws.normal(size=(*batch, 5, 6)).astype("f")
+    y = split_heads(x, 3)
+    assert y.shape == (*batch, 3, 5, 2)
+    np.testing.assert_array_equal(y[..., 1, :, :], x[..., 2:4])
+    np.testing.assert_array_equal(merge_heads(y), x)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_many_heads_are_one_head_each(batch, draws):
+    q, k, v = (draws.normal(size=(*batch, *shape)).astype("f") for shape in ((4, 6), (5, 6), (5, 9)))
+    mask = draws.random((*batch, 3, 4, 5)) > 0.2
+    out, weights = multi_head_attention(q, k, v, 3, mask, is_causal=False, return_weights=True)
+    heads, each = scaled_dot_product_attention(
+        split_heads(q, 3), split_heads(k, 3), split_heads(v, 3), mask, return_weights=True
+    )
+    np.testing.assert_allclose(out, merge_heads(heads), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights, each, rtol=1e-5, atol=1e-6)
+
+
+def test_many_heads_agree_with_torch_about_padding(draws, agrees_with_torch):
+    q, k, v = (draws.normal(size=(2, *shape)).astype("f") for shape in ((4, 6), (5, 6), (5, 6)))
+    real = np.array([[True] * 5, [True, True, True, False, False]])
+
+    def theirs(q, k, v):
+        eye, zero = torch.eye(6).double(), torch.zeros(18).double()
+        out, weights = F.multi_head_attention_forward(
+            q.movedim(1, 0), k.movedim(1, 0), v.movedim(1, 0), 6, 2, None, zero, None, None, False, 0.0, eye, zero[:6],
+            key_padding_mask=torch.tensor(~real), use_separate_proj_weight=True, q_proj_weight=eye, k_proj_weight=eye,
+            v_proj_weight=eye, average_attn_weights=False,
+        )  # fmt: skip
+        return out.movedim(0, 1), weights
+
+    agrees_with_torch(
+        lambda q, k, v: multi_head_attention(q, k, v, 2, key_mask=real, return_weights=True), theirs, q, k, v
+    )
+
+
+def test_program_holds_no_nested_call(operations):
+    x = jnp.ones((2, 4, 6))
+    found = operations(lambda x: multi_head_attention(x, x, x, 2, is_causal=True), x)
+    assert not {"jit", "pjit", "custom_jvp_call"} & set(found)
+    assert found.count("dot_general") == 2
+
+
+X, Y = jnp.ones((2, 4, 6)), jnp.ones((2, 5, 6))
+BAD = [
+    (
+        lambda: scaled_dot_product_attention(X, jnp.ones((2, 5, 7)), Y),
+        ShapeError,
+        r"query and key must have as many features, found float32\[2, 4, 6\] and float32\[2, 5, 7\]",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X, Y, X),
+        ShapeError,
+        r"key and value must have as many positions, found float32\[2, 5, 6\] and",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X, jnp.ones((3, 5, 6)), jnp.ones((3, 5, 6))),
+        ShapeError,
+        "leading axes must fit together",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X[0, 0], Y, Y),
+        ShapeError,
+        r"query must have axes \(\*batch, length, features\), found float32\[6\]",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X, Y, Y, jnp.ones((4, 4), bool)),
+        ShapeError,
+        r"mask must broadcast to \[2, 4, 5\], found bool\[4, 4\]",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X, Y, Y, jnp.ones((4, 5), int)),
+        DtypeError,
+        r"mask must hold booleans .*, found int32\[4, 5\]",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X, Y, Y, dropout_rate=0.1),
+        ArgumentError,
+        r"dropout_rate 0\.1 needs a dropout_key",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X, Y, Y, is_causal=1),
+        ArgumentTypeError,
+        "is_causal must be True or False, found 1",
+    ),
+    (
+        lambda: scaled_dot_product_attention(X.astype(int), Y, Y),
+        DtypeError,
+        r"query must hold floating values, found int32\[2, 4, 6\]",
+    ),
+    (
+        lambda: multi_head_attention(X, Y, Y, 4),
+        ShapeError,
+        r"4 heads must divide the 6 features of query float32\[2, 4, 6\]",
+    ),
+    (
+        lambda: multi_head_attention(X, Y, Y, 2, key_mask=jnp.ones((2, 4), bool)),
+        ShapeError,
+        r"key_mask must have shape \[2, 5\] \(one for each key\)",
+    ),
+    (
+        lambda: multi_head_attention(X, Y, Y, 2, key_mask=jnp.ones((2, 5))),
+        DtypeError,
+        r"key_mask must hold booleans, .* found float32\[2, 5\]",
+    ),
+    (lambda: split_heads(X, 0), ArgumentError, "num_heads must be at least 1, found 0"),
+    (
+        lambda: merge_heads(X[0]),
+        ShapeError,
+        r"x must have axes \(\*batch, num_heads, length, head_features\), found float32\[4, 6\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_what_does_not_fit_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,314 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn import metrics
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.functional.classification import binary_cross_entropy, cross_entropy, ctc_loss, hinge_loss, kl_div
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def logits(draws, *shape):
+    return draws.normal(scale=2, size=shape).astype("f")
+
+
+def each(loss, reductions=REDUCTIONS):
+    """A function that gives the loss with each reduction."""
+    return lambda *args: tuple(loss(*args, reduction=reduction) for reduction in reductions)
+
+
+def doubles(weight):
+    return None if weight is None else torch.tensor(weight).double()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"ignore_index": 2, "label_smoothing": 0.2}])
+def test_cross_entropy_of_labels_agrees_with_torch(options, weighted, draws, agrees_with_torch):
+    x, labels = logits(draws, 7, 4), np.array([0, 2, 3, 1, 2, 3, 0], "i4")
+    weight = draws.uniform(0.5, 2, 4).astype("f") if weighted else None
+    agrees_with_torch(
+        each(lambda x, t, reduction: cross_entropy(x, t, weight=weight, reduction=reduction, **options)),
+        each(lambda x, t, reduction: F.cross_entropy(x, t.long(), weight=doubles(weight), reduction=reduction, **options)),
+        x, labels,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy_of_probabilities_agrees_with_torch(weighted, draws, agrees_with_torch):
+    x, target = logits(draws, 7, 4), draws.dirichlet(np.ones(4), 7).astype("f")
+    weight = draws.uniform(0.5, 2, 4).astype("f") if weighted else None
+    agrees_with_torch(
+        each(lambda x, t, reduction: cross_entropy(x, t, weight=weight, reduction=reduction, label_smoothing=0.1)),
+        each(
+            lambda x, t, reduction: F.cross_entropy(x, t, weight=doubles(weight), reduction=reduction, label_smoothing=0.1)
+        ),
+        x, target,
+    )  # fmt: skip
+
+
+def test_classes_may_be_on_another_axis(draws, agrees_with_torch):
+    x, labels = logits(draws, 2, 4, 3, 5), draws.integers(0, 4, (2, 3, 5)).astype("i4")
+    agrees_with_torch(lambda x, t: cross_entropy(x, t, axis=1), lambda x, t: F.cross_entropy(x, t.long()), x, labels)
+
+
+def test_one_position_needs_no_batch(draws):
+    x = logits(draws, 4)
+    np.testing.assert_allclose(
+        cross_entropy(x, np.int32(2)), F.cross_entropy(torch.tensor(x), torch.tensor(2)), rtol=1e-6
+    )
+    np.testing.assert_allclose(cross_entropy(x, np.eye(4)[2].astype(int)), cross_entropy(x, 2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32, np.int64])
+def test_labels_of_any_integer_dtype(dtype, draws):
+    x = logits(draws, 3, 4)
+    np.testing.assert_allclose(
+        cross_entropy(x, np.array([0, 3, 1], dtype)), cross_entropy(x, np.array([0, 3, 1])), rtol=1e-6
+    )
+
+
+def test_probabilities_in_place_of_logits(draws, agrees_with_torch):
+    p = draws.dirichlet(np.ones(4), 6).astype("f")
+    labels = draws.integers(0, 4, 6).astype("i4")
+    agrees_with_torch(
+        lambda p, t: cross_entropy(p, t, from_logits=False), lambda p, t: F.nll_loss(p.log(), t.long()), p, labels
+    )
+
+
+def test_huge_and_masked_logits_have_a_finite_loss_and_gradient():
+    x = jnp.array([[1e4, -1e4, 0.0], [0.0, -jnp.inf, 1.0]])
+    for target in (jnp.array([0, 2]), jnp.array([[1.0, 0, 0], [0.5, 0, 0.5]])):
+        value, gradient = jax.jit(jax.value_and_grad(cross_entropy))(x, target)
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+def test_probability_zero_has_a_finite_loss_and_gradient():
+    p = jnp.array([[0.0, 1.0]])
+    value, gradient = jax.value_and_grad(lambda p: cross_entropy(p, jnp.array([0]), from_logits=False))(p)
+    assert float(value) == 100
+    assert np.isfinite(gradient).all()
+
+
+def test_a_label_that_is_no_class_gives_nan():
+    for label in (-1, 3):
+        assert np.isnan(cross_entropy(jnp.zeros((2, 3)), jnp.array([label, 0])))
+
+
+def test_a_mean_over_no_label_is_zero_with_zero_gradient():
+    labels = jnp.array([-100, -100])
+    value, gradient = jax.value_and_grad(cross_entropy)(jnp.ones((2, 3)), labels)
+    assert float(value) == 0
+    assert not gradient.any()
+
+
+def test_no_label_needs_to_be_ignored():
+    assert np.isnan(cross_entropy(jnp.ones((1, 3)), jnp.array([-100]), ignore_index=None))
+
+
+@pytest.mark.parametrize("pos_weight", [None, 2.5, [1.0, 2.0, 0.5]])
+def test_binary_cross_entropy_of_logits_agrees_with_torch(pos_weight, draws, agrees_with_torch):
+    x, target = logits(draws, 5, 3), draws.uniform(size=(5, 3)).astype("f")
+    weight = None if pos_weight is None else np.asarray(pos_weight, "f")
+    agrees_with_torch(
+        each(lambda x, t, reduction: binary_cross_entropy(x, t, pos_weight=weight, from_logits=True, reduction=reduction)),
+        each(
+            lambda x, t, reduction: F.binary_cross_entropy_with_logits(x, t, pos_weight=doubles(weight), reduction=reduction)
+        ),
+        x, target,
+    )  # fmt: skip
+
+
+def test_binary_cross_entropy_of_probabilities_agrees_with_torch(draws, agrees_with_torch):
+    p, target = draws.uniform(0.01, 0.99, (5, 3)).astype("f"), draws.integers(0, 2, (5, 3)).astype("f")
+    agrees_with_torch(
+        each(lambda p, t, reduction: binary_cross_entropy(p, t, reduction=reduction)),
+        each(lambda p, t, reduction: F.binary_cross_entropy(p, t, reduction=reduction)),
+        p, target,
+    )  # fmt: skip
+
+
+def test_certain_probabilities_have_the_loss_and_gradient_of_torch():
+    p, target = np.array([0.0, 1.0, 0.0, 1.0], "f"), np.array([1.0, 0.0, 0.0, 1.0], "f")
+    q = torch.tensor(p, requires_grad=True)
+    wanted = F.binary_cross_entropy(q, torch.tensor(target), reduction="sum")
+    wanted.backward()
+    value, gradient = jax.value_and_grad(lambda p: binary_cross_entropy(p, target, reduction="sum"))(p)
+    np.testing.assert_allclose(value, wanted.item())
+    np.testing.assert_allclose(gradient[:2], q.grad[:2], rtol=1e-5)
+    assert np.isfinite(gradient).all()
+
+
+def test_logits_and_probabilities_give_one_loss(draws):
+    x, target = logits(draws, 5, 3), draws.integers(0, 2, (5, 3))
+    options = {"pos_weight": jnp.array([2.0, 1.0, 3.0]), "label_smoothing": 0.1}
+    np.testing.assert_allclose(
+        binary_cross_entropy(jax.nn.sigmoid(x), target, **options),
+        binary_cross_entropy(x, target, from_logits=True, **options),
+        rtol=1e-5,
+    )
+
+
+def test_smoothing_moves_binary_targets_towards_one_half():
+    x = jnp.array([0.3, -2.0])
+    smooth = binary_cross_entropy(x, jnp.array([1, 0]), from_logits=True, label_smoothing=0.2)
+    np.testing.assert_allclose(smooth, binary_cross_entropy(x, jnp.array([0.9, 0.1]), from_logits=True), rtol=1e-6)
+
+
+def test_logits_taken_for_probabilities_are_noticed():
+    assert np.isnan(binary_cross_entropy(jnp.array([2.0, -1.0]), jnp.array([1, 0])))
+
+
+@pytest.mark.filterwarnings("ignore:reduction")  # of torch, which plans to change its mean
+@pytest.mark.parametrize("log_target", [False, True])
+def test_kullback_leibler_agrees_with_torch(log_target, draws, agrees_with_torch):
+    x, target = np.log(draws.dirichlet(np.ones(4), 5)).astype("f"), draws.dirichlet(np.ones(4), 5).astype("f")
+    target = np.log(target) if log_target else target
+    reductions = ("mean", "batchmean", "sum", "none")
+    agrees_with_torch(
+        each(lambda x, t, reduction: kl_div(x, t, log_target=log_target, reduction=reduction), reductions),
+        each(lambda x, t, reduction: F.kl_div(x, t, log_target=log_target, reduction=reduction), reductions),
+        x, target,
+    )  # fmt: skip
+
+
+def test_kullback_leibler_of_logits_and_of_zeros_is_finite(draws):
+    x, target = logits(draws, 3, 4), np.eye(4, dtype="f")[:3]
+    np.testing.assert_allclose(
+        kl_div(x, target, from_logits=True, reduction="sum"), cross_entropy(x, target, reduction="sum"), rtol=1e-5
+    )
+    gradients = jax.grad(lambda x, t: kl_div(x, t), (0, 1))(jnp.array([[0.0, -jnp.inf]]), jnp.array([[1.0, 0.0]]))
+    assert np.isfinite(gradients).all()
+
+
+def test_hinge_loss_agrees_with_optax_and_scikit_learn(draws):
+    x, target = logits(draws, 9), draws.choice([-1, 1], 9)
+    wanted = optax.hinge_loss(x, target)
+    for reduction, value in (("mean", wanted.mean()), ("sum", wanted.sum()), ("none", wanted)):
+        np.testing.assert_allclose(hinge_loss(x, target, reduction=reduction), value, rtol=1e-6)
+    np.testing.assert_allclose(hinge_loss(x, target), metrics.hinge_loss(target, x), rtol=1e-6)
+    assert float(hinge_loss(jnp.array([0.5]), jnp.array([1]), margin=0.25)) == 0
+
+
+def test_ctc_agrees_with_torch(draws):
+    x = logits(draws, 3, 12, 5)
+    labels, lengths, times = draws.integers(1, 5, (3, 4)), np.array([4, 2, 3]), np.array([12, 9, 7])
+    given = torch.tensor(x, requires_grad=True)
+
+    def theirs(reduction):
+        log_p = F.log_softmax(given, -1).movedim(0, 1)
+        return F.ctc_loss(log_p, torch.tensor(labels), torch.tensor(times), torch.tensor(lengths), reduction=reduction)
+
+    def ours(x):
+        mean, total, values = each(lambda x, reduction: ctc_loss(x, labels, times, lengths, reduction=reduction))(x)
+        return mean, (total, values)
+
+    theirs("mean").backward()
+    (mean, (total, values)), gradient = jax.jit(jax.value_and_grad(ours, has_aux=True))(x)
+    for value, reduction in ((mean, "mean"), (total, "sum"), (values, "none")):
+        np.testing.assert_allclose(value, theirs(reduction).detach(), rtol=1e-4)
+    np.testing.assert_allclose(gradient, given.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_ctc_takes_any_leading_axes_and_another_blank(draws):
+    x, labels = logits(draws, 2, 3, 6, 4), draws.integers(0, 3, (2, 3, 2))
+    many = ctc_loss(x, labels, blank=3, reduction="none")
+    assert many.shape == (2, 3)
+    np.testing.assert_allclose(many[1, 2], ctc_loss(x[1, 2], labels[1, 2], blank=-1, reduction="none"), rtol=1e-5)
+
+
+X, LABELS = jnp.ones((2, 3)), jnp.array([0, 2])
+BAD = [
+    (
+        lambda: cross_entropy(LABELS, X),
+        ArgumentError,
+        r"^cross_entropy: prediction int32\[2\] and target float32\[2, 3\] look swapped: a loss takes \(prediction, target\)\.$",
+    ),
+    (lambda: cross_entropy(LABELS, LABELS), DtypeError, r"prediction must hold floating values, found int32\[2\]"),
+    (
+        lambda: cross_entropy(X, jnp.array([0, 1, 2])),
+        ShapeError,
+        r"target must hold labels of shape \[2\] or probabilities of shape \[2, 3\] .*, found int32\[3\]",
+    ),
+    (
+        lambda: cross_entropy(X, jnp.ones(2)),
+        DtypeError,
+        r"target of shape \[2\] must hold integer labels, found float32\[2\]",
+    ),
+    (
+        lambda: cross_entropy(X, LABELS, weight=jnp.ones(2)),
+        ShapeError,
+        r"weight must have shape \[3\] \(one for each class\)",
+    ),
+    (
+        lambda: cross_entropy(X, LABELS, label_smoothing=2.0),
+        ArgumentError,
+        r"label_smoothing must be .* at most 1, found 2\.0",
+    ),
+    (
+        lambda: cross_entropy(X, LABELS, reduction="avg"),
+        ArgumentError,
+        "reduction must be one of 'mean', 'sum', 'none', found 'avg'",
+    ),
+    (lambda: cross_entropy(X, LABELS, axis=2), ArgumentError, "axis must lie in -2 to 1 .* found 2"),
+    (lambda: cross_entropy(X, LABELS, from_logits=1), ArgumentTypeError, "from_logits must be True or False, found 1"),
+    (
+        lambda: binary_cross_entropy(jnp.array([0, 1]), jnp.ones(2)),
+        ArgumentError,
+        "binary_cross_entropy: .* look swapped",
+    ),
+    (
+        lambda: binary_cross_entropy(X, jnp.ones((2, 1))),
+        ShapeError,
+        r"found float32\[2, 3\] and float32\[2, 1\]; they are not",
+    ),
+    (
+        lambda: binary_cross_entropy(X, X, pos_weight=jnp.ones(2)),
+        ShapeError,
+        r"pos_weight must broadcast to .*, found float32\[2\]",
+    ),
+    (
+        lambda: kl_div(X, X, reduction="all"),
+        ArgumentError,
+        "reduction must be one of 'mean', 'batchmean', 'sum', 'none', found 'all'",
+    ),
+    (
+        lambda: kl_div(jnp.float32(1), jnp.float32(1), reduction="batchmean"),
+        ShapeError,
+        "prediction must have a batch axis",
+    ),
+    (lambda: hinge_loss(X, LABELS), ShapeError, r"hinge_loss: .* the same shape, found float32\[2, 3\] and int32\[2\]"),
+    (
+        lambda: ctc_loss(X, jnp.array([[1, 2]])),
+        ShapeError,
+        r"must share their leading axes, found float32\[2, 3\] and int32\[1, 2\]",
+    ),
+    (
+        lambda: ctc_loss(X, jnp.array([1]), jnp.array([2])),
+        ShapeError,
+        r"prediction_lengths must have shape \[\] \(one for each sequence\)",
+    ),
+    (lambda: ctc_loss(X, jnp.array([1]), blank=3), ArgumentError, "blank must lie in -3 to 2, found 3"),
+    (lambda: ctc_loss(X, jnp.ones(1)), DtypeError, r"ctc_loss: target must hold integers, found float32\[1\]"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: cross_entropy(x, jnp.array([0, 1])),
+    lambda x: binary_cross_entropy(x, jnp.ones((2, 4)), from_logits=True),
+    lambda x: kl_div(x, jnp.ones((2, 4)), from_logits=True),
+    lambda x: hinge_loss(x, jnp.ones((2, 4))),
+])  # fmt: skip
+def test_program_holds_no_nested_call(call, operations):
+    assert not {"jit", "pjit", "custom_jvp_call"} & set(operations(call, jnp.ones((2, 4))))

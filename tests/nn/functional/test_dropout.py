@@ -1,0 +1,154 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmodule.core.threefry import key_data
+from nbmodule.core.variable import Buffer
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
+from nbmodule.nn.functional.rectifiers import selu
+
+KEY = jax.random.key(4)
+
+
+@settings(max_examples=12)
+@given(rate=st.sampled_from([0.01, 0.3333, 0.5, 0.99]), seed=st.integers(0, 100))
+def test_the_kept_values_are_those_of_bernoulli(rate, seed):
+    key, kept = jax.random.key(seed), np.float32(1 - rate)
+    wanted = np.where(jax.random.bernoulli(key, kept, (50,)), 3 / (1 - rate), 0)
+    np.testing.assert_allclose(dropout(jnp.full(50, 3.0), rate, key), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("key", [key_data(4), jnp.asarray(key_data(4)), Buffer(key_data(4))])
+def test_a_key_may_be_given_as_its_words(key):
+    np.testing.assert_array_equal(dropout(jnp.ones(20), 0.5, key), dropout(jnp.ones(20), 0.5, KEY))
+
+
+@pytest.mark.parametrize("impl", ["rbg", "threefry2x32"])
+def test_any_generator_will_do(impl):
+    y = dropout(jnp.ones(1000), 0.3, jax.random.key(0, impl=impl))
+    assert abs((y == 0).mean() - 0.3) < 0.05
+
+
+def test_the_mean_stays_and_the_gradient_is_the_mask():
+    x = jnp.ones(20000)
+    y, pull = jax.vjp(lambda x: dropout(x, 0.2, KEY), x)
+    assert abs(y.mean() - 1) < 0.01
+    np.testing.assert_array_equal(pull(x)[0], y)
+
+
+def test_rates_at_the_ends():
+    x = jnp.array([1.0, jnp.nan, 3.0])
+    np.testing.assert_array_equal(dropout(x, 0.0, KEY), x)
+    np.testing.assert_array_equal(dropout(x, 1.0, KEY), 0)
+    np.testing.assert_array_equal(alpha_dropout(x, 0.0, KEY), x)
+    np.testing.assert_array_equal(alpha_dropout(x, 1.0, KEY), 0)
+    gradient = jax.grad(lambda x: dropout(x, jnp.float32(1), KEY).sum())(jnp.ones(3))
+    np.testing.assert_array_equal(gradient, 0)
+
+
+def test_a_rate_that_is_an_array_changes_without_a_new_compile():
+    traces = []
+
+    @jax.jit
+    def step(x, rate):
+        traces.append(1)
+        return dropout(x, rate, KEY)
+
+    for rate in (0.0, 0.25, 0.5, 1.0):
+        np.testing.assert_allclose(step(jnp.ones(40), jnp.float32(rate)), dropout(jnp.ones(40), rate, KEY), rtol=1e-6)
+    assert len(traces) == 1
+
+
+def test_values_along_a_shared_axis_have_one_fate():
+    y = np.asarray(dropout(jnp.ones((4, 5, 6)), 0.5, KEY, shared_axes=(1,)))
+    assert (y == y[:, :1]).all()
+    assert len(np.unique(y[:, 0])) == 2
+
+
+@pytest.mark.parametrize(("fn", "n"), [(dropout1d, 1), (dropout3d, 3)])
+def test_whole_channels_are_dropped_for_each_image_apart(fn, n):
+    y = np.asarray(fn(jnp.ones((3, 4, *[2] * n, 8)), 0.5, KEY)).reshape(12, 2**n, 8)
+    assert (y == y[:, :1]).all()
+    assert 0.3 < (y[:, 0] == 0).mean() < 0.7
+    assert len({tuple(row) for row in y[:, 0]}) > 6
+
+
+def test_channels_may_come_first():
+    y = np.asarray(dropout2d(jnp.ones((3, 8, 2, 2)), 0.5, KEY, data_format="NCHW")).reshape(24, 4)
+    assert (y == y[:, :1]).all()
+    assert len(np.unique(y[:, 0])) == 2
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    x = selu(jax.random.normal(jax.random.key(1), (50000,)))
+    y = alpha_dropout(x, 0.2, KEY)
+    assert abs(y.mean() - x.mean()) < 0.02
+    assert abs(y.var() - x.var()) < 0.03
+    assert len(np.unique(np.asarray(alpha_dropout(jnp.zeros(50), 0.5, KEY)))) == 2
+
+
+def test_half_precision_stays_half():
+    x = jnp.ones((4, 4), jnp.bfloat16)
+    assert (
+        dropout(x, 0.5, KEY).dtype
+        == dropout(x, jnp.float32(0.5), KEY).dtype
+        == alpha_dropout(x, 0.5, KEY).dtype
+        == x.dtype
+    )
+
+
+def test_rows_of_a_mapped_key_differ():
+    keys = jax.random.key_data(jax.random.split(KEY, 3))
+    y = jax.vmap(lambda k: dropout(jnp.ones(50), 0.5, k))(keys)
+    np.testing.assert_array_equal(y[1], dropout(jnp.ones(50), 0.5, keys[1]))
+
+
+BAD = [
+    (
+        lambda: dropout(jnp.ones(3), 1.5, KEY),
+        ArgumentError,
+        r"dropout: rate must be at least 0 and at most 1, found 1\.5",
+    ),
+    (lambda: dropout(jnp.ones(3), "half", KEY), ArgumentTypeError, "dropout: rate must be a number, found 'half'"),
+    (
+        lambda: dropout(jnp.ones(3), jnp.ones(3), KEY),
+        ArgumentError,
+        r"dropout: rate must be one number, found float32\[3\]",
+    ),
+    (
+        lambda: dropout(jnp.ones(3, int), 0.5, KEY),
+        DtypeError,
+        r"dropout: x must hold floating values, found int32\[3\]",
+    ),
+    (
+        lambda: dropout(jnp.ones(3), 0.5, None),
+        ArgumentTypeError,
+        r"key must be one JAX key, or its data uint32\[2\], found NoneType",
+    ),
+    (
+        lambda: dropout(jnp.ones(3), 0.5, jnp.ones(2)),
+        ArgumentTypeError,
+        r"key must be one JAX key, .* found float32\[2\]",
+    ),
+    (
+        lambda: dropout(jnp.ones(3), 0.5, jax.random.split(KEY)),
+        ArgumentTypeError,
+        r"key must be one JAX key, .* found key<fry>\[2\]",
+    ),
+    (lambda: dropout(jnp.ones(3), 0.5, KEY, shared_axes=(1,)), ArgumentError, "axis must lie in -1 to 0 .* found 1"),
+    (
+        lambda: dropout2d(jnp.ones((2, 3)), 0.5, KEY),
+        ShapeError,
+        r"dropout2d: x must have axes \(\*batch, H, W, C\), found float32\[2, 3\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,241 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.functional import normalization as n
+
+
+def vectors(draws, size, count=2):
+    return [draws.normal(size=size).astype("f") for _ in range(count)]
+
+
+def channels_first(fn):
+    return lambda x, *rest: fn(x.movedim(-1, 1), *rest).movedim(1, -1)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (4, 5, 3), (2, 5, 4, 3), (2, 3, 2, 4, 3)])
+def test_batch_norm_by_given_statistics_agrees_with_torch(shape, draws, agrees_with_torch):
+    mean, var, weight, bias = vectors(draws, 3, 4)
+
+    def theirs(x, mean, var, weight, bias):  # F.batch_norm gives no gradient by the statistics
+        return (x - mean) / (var + 1e-3).sqrt() * weight + bias
+
+    agrees_with_torch(
+        lambda *a: n.batch_norm(*a, eps=1e-3), theirs, draws.normal(size=shape).astype("f"), mean, var**2, weight, bias
+    )
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(6, 3), (2, 5, 4, 3)])
+def test_batch_norm_in_training_agrees_with_torch(shape, affine, draws, agrees_with_torch):
+    x = draws.normal(loc=2, size=shape).astype("f")
+    weight, bias = vectors(draws, 3) if affine else (None, None)
+
+    def theirs(x, weight, bias):
+        return F.batch_norm(x.movedim(-1, 1), None, None, weight, bias, training=True).movedim(1, -1)
+
+    agrees_with_torch(lambda x, w, b: n.batch_norm_train(x, None, None, w, b)[0], theirs, x, weight, bias, atol=1e-4)
+
+
+def test_remembered_statistics_move_as_in_torch(draws):
+    x, (mean, var) = draws.normal(loc=2, size=(2, 5, 4, 3)).astype("f"), vectors(draws, 3)
+    theirs_mean, theirs_var = torch.tensor(mean), torch.tensor(var)
+    F.batch_norm(torch.tensor(x).movedim(-1, 1), theirs_mean, theirs_var, training=True, momentum=0.3)
+    _, new_mean, new_var = n.batch_norm_train(x, mean, var, momentum=0.3)
+    np.testing.assert_allclose(new_mean, theirs_mean, rtol=1e-5)
+    np.testing.assert_allclose(new_var, theirs_var, rtol=1e-5)
+
+
+def test_without_memory_the_statistics_are_those_of_the_batch(draws):
+    x = draws.normal(size=(8, 3)).astype("f")
+    _, mean, var = n.batch_norm_train(x)
+    np.testing.assert_allclose(mean, x.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(var, x.var(0, ddof=1), rtol=1e-5)
+
+
+def test_remembered_statistics_are_no_way_for_gradients(draws):
+    x = draws.normal(size=(8, 3)).astype("f")
+    gradient = jax.grad(lambda x: sum(s.sum() for s in n.batch_norm_train(x, jnp.zeros(3), jnp.ones(3))[1:]))(x)
+    assert not gradient.any()
+
+
+def test_a_mapped_axis_shares_the_statistics(draws):
+    x = draws.normal(size=(2, 4, 3)).astype("f")
+    parts = jax.vmap(lambda x: n.batch_norm_train(x, axis_name="devices"), axis_name="devices")(x)
+    whole = n.batch_norm_train(x.reshape(8, 3))
+    np.testing.assert_allclose(parts[0].reshape(8, 3), whole[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(parts[2][0], whole[2], rtol=1e-5)
+    np.testing.assert_allclose(parts[2][1], whole[2], rtol=1e-5)
+
+
+def test_channels_may_be_on_another_axis(draws):
+    x, (mean, weight) = draws.normal(size=(4, 3, 5)).astype("f"), vectors(draws, 3)
+    last = np.moveaxis(x, 1, -1)
+    np.testing.assert_allclose(
+        np.moveaxis(n.batch_norm(x, mean, mean**2, weight, axis=1), 1, -1),
+        n.batch_norm(last, mean, mean**2, weight),
+        rtol=1e-6,
+    )
+    ours, same = n.batch_norm_train(x, None, None, weight, axis=-2), n.batch_norm_train(last, None, None, weight)
+    np.testing.assert_allclose(np.moveaxis(ours[0], 1, -1), same[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalized", [(5,), (4, 5), (3, 4, 5)])
+def test_layer_norm_agrees_with_torch(normalized, draws, agrees_with_torch):
+    x, (weight, bias) = draws.normal(loc=1, size=(2, 3, 4, 5)).astype("f"), vectors(draws, normalized)
+    agrees_with_torch(n.layer_norm, lambda x, w, b: F.layer_norm(x, normalized, w, b), x, weight, bias, atol=1e-4)
+    agrees_with_torch(
+        lambda x: n.layer_norm(x, normalized_shape=list(normalized), eps=0.1),
+        lambda x: F.layer_norm(x, normalized, eps=0.1),
+        x,
+    )
+
+
+def test_layer_norm_gives_another_deviation(draws):
+    x, weight = draws.normal(size=(7, 50)).astype("f"), np.full(50, 2, "f")
+    y = n.layer_norm(x, weight, new_std=3.0)
+    np.testing.assert_allclose(y.std(-1), 6, rtol=1e-3)
+    np.testing.assert_allclose(y, 3 * n.layer_norm(x, weight), rtol=1e-5)
+
+
+@pytest.mark.parametrize("normalized", [(5,), (4, 5)])
+def test_rms_norm_agrees_with_torch(normalized, draws, agrees_with_torch):
+    x, weight = draws.normal(size=(2, 3, 4, 5)).astype("f"), draws.normal(size=normalized).astype("f")
+    agrees_with_torch(n.rms_norm, lambda x, w: F.rms_norm(x, normalized, w, eps=1e-6), x, weight)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"), [((4, 6), 1), ((4, 6), 3), ((2, 5, 6), 2), ((2, 5, 6), 6), ((2, 3, 4, 6), 3)]
+)
+def test_group_norm_agrees_with_torch(shape, groups, draws, agrees_with_torch):
+    x, (weight, bias) = draws.normal(loc=1, size=shape).astype("f"), vectors(draws, 6)
+    theirs = channels_first(lambda x, w, b: F.group_norm(x, groups, w, b))
+    agrees_with_torch(lambda x, w, b: n.group_norm(x, groups, w, b), theirs, x, weight, bias, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 4, 3), (2, 3, 4, 2, 3)])
+def test_instance_norm_agrees_with_torch(shape, draws, agrees_with_torch):
+    x, (weight, bias) = draws.normal(loc=1, size=shape).astype("f"), vectors(draws, 3)
+    theirs = channels_first(lambda x, w, b: F.instance_norm(x, weight=w, bias=b))
+    agrees_with_torch(n.instance_norm, theirs, x, weight, bias, atol=1e-4)
+
+
+@pytest.mark.parametrize("fn", [lambda x, **k: n.group_norm(x, 2, **k), n.instance_norm])
+def test_the_layout_tells_batch_from_space(fn, draws):
+    x = draws.normal(size=(2, 3, 5, 4)).astype("f")
+    rows = np.array([[fn(row[None], data_format="NWC")[0] for row in part] for part in x])
+    np.testing.assert_allclose(fn(x, data_format="NWC"), rows, rtol=1e-4, atol=1e-5)
+    first = fn(np.moveaxis(x, -1, 1), data_format="NCHW")
+    np.testing.assert_allclose(np.moveaxis(first, 1, -1), fn(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_local_response_norm_agrees_with_torch(size, draws, agrees_with_torch):
+    x = draws.normal(size=(2, 4, 6)).astype("f")
+    options = {"alpha": 0.3, "beta": 0.6, "k": 1.5}
+    theirs = channels_first(lambda x: F.local_response_norm(x, size, **options))
+    agrees_with_torch(lambda x: n.local_response_norm(x, size, **options), theirs, x)
+
+
+ALL = {
+    "batch_norm_train": lambda x: n.batch_norm_train(x)[0],
+    "layer_norm": n.layer_norm,
+    "rms_norm": n.rms_norm,
+    "group_norm": lambda x: n.group_norm(x, 2),
+    "instance_norm": n.instance_norm,
+    "local_response_norm": lambda x: n.local_response_norm(x, 2),
+}
+names = pytest.mark.parametrize("name", ALL)
+
+
+@names
+def test_constant_input_has_a_finite_value_and_gradient(name):
+    for fill in (0.0, 3.0, 1e4):
+        value, gradient = jax.value_and_grad(lambda x: (ALL[name](x) ** 2).sum())(jnp.full((2, 3, 4), fill))
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+@names
+def test_half_precision_is_normalized_in_float32_and_stays_half(name, draws):
+    x = (1000 + draws.normal(size=(2, 64, 4))).astype("f")
+    y = ALL[name](jnp.asarray(x, jnp.bfloat16))
+    assert y.dtype == jnp.bfloat16
+    exact = ALL[name](jnp.asarray(x, jnp.bfloat16).astype("f"))
+    np.testing.assert_allclose(y.astype("f"), exact, rtol=1e-2, atol=1e-2)
+
+
+@names
+def test_program_holds_no_nested_call(name, operations):
+    assert not {"jit", "pjit", "custom_jvp_call"} & set(operations(ALL[name], jnp.ones((2, 3, 4))))
+
+
+def test_variables_in_float32_leave_half_precision_half():
+    x, ones = jnp.ones((2, 3, 4), jnp.bfloat16), jnp.ones(4)
+    assert n.batch_norm(x, ones, ones, ones, ones).dtype == n.layer_norm(x, ones, ones).dtype == jnp.bfloat16
+    y, mean, _ = n.batch_norm_train(x, ones, ones, ones, ones)
+    assert (y.dtype, mean.dtype) == (jnp.bfloat16, jnp.float32)
+
+
+X = jnp.ones((2, 5, 4, 6))
+BAD = [
+    (
+        lambda: n.batch_norm(X, jnp.ones(5), jnp.ones(6)),
+        ShapeError,
+        r"^batch_norm: mean must have shape \[6\] \(one for each channel on axis 3 of x float32\[2, 5, 4, 6\]\), found float32\[5\]\.$",
+    ),
+    (
+        lambda: n.batch_norm(X, jnp.ones(6), jnp.ones(6), eps=-1.0),
+        ArgumentError,
+        r"eps must be at least 0, found -1\.0",
+    ),
+    (
+        lambda: n.batch_norm(X.astype(int), jnp.ones(6), jnp.ones(6)),
+        DtypeError,
+        "batch_norm: x must hold floating values, found int32",
+    ),
+    (lambda: n.batch_norm(X, jnp.ones(6), jnp.ones(6), axis=4), ArgumentError, "axis must lie in -4 to 3 .* found 4"),
+    (
+        lambda: n.batch_norm_train(X[:1, :1, :1]),
+        ShapeError,
+        r"more than one value for each channel to learn from, found",
+    ),
+    (
+        lambda: n.batch_norm_train(X, momentum=1.5),
+        ArgumentError,
+        r"momentum must be at least 0 and at most 1, found 1\.5",
+    ),
+    (lambda: n.layer_norm(X, jnp.ones(4)), ShapeError, r"x must end with the normalized shape \[4\], found"),
+    (
+        lambda: n.layer_norm(X, jnp.ones(6), jnp.ones(5)),
+        ShapeError,
+        r"bias must have shape \[6\] \(the normalized shape\), found",
+    ),
+    (lambda: n.layer_norm(X, normalized_shape=5), ShapeError, r"x must end with the normalized shape \[5\]"),
+    (lambda: n.layer_norm(jnp.ones(())), ShapeError, r"x must end with the normalized shape \[\], found float32\[\]"),
+    (lambda: n.rms_norm(X, jnp.ones(4)), ShapeError, r"rms_norm: x must end with the normalized shape \[4\]"),
+    (lambda: n.group_norm(X, 4), ShapeError, r"4 groups must divide the 6 channels of x float32\[2, 5, 4, 6\]"),
+    (lambda: n.group_norm(X, 0), ArgumentError, "num_groups must be at least 1, found 0"),
+    (
+        lambda: n.group_norm(X, 2, data_format="NHW"),
+        ArgumentError,
+        "data_format must be one of NC, NWC, .*, found 'NHW'",
+    ),
+    (
+        lambda: n.group_norm(X[0, 0], 2, data_format="NHWC"),
+        ShapeError,
+        r"x must have axes \(\*batch, H, W, C\), found float32\[4, 6\]",
+    ),
+    (lambda: n.instance_norm(X[:, :1, :1]), ShapeError, r"x must have more than one pixel, found .*, read as N\.\.\.C"),
+    (lambda: n.local_response_norm(X, 2.0), ArgumentTypeError, r"size must be an integer or 1 of them, found 2\.0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

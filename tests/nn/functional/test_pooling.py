@@ -1,0 +1,193 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.functional import adaptive_pooling as ap
+from nbmodule.nn.functional import pooling as p
+
+MAX = {1: (p.max_pool1d, F.max_pool1d), 2: (p.max_pool2d, F.max_pool2d), 3: (p.max_pool3d, F.max_pool3d)}
+AVG = {1: (p.avg_pool1d, F.avg_pool1d), 2: (p.avg_pool2d, F.avg_pool2d), 3: (p.avg_pool3d, F.avg_pool3d)}
+ADAPTIVE = {
+    1: (ap.adaptive_avg_pool1d, F.adaptive_avg_pool1d),
+    2: (ap.adaptive_avg_pool2d, F.adaptive_avg_pool2d),
+    3: (ap.adaptive_avg_pool3d, F.adaptive_avg_pool3d),
+}
+
+
+def through_torch(fn, *args, **options):
+    return lambda x: fn(x.movedim(-1, 1), *args, **options).movedim(1, -1)
+
+
+def image(draws, n, *, ties=False):
+    x = draws.normal(size=(2, *(9, 8, 7)[:n], 3))
+    return (np.round(x) if ties else x).astype("f")
+
+
+MAX_CASES = [
+    (1, 2, {}),
+    (1, 3, {"stride": 2, "padding": 1, "dilation": 2}),
+    (2, 2, {}),
+    (2, (3, 2), {"stride": (2, 3), "padding": (1, 0)}),
+    (2, 3, {"stride": 2, "ceil_mode": True, "padding": 1}),
+    (2, 2, {"stride": 3, "ceil_mode": True}),
+    (2, 2, {"dilation": (2, 3), "stride": 1}),
+    (3, (2, 3, 2), {"stride": 2, "padding": (1, 1, 0), "ceil_mode": True}),
+]
+
+
+@pytest.mark.parametrize(("n", "window", "options"), MAX_CASES)
+def test_max_pooling_agrees_with_torch_also_about_ties(n, window, options, draws, agrees_with_torch):
+    ours, theirs = MAX[n]
+    theirs = through_torch(theirs, window, **options)
+    agrees_with_torch(
+        lambda *xs: [ours(x, window, **options) for x in xs],
+        lambda *xs: [theirs(x) for x in xs],
+        image(draws, n), image(draws, n, ties=True),
+    )  # fmt: skip
+
+
+AVG_CASES = [
+    (1, 3, {"stride": 2, "padding": 1}),
+    (2, 2, {}),
+    (2, (3, 2), {"stride": (2, 3), "padding": (1, 0)}),
+    (2, 3, {"stride": 2, "padding": 1, "count_include_pad": False}),
+    (2, 3, {"stride": 2, "padding": 1, "ceil_mode": True}),
+    (2, 2, {"stride": 3, "ceil_mode": True, "count_include_pad": False}),
+    (2, 3, {"stride": 2, "divisor_override": 5.0}),
+    (3, (2, 3, 2), {"stride": 2, "padding": (1, 1, 0), "ceil_mode": True}),
+]
+
+
+@pytest.mark.parametrize(("n", "window", "options"), AVG_CASES)
+def test_average_pooling_agrees_with_torch(n, window, options, draws, agrees_with_torch):
+    ours, theirs = AVG[n]
+    in_torch = {name: int(value) if name == "divisor_override" else value for name, value in options.items()}
+    agrees_with_torch(lambda x: ours(x, window, **options), through_torch(theirs, window, **in_torch), image(draws, n))
+
+
+@pytest.mark.parametrize(("n", "size"), [(1, 4), (1, 12), (2, 1), (2, (4, None)), (2, (3, 5)), (3, 2), (3, (1, 3, 7))])
+def test_adaptive_pooling_agrees_with_torch(n, size, draws, agrees_with_torch):
+    ours, theirs = ADAPTIVE[n]
+    agrees_with_torch(lambda x: ours(x, size), through_torch(theirs, size), image(draws, n))
+
+
+@settings(max_examples=15)
+@given(
+    size=st.integers(3, 9),
+    window=st.integers(1, 3),
+    stride=st.integers(1, 4),
+    pad=st.integers(0, 1),
+    ceil_mode=st.booleans(),
+)
+def test_shapes_and_values_of_windows_on_a_line(size, window, stride, pad, ceil_mode):
+    pad = min(pad, window // 2)
+    x = np.random.default_rng(size).normal(size=(size, 1)).astype("f")
+    y = p.max_pool1d(x, window, stride=stride, padding=pad, ceil_mode=ceil_mode)[:, 0]
+    starts = range(-pad, size + pad - window + 1, stride)
+    if ceil_mode:
+        starts = [s for s in range(-pad, size, stride) if s < size + pad - window + stride]
+    wanted = [max(x[max(s, 0) : min(s + window, size), 0], default=-np.inf) for s in starts]
+    np.testing.assert_array_equal(y, np.array(wanted, "f"))
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
+def test_leading_axes_are_only_a_batch(batch, draws):
+    x = draws.normal(size=(*batch, 6, 4, 2)).astype("f")
+    for fn in (p.max_pool2d, p.avg_pool2d, ap.adaptive_avg_pool2d):
+        rows = np.array([fn(row, 2) for row in x.reshape(-1, 6, 4, 2)])
+        np.testing.assert_allclose(fn(x, 2), rows.reshape(*batch, *rows.shape[1:]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("fn", [p.max_pool2d, p.avg_pool2d, ap.adaptive_avg_pool2d])
+def test_channel_order_changes_nothing_but_the_place_of_the_channels(fn, draws):
+    x = draws.normal(size=(2, 7, 5, 3)).astype("f")
+    y = fn(np.moveaxis(x, -1, 1), (3, 2), data_format="NCHW")
+    np.testing.assert_allclose(np.moveaxis(y, 1, -1), fn(x, (3, 2)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(7, 2), (8, 3), (5, 1)])
+def test_same_padding_gives_one_output_for_each_stride(size, stride):
+    assert p.max_pool1d(jnp.ones((size, 1)), 3, stride=stride, padding="SAME").shape == (-(-size // stride), 1)
+    np.testing.assert_array_equal(
+        p.avg_pool1d(jnp.ones((size, 1)), 3, stride=stride, padding="SAME", count_include_pad=False), 1.0
+    )
+
+
+def test_padding_never_wins_and_nan_always_does():
+    assert (p.max_pool2d(jnp.full((3, 3, 1), -5.0), 3, stride=1, padding=1) == -5).all()
+    x = jnp.zeros((4, 4, 1)).at[1, 2].set(jnp.nan)
+    np.testing.assert_array_equal(np.isnan(p.max_pool2d(x, 2)[..., 0]), [[False, True], [False, False]])
+
+
+def test_max_pooling_takes_integers():
+    x = jnp.array([[-9], [-4], [-7]])
+    np.testing.assert_array_equal(p.max_pool1d(x, 3, stride=1, padding=1)[:, 0], [-4, -4, -4])
+
+
+def test_a_mean_over_the_whole_image_is_one_operation(operations):
+    found = operations(lambda x: ap.adaptive_avg_pool2d(x, 1), jnp.ones((2, 64, 64, 3)))
+    assert found.count("reduce_sum") == 2
+    assert "dot_general" not in found
+
+
+IMAGE = jnp.ones((8, 8, 3))
+BAD = [
+    (
+        lambda: p.max_pool2d(IMAGE, 9),
+        ShapeError,
+        r"max_pool2d: a window of \[9, 9\] does not fit into x float32\[8, 8, 3\]",
+    ),
+    (
+        lambda: p.max_pool2d(IMAGE, 3, padding=2),
+        ArgumentError,
+        r"padding must be at most half the window, found 2 for .* \[3, 3\]",
+    ),
+    (lambda: p.max_pool2d(IMAGE, 0), ArgumentError, "kernel_size must be at least 1, found 0"),
+    (lambda: p.max_pool2d(IMAGE, 2, stride=0), ArgumentError, "stride must be at least 1, found 0"),
+    (lambda: p.max_pool2d(IMAGE[0], 2), ShapeError, r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]"),
+    (
+        lambda: p.max_pool2d(IMAGE, 2, data_format="HWC"),
+        ArgumentError,
+        "data_format must be 'NHWC' or 'NCHW', found 'HWC'",
+    ),
+    (
+        lambda: p.max_pool2d(IMAGE, 2, ceil_mode="yes"),
+        ArgumentTypeError,
+        "ceil_mode must be True or False, found 'yes'",
+    ),
+    (
+        lambda: p.avg_pool2d(IMAGE.astype(int), 2),
+        DtypeError,
+        r"avg_pool2d: x must hold floating values, found int32\[8, 8, 3\]",
+    ),
+    (lambda: p.avg_pool2d(IMAGE, 2, divisor_override=0), ArgumentError, "divisor_override must not be zero"),
+    (
+        lambda: ap.adaptive_avg_pool2d(IMAGE, (1, 2, 3)),
+        ArgumentError,
+        "output_size must be one integer or 2, one for each",
+    ),
+    (
+        lambda: ap.adaptive_avg_pool2d(IMAGE[:, :0], 1),
+        ShapeError,
+        r"adaptive_avg_pool2d: x must have pixels, found float32\[8, 0, 3\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_gradients_pass_through_vmap_and_jit(draws):
+    x = draws.normal(size=(3, 4, 4, 2)).astype("f")
+    whole = jax.grad(lambda x: (p.max_pool2d(x, 2) ** 2).sum())(x)
+    rows = jax.jit(jax.vmap(jax.grad(lambda x: (p.max_pool2d(x, 2) ** 2).sum())))(x)
+    np.testing.assert_allclose(whole, rows, rtol=1e-6)

@@ -1,0 +1,106 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch.nn.functional as F
+
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.functional.regression import (
+    cosine_loss,
+    cosine_similarity,
+    huber_loss,
+    log_poisson_loss,
+    mae_loss,
+    mse_loss,
+)
+
+LOSSES = {
+    "mse": (mse_loss, F.mse_loss, {}),
+    "mae": (mae_loss, F.l1_loss, {}),
+    "huber": (huber_loss, F.huber_loss, {"delta": 0.7}),
+}
+
+
+def each(loss):
+    """A function that gives the loss with each reduction."""
+    return lambda *args: tuple(loss(*args, reduction=reduction) for reduction in ("mean", "sum", "none"))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_agree_with_torch(name, draws, agrees_with_torch):
+    ours, theirs, options = LOSSES[name]
+    prediction, target = draws.normal(size=(5, 3)).astype("f"), draws.normal(size=(5, 3)).astype("f")
+    prediction[0] = target[0]  # gradients at zero too
+    agrees_with_torch(
+        each(lambda p, t, reduction: ours(p, t, reduction=reduction, **options)),
+        each(lambda p, t, reduction: theirs(p, t, reduction=reduction, **options)),
+        prediction, target,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_log_poisson_agrees_with_torch(full, draws, agrees_with_torch):
+    prediction, target = draws.normal(size=(5, 3)).astype("f"), draws.poisson(2, (5, 3)).astype("i4")
+    agrees_with_torch(
+        each(lambda p, t, reduction: log_poisson_loss(p, t, full=full, reduction=reduction)),
+        each(lambda p, t, reduction: F.poisson_nll_loss(p, t.double(), full=full, reduction=reduction)),
+        prediction, target,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_cosine_similarity_agrees_with_torch(axis, draws, agrees_with_torch):
+    a, b = draws.normal(size=(5, 3, 4)).astype("f"), draws.normal(size=(5, 3, 4)).astype("f")
+    agrees_with_torch(
+        lambda a, b: cosine_similarity(a, b, axis=axis), lambda a, b: F.cosine_similarity(a, b, axis), a, b
+    )
+    np.testing.assert_allclose(
+        cosine_loss(a, b, axis=axis, reduction="none"), 1 - cosine_similarity(a, b, axis=axis), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_a_zero_vector_has_no_direction_but_a_finite_gradient():
+    value, gradient = jax.value_and_grad(cosine_loss)(jnp.zeros((1, 3)), jnp.ones((1, 3)))
+    assert float(value) == 1
+    assert np.isfinite(gradient).all()
+
+
+def test_cosine_does_not_depend_on_length():
+    a = jnp.array([[1e-4, 2e-4]])
+    np.testing.assert_allclose(cosine_similarity(a, a * 1e6), 1, rtol=1e-6)
+
+
+def test_integer_targets_are_taken_as_numbers():
+    assert float(mse_loss(jnp.array([1.5, 2.0]), jnp.array([1, 4]))) == 2.125
+
+
+def test_half_precision_stays_half():
+    x = jnp.ones((2, 3), jnp.bfloat16)
+    assert mse_loss(x, x).dtype == mae_loss(x, jnp.ones((2, 3), int)).dtype == jnp.bfloat16
+
+
+BAD = [
+    (
+        lambda: mse_loss(jnp.ones((4, 1)), jnp.ones(4)),
+        ShapeError,
+        r"^mse_loss: prediction and target must have the same shape, found float32\[4, 1\] and float32\[4\]; they are not broadcast\.$",
+    ),
+    (
+        lambda: mae_loss(jnp.array([1, 2]), jnp.ones(2)),
+        ArgumentError,
+        r"mae_loss: .* and target float32\[2\] look swapped",
+    ),
+    (lambda: huber_loss(jnp.ones(2), jnp.ones(2), delta=0.0), ArgumentError, r"delta must be above 0, found 0\.0"),
+    (
+        lambda: mse_loss(jnp.ones(2), jnp.ones(2), reduction="batchmean"),
+        ArgumentError,
+        "reduction must be one of 'mean', 'sum', 'none'",
+    ),
+    (lambda: cosine_similarity(jnp.ones(2), jnp.ones(2), eps=0.0), ArgumentError, r"eps must be above 0, found 0\.0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), BAD)
+def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

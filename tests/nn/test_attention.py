@@ -1,0 +1,235 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nbmodule as nb
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.attention import MultiHeadAttention
+from nbmodule.nn.positions import RotaryPositionalEncoding
+
+E, H = 8, 2
+
+
+class TorchAttention(torch.nn.MultiheadAttention):
+    """Torch's, with its three projections under names of their own, and masks that are True where one may look."""
+
+    def __init__(self, **options):
+        super().__init__(E, H, batch_first=True, **options)
+        self.query, self.key = torch.nn.Linear(E, E), torch.nn.Linear(self.kdim, E)
+        self.value, self.out = torch.nn.Linear(self.vdim, E), torch.nn.Linear(E, E)
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "out_proj"):
+            delattr(self, name)
+
+    def forward(self, query, key=None, value=None, mask=None, key_mask=None):
+        key = query if key is None else key
+        value = key if value is None else value
+        attended, weights = torch.nn.functional.multi_head_attention_forward(
+            *(x.transpose(0, 1) for x in (query, key, value)), E, H, None,
+            torch.cat([self.query.bias, self.key.bias, self.value.bias]), None, None, False, 0.0, self.out.weight, self.out.bias,
+            key_padding_mask=None if key_mask is None else ~key_mask,
+            attn_mask=mask if mask is None or mask.is_floating_point() else ~mask,
+            use_separate_proj_weight=True, q_proj_weight=self.query.weight, k_proj_weight=self.key.weight, v_proj_weight=self.value.weight,
+            average_attn_weights=False,
+        )  # fmt: skip
+        return attended.transpose(0, 1), weights
+
+
+def with_weights(layer, query, key=None, value=None, mask=None, key_mask=None):
+    return layer(query, key, value, mask=mask, key_mask=key_mask, return_weights=True)
+
+
+def drawn(draws, *shape):
+    return draws.normal(size=shape).astype("f")
+
+
+MASKS = {
+    "none": (None, None),
+    "causal": (np.tril(np.ones((5, 5), bool)), None),
+    "padding": (None, np.array([[True] * 5, [True, True, False, True, False]])),
+    "added": (np.random.default_rng(0).normal(size=(5, 5)).astype("f"), None),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_self_attention_agrees_with_torch(mask, draws, agrees_with_torch):
+    inputs = (drawn(draws, 2, 5, E), None, None, *MASKS[mask])
+    agrees_with_torch(MultiHeadAttention(E, H), TorchAttention(), *inputs, ours=with_weights)
+
+
+def test_cross_attention_with_keys_and_values_of_other_sizes_agrees_with_torch(draws, agrees_with_torch):
+    ours, theirs = MultiHeadAttention(E, H, key_features=3, value_features=6), TorchAttention(kdim=3, vdim=6)
+    agrees_with_torch(
+        ours, theirs, drawn(draws, 2, 5, E), drawn(draws, 2, 4, 3), drawn(draws, 2, 4, 6), ours=with_weights
+    )
+
+
+def test_values_are_the_keys_unless_given(draws):
+    layer = MultiHeadAttention(E, H, key_features=3, key=0)
+    x, context = drawn(draws, 2, 5, E), drawn(draws, 2, 4, 3)
+    np.testing.assert_array_equal(layer(x, context), layer(x, context, context))
+    own = MultiHeadAttention(E, H, key=0)
+    np.testing.assert_array_equal(own(x), own(x, x, x))
+
+
+def test_causal_attention_does_not_see_what_comes_later(draws):
+    layer, x = MultiHeadAttention(E, H, key=0), drawn(draws, 2, 5, E)
+    changed = x.copy()
+    changed[:, 3:] += 1
+    np.testing.assert_allclose(
+        layer(x, is_causal=True)[:, :3], layer(changed, is_causal=True)[:, :3], rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        layer(x, is_causal=True), layer(x, mask=np.tril(np.ones((5, 5), bool))), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_padding_has_no_weight_and_a_query_that_sees_nothing_gets_the_bias(draws):
+    layer, x = MultiHeadAttention(E, H, key=0, bias_initializer=nb.RandomNormal()), drawn(draws, 2, 5, E)
+    mask = np.array([[True, True, False, True, False], [False] * 5])
+    y, weights = layer(x, key_mask=mask, return_weights=True)
+    assert not np.asarray(weights)[0, :, :, [2, 4]].any()
+    np.testing.assert_allclose(np.asarray(weights)[0].sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(y[1], np.broadcast_to(layer.out.bias(), (5, E)), rtol=1e-5)
+
+
+def test_a_mask_may_differ_from_head_to_head(draws):
+    layer, x = MultiHeadAttention(E, H, key=0), drawn(draws, 2, 5, E)
+    mask = np.ones((H, 5, 5), bool)
+    mask[1, :, 2:] = False
+    weights = np.asarray(layer(x, mask=mask, return_weights=True)[1])
+    assert weights[:, 0].all()
+    assert not weights[:, 1, :, 2:].any()
+
+
+@settings(max_examples=6)
+@given(batch=st.sampled_from([(), (0,), (2, 3)]))
+def test_leading_axes_are_only_a_batch(batch):
+    layer = MultiHeadAttention(E, H, key=0)
+    x = np.random.default_rng(0).normal(size=(*batch, 5, E)).astype("f")
+    y, weights = layer(x, return_weights=True)
+    assert (y.shape, weights.shape) == (x.shape, (*batch, H, 5, 5))
+    for mine, row in zip(y.reshape(-1, 5, E), x.reshape(-1, 5, E), strict=True):
+        np.testing.assert_allclose(mine, layer(row), rtol=1e-4, atol=1e-6)
+
+
+def test_heads_may_have_a_size_of_their_own(draws):
+    layer = MultiHeadAttention(6, 4, head_features=3)
+    assert layer.query.weight.shape == (12, 6)
+    assert layer.out.weight.shape == (6, 12)
+    assert layer(drawn(draws, 2, 5, 6)).shape == (2, 5, 6)
+
+
+def test_rotary_attention_turns_each_head_by_itself(draws):
+    layer, turn, x = MultiHeadAttention(E, H, rotary=True, key=0), RotaryPositionalEncoding(), drawn(draws, 5, E)
+    heads = []
+    for h in range(H):
+        part = slice(4 * h, 4 * h + 4)
+        q, k, v = layer.query(x)[:, part], layer.key(x)[:, part], layer.value(x)[:, part]
+        heads.append(jax.nn.softmax(turn(q) @ turn(k).T / 2) @ v)
+    np.testing.assert_allclose(layer(x), layer.out(jnp.concatenate(heads, -1)), rtol=1e-4, atol=1e-5)
+
+
+def test_dropped_weights_are_zero_or_larger_and_only_in_training(draws):
+    layer, x = MultiHeadAttention(E, H, dropout_rate=0.5, key=0), drawn(draws, 2, 5, E)
+    whole = np.asarray(layer.eval()(x, return_weights=True)[1])
+    _, weights = layer.train()(x, return_weights=True)
+    weights = np.asarray(weights)
+    assert 0.3 < (weights == 0).mean() < 0.7
+    np.testing.assert_allclose(weights[weights != 0], 2 * whole[weights != 0], rtol=1e-5)
+
+
+def test_variables_are_those_of_four_linear_layers():
+    layer = MultiHeadAttention(E, H)
+    assert list(layer.state_dict()) == [
+        f"{part}.{name}" for part in ("key", "out", "query", "value") for name in ("bias", "weight")
+    ]
+    assert "query/w" in layer.v.cont_all_key_chains()
+    assert len(MultiHeadAttention(E, H, with_bias=False).state_dict()) == 4
+
+
+def test_a_key_decides_all_first_values_and_each_projection_has_its_own():
+    a, b = MultiHeadAttention(E, H, key=1), MultiHeadAttention(E, H, key=jax.random.key(1))
+    for name, array in a.state_dict().items():
+        np.testing.assert_array_equal(array, b.state_dict()[name])
+    assert not np.isin(a.query.weight(), a.key.weight()).any()
+
+
+def test_dtype_and_given_variables():
+    layer = MultiHeadAttention(E, H, dtype="bfloat16")
+    assert {box.dtype for box in layer.tensors()} == {jnp.dtype(jnp.bfloat16)}
+    assert layer(jnp.ones((5, E), jnp.bfloat16)).dtype == jnp.bfloat16
+    other = MultiHeadAttention(E, H, v=MultiHeadAttention(E, H, key=3).v)
+    np.testing.assert_array_equal(other.out.weight(), MultiHeadAttention(E, H, key=3).out.weight())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, 7))),
+            ShapeError,
+            r"query must have axes \(\*batch, length, 8\), found float32\[5, 7\]",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), jnp.ones((4, 3))),
+            ShapeError,
+            r"key must have axes .*found float32\[4, 3\]",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), jnp.ones((4, E)), jnp.ones((3, E))),
+            ShapeError,
+            "as many positions",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), value=jnp.ones((4, E))),
+            ArgumentTypeError,
+            "value was given without key",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E), int)),
+            DtypeError,
+            r"query must hold floating values, found int32\[5, 8\]",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), mask=np.ones((4, 5), bool)),
+            ShapeError,
+            r"mask must broadcast to \[2, 5, 5\]",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), mask=np.ones((5, 5), int)),
+            DtypeError,
+            "mask must hold booleans",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), key_mask=np.ones(4, bool)),
+            ShapeError,
+            r"key_mask must have shape \[5\]",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), is_causal=1),
+            ArgumentTypeError,
+            "is_causal must be True or False",
+        ),
+        (lambda: MultiHeadAttention(E, 3), ArgumentError, "8 features cannot be divided into 3 heads"),
+        (
+            lambda: MultiHeadAttention(6, 2, rotary=True),
+            ArgumentError,
+            "an even number of features in each head, found 3",
+        ),
+        (lambda: MultiHeadAttention(E, 0), ArgumentError, "num_heads must be at least 1, found 0"),
+        (lambda: MultiHeadAttention(E, H, dropout_rate=-1), ArgumentError, "dropout_rate must be a number from 0 to 1"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_say_the_sizes():
+    assert MultiHeadAttention(64, 8).brief() == "64, 8 heads"
+    assert repr(MultiHeadAttention(E, 1, key_features=3)).splitlines()[0] == "MultiHeadAttention(8, 1, key_features=3"

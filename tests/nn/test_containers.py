@@ -1,0 +1,289 @@
+import copy
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nbmodule as nb
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
+
+
+def network():
+    return nb.Sequential(nb.Linear(3, 4, key=0), nb.ReLU(), nb.Linear(4, 2, key=1))
+
+
+def named():
+    return nb.Sequential({"first": nb.Linear(3, 4, key=0), "act": jnp.tanh, "last": nb.Linear(4, 2, key=1)})
+
+
+def test_layers_are_called_one_after_the_other(draws):
+    model, x = network(), draws.normal(size=(5, 3)).astype("f")
+    first, _, last = model
+    np.testing.assert_array_equal(model(x), last(jnp.maximum(first(x), 0)))
+
+
+def test_layers_may_be_given_as_a_list_and_as_plain_functions():
+    layers = [nb.Linear(3, 4, key=0), jnp.tanh]
+    np.testing.assert_array_equal(nb.Sequential(layers)(jnp.ones(3)), nb.Sequential(*layers)(jnp.ones(3)))
+
+
+def test_without_layers_the_input_comes_back_and_the_model_is_still_true():
+    x = jnp.ones(3)
+    model = nb.Sequential()
+    assert model(x) is x
+    assert len(model) == 0
+    assert model
+
+
+def test_further_arguments_go_to_the_first_layer():
+    model = nb.Sequential(nb.Lambda(lambda x, y, *, scale: x + y * scale), nb.Lambda(lambda x: -x))
+    assert model(1, 2, scale=10) == -21
+
+
+def test_variables_are_listed_by_number():
+    model = network()
+    assert list(model.v.cont_all_key_chains()) == ["v0/b", "v0/w", "v2/b", "v2/w"]
+    assert list(model.state_dict()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
+    assert [name for name, _ in model.named_modules()] == ["", "0", "1", "2"]
+    keys = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
+    assert keys == ["[0].bias", "[0].weight", "[2].bias", "[2].weight"]
+
+
+def test_ten_and_more_layers_are_listed_in_order():
+    model = nb.Sequential([nb.Linear(1, 1) for _ in range(12)])
+    assert [name for name, _ in model.named_children()] == [str(i) for i in range(12)]
+
+
+def test_named_layers_have_their_names_everywhere():
+    model = named()
+    assert list(model.v.cont_all_key_chains()) == ["first/b", "first/w", "last/b", "last/w"]
+    assert list(model.state_dict()) == ["first.bias", "first.weight", "last.bias", "last.weight"]
+    assert model["last"] is model.last is model[2]
+    assert "last" in dir(model)
+    assert [name for name, _ in model.named_layers()] == ["first", "act", "last"]
+    assert repr(model).splitlines()[1].strip().startswith("(first): Linear")
+
+
+def test_a_named_layer_is_replaced_by_name_also_as_an_attribute():
+    model, new = named(), nb.Linear(4, 7)
+    model["last"] = nb.Linear(4, 5)
+    assert model(jnp.ones(3)).shape == (5,)
+    model.last = new
+    assert model[2] is new
+    assert model(jnp.ones(3)).shape == (7,)
+    del model.act
+    assert model.names == ("first", "last")
+
+
+def test_a_slice_is_a_sequential_of_the_same_layers():
+    model = network()
+    part = model[1:]
+    assert isinstance(part, nb.Sequential)
+    assert part[1] is model[2]
+    assert list(part.v.cont_all_key_chains()) == ["v1/b", "v1/w"]
+    assert list(named()[::2].state_dict()) == ["first.bias", "first.weight", "last.bias", "last.weight"]
+    assert not network().eval()[:1].training
+    assert model[-1] is model[2]
+
+
+def test_layers_are_put_in_taken_out_and_replaced():
+    model = network()
+    extra = nb.Lambda(jnp.tanh)
+    assert model.insert(1, extra) is model
+    assert model[1] is extra
+    assert len(model) == 4
+    assert model.pop(1) is extra
+    model[1] = jnp.cos
+    assert model[1] is jnp.cos
+    model.append(nb.Linear(2, 9)).extend([nb.ReLU(), jnp.sin])
+    assert len(model) == 6
+    del model[4:]
+    assert model(jnp.ones(3)).shape == (9,)
+    del model[0]
+    assert list(model.state_dict()) == ["1.bias", "1.weight", "2.bias", "2.weight"]
+
+
+def test_layers_among_named_ones_get_a_name():
+    model = named()
+    model.insert(1, nb.ReLU(), "middle").append(nb.Linear(2, 2))
+    assert model.names == ("first", "middle", "act", "last", "4")
+    assert nb.Sequential().append(nb.ReLU(), "only").only is not None
+    model.pop("middle")
+    assert model.names == ("first", "act", "last", "4")
+
+
+def test_two_models_are_joined():
+    joined = network() + [jnp.tanh]
+    assert len(joined) == 4
+    both = named() + nb.Sequential({"more": nb.Linear(2, 2)})
+    assert both.names == ("first", "act", "last", "more")
+
+
+def test_a_compiled_model_notices_a_change_of_its_layers():
+    model = network()
+    run, x = nb.jit(model), jnp.ones(3)
+    assert run(x).shape == (2,)
+    model.append(nb.Linear(2, 5, key=2))
+    assert run(x).shape == (5,)
+    model[1] = jnp.tanh
+    np.testing.assert_allclose(run(x), model(x), rtol=1e-6)
+    del model[-1]
+    assert run(x).shape == (2,)
+
+
+def test_one_layer_may_stand_twice_and_its_gradients_add_up():
+    layer = nb.Linear(2, 2, with_bias=False, v={"w": np.eye(2, dtype="f") * 3})
+    model = nb.Sequential(layer, layer)
+    assert list(model.v.cont_all_key_chains()) == ["v0/w"]
+    assert list(model.state_dict()) == ["0.weight", "1.weight"]
+    grads = nb.grad(lambda model: model(jnp.array([1.0, 0.0])).sum())(model)
+    np.testing.assert_allclose(grads.v0.w, [[6, 0], [6, 0]])
+
+
+def test_copies_and_pickles_keep_layers_and_names():
+    for model in (network(), nb.Sequential({"a": nb.Linear(3, 3), "b": nb.ReLU()})):
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            np.testing.assert_array_equal(other(jnp.ones(3)), model(jnp.ones(3)))
+            assert other.names == model.names
+            assert other[0] is not model[0]
+
+
+def test_variables_can_be_given():
+    given = {"v0": {"w": np.ones((1, 2), "f"), "b": np.zeros(1, "f")}}
+    assert nb.Sequential(nb.Linear(2, 1), nb.ReLU(), v=given)(jnp.ones(2)).tolist() == [2.0]
+
+
+def stateful():
+    inner = nb.Residual(nb.Sequential({"norm": nb.BatchNorm1d(4), "act": jnp.tanh}))
+    return nb.Sequential(nb.Linear(3, 4, key=0), nb.BatchNorm1d(4), nb.ReLU(), inner, nb.Linear(4, 2, key=1))
+
+
+def test_an_exported_model_takes_and_returns_the_state(draws):
+    model, x = stateful(), draws.normal(size=(6, 3)).astype("f")
+    exported, state = nb.export_state(model)
+    assert sorted(map(repr, state)) == [
+        f'StateKey("{path}.running_{name}")' for path in ("[1]", "[3].layer['norm']") for name in ("mean", "var")
+    ]
+    step = jax.jit(lambda model, x, state: model(x, state))
+    for _ in range(2):
+        found, state = step(exported, x, state)
+        np.testing.assert_allclose(found, model(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-5)
+    by_name, _ = exported(x, state=state)
+    np.testing.assert_allclose(by_name, exported(x, state)[0])
+
+
+def test_a_model_without_state_takes_and_returns_an_empty_one():
+    exported, state = nb.export_state(network())
+    assert state == {}
+    found, after = exported(jnp.ones(3), state)
+    assert found.shape == (2,)
+    assert after == {}
+
+
+def test_state_kept_in_a_list_is_handed_on_too():
+    class Counter(nb.Module):
+        def __init__(self):
+            self.counts = [nb.StateEntry(0)]
+
+        def forward(self, x, state):
+            key = self.counts[0]
+            return x, nb.update_state(state, {key: state[key] + 1})
+
+    model, state = nb.export_state(nb.Sequential(jnp.sin, Counter(), nb.Residual(Counter(), shortcut=Counter())))
+    _, state = model(jnp.ones(2), state)
+    assert list(state.values()) == [1, 1, 1]
+
+
+def test_residual_adds_the_input_or_a_shortcut(draws):
+    x = jnp.asarray(draws.normal(size=(5, 3)), jnp.float32)
+    layer, shortcut = nb.Linear(3, 3, key=0), nb.Linear(3, 2, key=1)
+    np.testing.assert_allclose(nb.Residual(layer)(x), x + layer(x), rtol=1e-6)
+    other = nb.Residual(nb.Linear(3, 2, key=2), shortcut=shortcut)
+    np.testing.assert_allclose(other(x), shortcut(x) + other.layer(x), rtol=1e-6)
+    assert list(other.v.cont_all_key_chains()) == ["layer/b", "layer/w", "shortcut/b", "shortcut/w"]
+    assert nb.Residual(lambda x, y: x * y)(2.0, 3.0) == 8.0
+
+
+def test_lambda_calls_its_function_and_shows_its_name():
+    def half(x, *, by=2):
+        return x / by
+
+    assert nb.Lambda(half)(4) == 2
+    assert nb.Lambda(half)(4, by=4) == 1
+    assert repr(nb.Lambda(half)) == "Lambda(half)"
+    assert nb.Lambda(nb.Linear(2, 3, key=0))(jnp.ones(2)).shape == (3,)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.sampled_from(["insert", "append", "pop", "set"]), st.integers(-4, 4)), max_size=8))
+def test_a_sequential_changes_like_a_list(changes):
+    layers = [nb.Lambda(lambda x, i=i: x + i) for i in range(3)]
+    model, plain = nb.Sequential(*layers), list(layers)
+    for number, (what, index) in enumerate(changes):
+        new = nb.Lambda(lambda x, n=number: x - n)
+        if what == "append":
+            model.append(new), plain.append(new)
+        elif what == "insert":
+            model.insert(index, new), plain.insert(index, new)
+        elif not -len(plain) <= index < len(plain):
+            with pytest.raises(IndexError, match=f"there is no layer {index}"):
+                model.pop(index) if what == "pop" else model.__setitem__(index, new)
+        elif what == "pop":
+            assert model.pop(index) is plain.pop(index)
+        else:
+            model[index] = plain[index] = new
+    assert list(model) == plain
+    assert [child for _, child in model.named_children()] == plain
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: nb.Sequential(nb.ReLU(), 3), ArgumentTypeError, "a layer must be a module or a function, found int"),
+        (lambda: network().append("relu"), ArgumentTypeError, "found str"),
+        (lambda: network().insert(0, nb.ReLU(), "name"), ArgumentError, "its layers have no names"),
+        (lambda: named().append(nb.ReLU(), "last"), ArgumentError, "has a layer named 'last' already"),
+        (lambda: named().append(nb.ReLU(), "a.b"), ArgumentError, r"text without '\.' and '/', found 'a\.b'"),
+        (lambda: nb.Sequential({1: nb.ReLU(), "1": nb.ReLU()}), ArgumentError, "has a layer named '1' already"),
+        (lambda: network()[3], NbModuleError, "Sequential has 3 layers, there is no layer 3"),
+        (lambda: network()["first"], PathError, 'no layer named "first".* none'),
+        (lambda: named()["frist"], PathError, 'the closest name is "first"'),
+        (lambda: network()[1.0], ArgumentTypeError, "by a number, a name or a slice, found 1.0"),
+        (lambda: network().first, AttributeError, "first"),
+        (
+            lambda: nb.Residual(nb.Linear(3, 2))(jnp.ones((5, 3))),
+            ShapeError,
+            r"returned shape \[5, 2\] for an input of shape \[5, 3\]",
+        ),
+        (lambda: nb.Lambda(3), ArgumentTypeError, "found int"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refused_layer_changes_nothing():
+    model = named()
+    for change in (lambda: model.append(3, "new"), lambda: model.extend([nb.ReLU(), 3])):
+        with pytest.raises(ArgumentTypeError):
+            change()
+    assert model.names == ("first", "act", "last")
+    assert len(model) == 3
+
+
+def test_an_error_inside_says_which_layer():
+    with pytest.raises(ShapeError) as caught:
+        named()(jnp.ones(5))
+    assert any("first (Linear)" in note for note in caught.value.__notes__)
+
+
+def test_texts_count_the_layers():
+    assert network().brief() == "3 layers"
+    assert nb.Sequential(nb.ReLU()).brief() == "1 layer"

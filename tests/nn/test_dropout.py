@@ -1,0 +1,172 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nbmodule as nb
+from nbmodule.core import random
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+
+SPATIAL = {nb.Dropout1d: (4, 5), nb.Dropout2d: (4, 3, 5), nb.Dropout3d: (4, 2, 3, 5)}
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_the_share_of_zeros_is_the_rate_and_the_mean_stays(rate):
+    y = np.asarray(nb.Dropout(rate, key=0)(jnp.ones(20_000)))
+    kept = y != 0
+    np.testing.assert_allclose(y[kept], 1 / (1 - rate), rtol=1e-6)
+    deviation = (rate * (1 - rate) / y.size) ** 0.5  # of the share, as each value is dropped by itself
+    assert abs((1 - kept.mean()) - rate) < 4 * deviation
+
+
+def test_the_numbers_are_those_of_jax_for_the_key_that_the_stream_gave():
+    nb.seed(3)
+    key = jax.random.wrap_key_data(random.default.draw())
+    nb.seed(3)
+    keep = jax.random.bernoulli(key, 0.75, (6, 5))
+    np.testing.assert_allclose(nb.Dropout(0.25)(jnp.ones((6, 5))), np.where(keep, 1 / 0.75, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("own", [None, 5])
+def test_a_compiled_call_gives_the_same_numbers_as_an_eager_one(own):
+    eager, compiled = nb.Dropout(0.5, key=own), nb.Dropout(0.5, key=own)
+    run = nb.jit(compiled)
+    x = jnp.ones((6, 5))
+    nb.seed(1)
+    first = [np.asarray(eager(x)) for _ in range(3)]
+    nb.seed(1)
+    second = [np.asarray(run(x)) for _ in range(3)]
+    np.testing.assert_array_equal(first, second)
+    assert (first[0] != first[1]).any()
+    assert (first[1] != first[2]).any()
+
+
+def test_mapped_rows_differ_and_the_stream_moves_once():
+    layer = nb.Dropout(0.5, key=0)
+    y = np.asarray(nb.jit(nb.vmap(layer))(jnp.ones((3, 40))))
+    assert layer.stream.position()[1] == 1
+    assert all((y[i] != y[j]).any() for i, j in [(0, 1), (0, 2), (1, 2)])
+    np.testing.assert_array_equal(y, nb.vmap(nb.Dropout(0.5, key=0))(jnp.ones((3, 40))))
+    shared = np.asarray(nb.vmap(layer, split_streams=False)(jnp.ones((3, 40))))
+    assert layer.stream.position()[1] == 2
+    np.testing.assert_array_equal(shared[0], shared[1])
+
+
+def test_an_own_stream_leaves_the_default_one_alone_and_is_part_of_the_state():
+    layer = nb.Dropout(0.5, key=0)
+    before = random.default.position()
+    layer(jnp.ones(4))
+    assert random.default.position() == before
+    kept, x = layer.state_dict(), jnp.ones((6, 5))
+    first = layer(x)
+    layer.load_state_dict(kept)
+    np.testing.assert_array_equal(layer(x), first)
+
+
+def test_each_call_moves_the_default_stream_once():
+    before = random.default.position()[1]
+    nb.Dropout(0.5)(jnp.ones(4))
+    assert random.default.position()[1] == before + 1
+
+
+@pytest.mark.parametrize("kind", [nb.Dropout, nb.Dropout2d, nb.AlphaDropout])
+def test_nothing_is_dropped_after_eval_or_at_rate_zero(kind):
+    x, before = jnp.arange(24.0).reshape(2, 3, 4), random.default.position()
+    assert kind(0.5).eval()(x) is x
+    assert kind(0.0)(x) is x
+    assert random.default.position() == before
+    assert isinstance(kind(0.0)(np.ones((2, 3), "f")), jax.Array)
+
+
+def test_training_or_not_makes_two_programs_and_not_three():
+    layer, traces = nb.Dropout(0.5, key=0), []
+
+    @nb.jit
+    def run(layer, x):
+        traces.append(layer.training)
+        return layer(x)
+
+    x = jnp.ones(8)
+    for mode in (True, False, True, False):
+        y = run(layer.train(mode), x)
+        assert bool((y == x).all()) != mode
+    assert traces.count(False) == 1
+    assert len(traces) <= 3  # the first trace may be repeated once, when the stream is met
+
+
+@pytest.mark.parametrize(("kind", "shape"), SPATIAL.items())
+def test_spatial_dropout_drops_whole_channels_of_each_sample(kind, shape):
+    shape = (30, *shape)
+    y = np.asarray(kind(0.5, key=0)(jnp.ones(shape))).reshape(30, -1, 5)
+    assert ((y == y[:, :1]).all(1)).all()
+    dropped = (y[:, 0] == 0).mean()
+    assert abs(dropped - 0.5) < 4 * (0.25 / 150) ** 0.5
+    assert len({row.tobytes() for row in y[:, 0]}) > 5  # samples have fates of their own
+
+
+@pytest.mark.parametrize(("kind", "first"), [(nb.Dropout1d, "NCW"), (nb.Dropout2d, "NCHW"), (nb.Dropout3d, "NCDHW")])
+def test_channels_may_come_first(kind, first):
+    x = jnp.ones((3, 2, *SPATIAL[kind][:-1]))
+    y = np.asarray(kind(0.5, data_format=first, key=0)(x)).reshape(3, 2, -1)
+    assert (y == y[:, :, :1]).all()
+    assert 0 < (y == 0).mean() < 1
+
+
+def test_alpha_dropout_keeps_mean_and_variance():
+    x = jax.random.normal(jax.random.key(0), (40_000,))
+    y = np.asarray(nb.AlphaDropout(0.2, key=0)(x))
+    assert abs(y.mean()) < 0.03
+    assert abs(y.std() - 1) < 0.03
+    assert len(np.unique(y)) < 0.85 * len(x)
+
+
+def test_the_gradient_is_the_mask_that_was_drawn():
+    layer = nb.Dropout(0.5, key=0)
+    grads = nb.grad(lambda x: layer(x).sum())(jnp.ones((5, 6)))
+    np.testing.assert_array_equal(grads, nb.Dropout(0.5, key=0)(jnp.ones((5, 6))))
+
+
+def test_scanned_steps_draw_different_numbers_and_the_stream_ends_where_a_loop_ends():
+    layer, looped, x = nb.Dropout(0.5, key=0), nb.Dropout(0.5, key=0), jnp.ones(20)
+    _, rows = nb.scan(lambda carry, _: (carry, layer(x)), 0, None, length=3)
+    np.testing.assert_array_equal(rows, [looped(x) for _ in range(3)])
+    assert layer.stream.position() == looped.stream.position()
+
+
+@given(
+    st.one_of(
+        st.floats(max_value=-1e-6),
+        st.floats(min_value=1.000001),
+        st.just(float("nan")),
+        st.sampled_from(["0.5", None, True]),
+    )
+)
+def test_a_rate_that_is_no_probability_is_refused(rate):
+    with pytest.raises(ArgumentError, match="Dropout: rate must be a number from 0 to 1"):
+        nb.Dropout(rate)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: nb.Dropout(0.5)(jnp.ones(3, int)),
+            DtypeError,
+            r"dropout: x must hold floating values, found int32\[3\]",
+        ),
+        (lambda: nb.Dropout2d(0.5)(jnp.ones(3)), ShapeError, r"found float32\[3\]"),
+        (lambda: nb.Dropout2d(0.5, data_format="NWC"), ArgumentError, "data_format must be one of 'NHWC', 'NCHW'"),
+        (lambda: nb.Dropout(0.5, key="a"), ArgumentTypeError, "a seed is a whole number"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_say_the_rate():
+    assert repr(nb.Dropout(0.25)) == "Dropout(rate=0.25)"
+    assert nb.Dropout2d(0.25).brief() == "0.25"

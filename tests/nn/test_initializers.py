@@ -1,0 +1,291 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from nbmodule.core.random import RandomStream, seed
+from nbmodule.core.variable import Parameter
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+from nbmodule.nn import initializers as ini
+
+KEY = jax.random.key(3)
+RANDOM = [
+    ini.Uniform(2, "fan_out", 0.5, 1.5),
+    ini.GlorotUniform(),
+    ini.GlorotNormal(),
+    ini.KaimingUniform(),
+    ini.KaimingNormal(),
+    ini.LecunNormal(),
+    ini.FirstLayerSiren(),
+    ini.Siren(),
+    ini.RandomNormal(),
+    ini.TruncatedNormal(),
+    ini.Orthogonal(),
+]
+random = pytest.mark.parametrize("initializer", RANDOM, ids=lambda i: type(i).__name__)
+
+
+def drawn(initializer, shape, **options):
+    return np.asarray(initializer.create_variables(shape, key=KEY, **options).value, np.float64)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (ini.GlorotUniform(), jax.nn.initializers.glorot_uniform(-1, 0)),
+        (ini.GlorotNormal(), jax.nn.initializers.glorot_normal(-1, 0)),
+        (ini.LecunNormal(), jax.nn.initializers.lecun_normal(-1, 0)),
+        (ini.KaimingUniform(), jax.nn.initializers.he_uniform(-1, 0)),
+        (ini.RandomNormal(), jax.nn.initializers.normal(0.05)),
+        (ini.TruncatedNormal(std=0.1, upper=3), jax.nn.initializers.truncated_normal(0.1, upper=3)),
+        (ini.Orthogonal(0.7), jax.nn.initializers.orthogonal(0.7, column_axis=0)),
+    ],
+    ids=lambda i: type(i).__name__,
+)
+def test_the_numbers_are_those_of_jax_for_the_same_key(ours, theirs):
+    shape = (4, 3, 2, 6)
+    if isinstance(ours, ini.Orthogonal):  # JAX flattens the axes that are not columns in another order
+        theirs = theirs(KEY, (shape[0], math.prod(shape[1:])), jnp.float32).reshape(shape)
+    else:
+        theirs = theirs(KEY, shape, jnp.float32)
+    np.testing.assert_allclose(drawn(ours, shape), theirs, rtol=1e-5, atol=1e-6)
+
+
+UNIFORM = [  # initializer, limit for fan_in = 12 * 5 and fan_out = 12 * 8
+    (ini.Uniform(2, "fan_in", 0.5, 1.5), math.sqrt(2 / 60) * 1.5),
+    (ini.Uniform(2, "fan_out"), 2 / 96),
+    (ini.Uniform(2, "fan_sum", 2), (2 / 156) ** 2),
+    (ini.Uniform(2, "fan_avg", 1, 3), 2 / 78 * 3),
+    (ini.GlorotUniform(), math.sqrt(6 / 156)),
+    (ini.KaimingUniform(), math.sqrt(6 / 60)),
+    (ini.KaimingUniform("fan_out", negative_slope=math.sqrt(5)), 1 / math.sqrt(96)),
+    (ini.FirstLayerSiren(), 1 / 60),
+    (ini.Siren(), math.sqrt(6 / 60) / 30),
+    (ini.Siren(w0=2.0), math.sqrt(6 / 60) / 2),
+]
+
+
+@pytest.mark.parametrize(("initializer", "limit"), UNIFORM, ids=repr)
+def test_uniform_numbers_fill_their_interval(initializer, limit):
+    x = drawn(initializer, (8, 3, 4, 5)).ravel()
+    assert abs(x).max() <= limit * (1 + 1e-6)
+    assert stats.kstest(x, stats.uniform(-limit, 2 * limit).cdf).pvalue > 0.01
+
+
+NORMAL = [  # initializer, deviation for fan_in = 60 and fan_out = 96, whether it is cut
+    (ini.KaimingNormal(), math.sqrt(2 / 60), False),
+    (ini.KaimingNormal(fan_mode="fan_out"), math.sqrt(2 / 96), False),
+    (ini.KaimingNormal(fan_mode="fan_avg", negative_slope=1.0), math.sqrt(1 / 78), False),
+    (ini.KaimingNormal(mean=0.5), math.sqrt(2 / 60), False),
+    (ini.GlorotNormal(), math.sqrt(2 / 156), True),
+    (ini.LecunNormal(), math.sqrt(1 / 60), True),
+    (ini.RandomNormal(mean=-1.0, std=0.3), 0.3, False),
+]
+
+
+@pytest.mark.parametrize(("initializer", "std", "cut"), NORMAL, ids=repr)
+def test_normal_numbers_have_their_moments(initializer, std, cut):
+    x = drawn(initializer, (8, 3, 4, 5), fan_in=60, fan_out=96).ravel()
+    x = np.concatenate([x, drawn(initializer, (800, 12), fan_in=60, fan_out=96).ravel()])
+    x = (x - getattr(initializer, "mean", 0.0)) / std
+    assert abs(x.mean()) < 0.04
+    assert abs(x.std() - 1) < 0.03
+    assert (abs(x).max() < 2.28) == cut
+
+
+def test_kaiming_agrees_with_torch_about_bounds_and_fans():
+    weight = torch.empty(8, 5, 3, 4)
+    torch.nn.init.kaiming_uniform_(weight, a=0.2, mode="fan_out")
+    x = drawn(ini.KaimingUniform("fan_out", negative_slope=0.2), (8, 3, 4, 5))
+    fan_in, fan_out = torch.nn.init._calculate_fan_in_and_fan_out(weight)
+    assert ini.compute_fans((8, 3, 4, 5)) == (fan_in, fan_out)
+    assert abs(abs(x).max() / weight.abs().max() - 1) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "fans"),
+    [
+        ((64, 3), "O...I", (3, 64)),
+        ((16, 5, 7, 3), "O...I", (105, 560)),
+        ((16, 3, 5, 7), "OI...", (105, 560)),
+        ((5, 7, 3, 16), "...IO", (105, 560)),
+        ((3, 64), "...IO", (3, 64)),
+    ],
+)
+def test_fans_count_the_area_of_the_kernel(shape, layout, fans):
+    assert ini.compute_fans(shape, layout) == fans
+
+
+def test_fans_of_a_vector_or_of_an_unknown_layout_are_refused():
+    with pytest.raises(ArgumentError, match=r"fans can be told from a shape of two or more axes, found \[3\]"):
+        ini.compute_fans((3,))
+    with pytest.raises(ArgumentError, match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', found 'HWIO'"):
+        ini.compute_fans((3, 4), "HWIO")
+
+
+def test_given_fans_win_over_the_shape():
+    assert abs(drawn(ini.GlorotUniform(), (50, 40), fan_in=600, fan_out=0)).max() <= 0.1
+    assert abs(drawn(ini.Siren(), (50,), fan_in=6)).max() <= 1 / 30
+
+
+@random
+def test_same_key_same_numbers_and_another_key_others(initializer):
+    def make(key):
+        return np.asarray(initializer.create_variables((4, 6), key=key).value)
+
+    np.testing.assert_array_equal(make(5), make(jax.random.key(5)))
+    np.testing.assert_array_equal(make(5), make(jax.random.key_data(jax.random.key(5))))
+    assert not np.array_equal(make(5), make(6))
+
+
+@random
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_have_the_dtype_that_is_asked_for(initializer, dtype):
+    box = initializer.create_variables((4, 6), dtype=dtype, key=0)
+    assert box.dtype == box.value.dtype == jnp.dtype(dtype)
+
+
+@random
+def test_integers_cannot_be_drawn(initializer):
+    with pytest.raises(DtypeError, match=rf"{type(initializer).__name__} draws floating values, found dtype int32"):
+        initializer.create_variables((4, 6), dtype=int)
+
+
+def test_a_traced_key_draws_the_same_numbers():
+    key = jax.random.key(8)
+    traced = jax.jit(lambda key: [i.draw(key, (4, 6), jnp.float32, 4, 6) for i in RANDOM])(key)
+    for initializer, value in zip(RANDOM, traced, strict=True):
+        eager = initializer.draw(key, (4, 6), jnp.float32, 4, 6)
+        assert type(eager) is np.ndarray
+        np.testing.assert_allclose(value, eager, rtol=1e-5, atol=1e-6, err_msg=repr(initializer))
+
+
+def test_another_generator_draws_with_jax():
+    key = jax.random.key(8, impl="rbg")
+    x = ini.RandomNormal(std=2.0).create_variables((4, 6), key=key).value
+    np.testing.assert_allclose(x, jax.random.normal(key, (4, 6)) * 2, rtol=1e-6)
+
+
+@random
+def test_an_empty_weight_is_no_division_by_zero(initializer):
+    assert drawn(initializer, (4, 0)).shape == (4, 0)
+
+
+@pytest.mark.parametrize(
+    "initializer", [i for i in RANDOM if not isinstance(i, (ini.RandomNormal, ini.TruncatedNormal))]
+)
+def test_a_vector_without_fans_is_refused(initializer):
+    with pytest.raises(ArgumentError, match=rf"{type(initializer).__name__} needs .* shape .*\[7\]"):
+        initializer.create_variables((7,))
+
+
+@given(rows=st.integers(1, 6), columns=st.integers(1, 6), kernel=st.integers(1, 3))
+def test_orthogonal_rows_or_columns_are_orthonormal(rows, columns, kernel):
+    w = drawn(ini.Orthogonal(2.0), (rows, kernel, columns)).reshape(rows, -1) / 2
+    gram = w @ w.T if rows <= kernel * columns else w.T @ w
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-5)
+
+
+def test_truncated_normal_stays_within_its_bounds():
+    x = drawn(ini.TruncatedNormal(mean=1.0, std=0.5, lower=-1.0, upper=3.0), (4000,))
+    assert x.min() > 0.5
+    assert x.max() < 2.5
+    assert abs(x.mean() - (1 + 0.5 * stats.truncnorm(-1, 3).mean())) < 0.02
+
+
+def test_constants_fill_any_shape_and_dtype():
+    np.testing.assert_array_equal(ini.Constant(3).create_variables((2,), dtype="int32").value, [3, 3])
+    np.testing.assert_array_equal(ini.Constant(True).create_variables((1,), dtype=bool).value, [True])
+    np.testing.assert_array_equal(ini.Zeros().create_variables(()).value, 0.0)
+    np.testing.assert_array_equal(ini.Ones().create_variables((2, 1), dtype="bfloat16").value, [[1], [1]])
+
+
+def test_a_fraction_is_no_integer():
+    with pytest.raises(DtypeError, match=r"Constant\(0\.5\) cannot be held in dtype int32"):
+        ini.Constant(0.5).create_variables((2,), dtype=int)
+
+
+def test_the_variable_is_a_parameter_that_waits():
+    box = ini.KaimingNormal().create_variables((4, 6), "cpu:0")
+    assert type(box) is Parameter
+    assert box.is_pending
+    assert (box.shape, box.dtype) == ((4, 6), jnp.float32)
+    assert isinstance(box.value, jax.Array)
+    assert not box.is_pending
+
+
+def test_the_key_is_taken_when_the_variable_is_made():
+    seed(11)
+    first, second = (ini.RandomNormal().create_variables((3,)) for _ in range(2))
+    late, early = np.asarray(second.value), np.asarray(first.value)
+    stream = RandomStream(11)
+    for found in (early, late):
+        wanted = jax.random.normal(jax.random.wrap_key_data(jnp.asarray(stream.next_key())), (3,)) * 0.05
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    seed(0)
+
+
+def test_initializers_are_values():
+    assert ini.Siren() == ini.Siren(30.0)
+    assert ini.Siren() != ini.Siren(1.0)
+    assert hash(ini.Uniform(1)) == hash(ini.Uniform(1))
+    assert repr(ini.KaimingNormal()) == "KaimingNormal(mean=0.0, fan_mode='fan_in', negative_slope=0.0)"
+
+
+def test_a_users_own_initializer_needs_draw_only():
+    class Identity(ini.Initializer):
+        def draw(self, key, shape, dtype, fan_out, fan_in):
+            return np.eye(*shape, dtype=dtype)
+
+    np.testing.assert_array_equal(Identity().create_variables((2, 3)).value, np.eye(2, 3))
+    with pytest.raises(NotImplementedError, match=r"Initializer defines no draw\(self, key, shape"):
+        ini.Initializer().create_variables((2,)).value
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: ini.Uniform(1, "fan"),
+            ArgumentError,
+            "Uniform: fan_mode must be one of 'fan_in', 'fan_out', .*, found 'fan'",
+        ),
+        (
+            lambda: ini.KaimingNormal(fan_mode="in"),
+            ArgumentError,
+            "KaimingNormal: fan_mode must be one of .*, found 'in'",
+        ),
+        (lambda: ini.RandomNormal(std=-1), ArgumentError, "RandomNormal: std must be at least 0, found -1"),
+        (lambda: ini.TruncatedNormal(lower=2.0), ArgumentError, r"lower must be below upper, found 2\.0 and 2\.0"),
+        (lambda: ini.Uniform(-1.0), ArgumentError, r"Uniform: numerator must be at least 0, found -1\.0"),
+        (lambda: ini.Siren(0), ArgumentError, "Siren: w0 must be above zero"),
+        (lambda: ini.Orthogonal(math.nan), ArgumentError, "Orthogonal: gain must be finite, found nan"),
+        (lambda: ini.RandomNormal("0"), ArgumentTypeError, "RandomNormal: mean must be a number, found '0'"),
+        (lambda: ini.Constant([1]), ArgumentTypeError, "Constant takes a number, found list"),
+        (
+            lambda: ini.Siren().create_variables((2, 3), fan_in=-1),
+            ArgumentError,
+            "Siren: fan_in must be zero or more, found -1",
+        ),
+        (
+            lambda: ini.Siren().create_variables((2, 3), fan_out="2"),
+            ArgumentTypeError,
+            "fan_out must be a number, found '2'",
+        ),
+        (
+            lambda: ini.Zeros().create_variables((2, -3)),
+            ArgumentError,
+            r"expected sizes of zero or more, found shape \(2, -3\)",
+        ),
+        (lambda: ini.Zeros().create_variables(3), ArgumentTypeError, r"expected a shape such as \(3, 4\), found 3"),
+    ],
+)
+def test_choices_without_meaning_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,152 @@
+import inspect
+import traceback
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nbmodule.core.frame import Frame
+from nbmodule.core.variable import Buffer, Parameter
+from nbmodule.errors import ArgumentTypeError, ShapeError
+from nbmodule.nn.kernel import kernel, plain
+
+
+@kernel(static=("power",))
+def affine(x, weight, bias=None, *, power=1):
+    """Scale and shift."""
+    if x.shape != weight.shape:
+        raise ShapeError(f"affine: x {x.shape} and weight {weight.shape} differ.")
+    y = x**power * weight
+    return y if bias is None else y + bias
+
+
+def counted(**options):
+    traces = []
+
+    @kernel(**options)
+    def fn(x, rate=0.5):
+        traces.append(rate)
+        return x * rate
+
+    return fn, traces
+
+
+def test_boxes_are_taken_by_place_and_by_name():
+    weight, bias = Parameter(jnp.array([2.0])), Buffer(jnp.array([1.0]))
+    np.testing.assert_array_equal(affine(jnp.array([3.0]), weight, bias), [7])
+    np.testing.assert_array_equal(affine(jnp.array([3.0]), weight=weight, bias=bias, power=2), [19])
+    np.testing.assert_array_equal(affine(weight, weight), [4])
+
+
+def test_a_kind_of_box_made_later_is_a_box():
+    class Special(Parameter):
+        pass
+
+    np.testing.assert_array_equal(affine(np.ones(1, "f"), Special(jnp.array([2.0]))), [2])
+    assert isinstance(plain(Special(jnp.array([2.0]))), jax.Array)
+    assert plain(3) == 3
+
+
+def test_name_signature_and_docstring_are_those_of_the_function():
+    assert affine.__name__ == "affine"
+    assert affine.__doc__ == "Scale and shift."
+    assert list(inspect.signature(affine).parameters) == ["x", "weight", "bias", "power"]
+
+
+def test_a_new_value_does_not_trace_again_and_a_new_shape_does():
+    fn, traces = counted(static=("rate",))
+    for shape in ((2,), (2,), (3,), (2,)):
+        fn(jnp.ones(shape), 0.5)
+    assert len(traces) == 2
+
+
+def test_inside_an_outer_jit_no_call_is_left():
+    jaxpr = jax.make_jaxpr(lambda x: affine(x, x, x, power=2))(jnp.ones(2))
+    assert [e.primitive.name for e in jaxpr.eqns] == ["integer_pow", "mul", "add"]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_all_frames_share_one_trace(guarded):
+    fn, traces = counted(static=("rate",))
+    for _ in range(3):
+        with Frame(guarded=guarded):
+            jax.jit(lambda x: fn(x))(jnp.ones(2))
+            fn(jnp.ones(2))
+    assert len(traces) == 1
+
+
+def test_a_box_has_the_value_of_its_frame():
+    weight = Parameter(jnp.array([2.0]))
+    with Frame([(weight, jnp.array([5.0]))]):
+        np.testing.assert_array_equal(affine(jnp.ones(1), weight), [5])
+    np.testing.assert_array_equal(affine(jnp.ones(1), weight), [2])
+
+
+def test_transforms_pass_through():
+    gradient = jax.grad(lambda w: affine(jnp.ones(3), w, power=2).sum())(jnp.ones(3))
+    np.testing.assert_array_equal(gradient, 1)
+    rows = jax.vmap(affine, (0, None))(jnp.ones((4, 3)), jnp.full(3, 2.0))
+    np.testing.assert_array_equal(rows, np.full((4, 3), 2))
+
+
+def test_a_list_of_static_values_is_taken_as_a_tuple():
+    @kernel(static=("sizes",))
+    def total(x, sizes):
+        return x + sizes[0][1]
+
+    assert float(total(1.0, [[1, 2], [3, 4]])) == 3
+    assert float(total(1.0, sizes=((1, 2),))) == 3
+
+
+def test_a_number_is_static_and_an_array_in_its_place_is_traced():
+    fn, traces = counted(numbers=("rate",))
+    for rate in (0.25, 0.5, 0.25):
+        assert float(fn(2.0, rate)) == 2 * rate
+    assert traces == [0.25, 0.5]
+    for rate in (0.25, 0.5, 0.75):
+        assert float(fn(2.0, rate=jnp.float32(rate))) == 2 * rate
+    assert len(traces) == 3
+    assert float(fn(2.0, Buffer(jnp.float32(0.75)))) == 1.5
+
+
+def test_an_error_of_ours_comes_without_jax():
+    with pytest.raises(ShapeError, match=r"^affine: x \(2,\) and weight \(3,\) differ\.$") as caught:
+        affine(jnp.ones(2), jnp.ones(3))
+    assert caught.value.__cause__ is None
+    assert not getattr(caught.value, "__notes__", [])
+    files = {frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)}
+    assert not any("/jax/" in file for file in files)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: affine(jnp.ones(2)), "^affine: missing a required argument: 'weight'.$"),
+        (lambda: affine(jnp.ones(2), 1, wieght=2), "^affine: got an unexpected keyword argument 'wieght'.$"),
+        (lambda: affine("text", jnp.ones(2)), "^affine: x must be an array, found str.$"),
+        (lambda: affine(np.array(["a"]), jnp.ones(1)), "^affine: x must be an array, found ndarray.$"),
+        (
+            lambda: affine(jnp.ones(2), jnp.ones(2), power=jnp.array([2])),
+            r"power must be a Python value, .* an array int32\[1\]",
+        ),
+        (lambda: affine(jnp.ones(2), jnp.ones(2), power={}), "power must be hashable, such as a tuple, found dict"),
+    ],
+)
+def test_arguments_that_jax_cannot_take_are_named(call, message):
+    with pytest.raises(ArgumentTypeError, match=message):
+        call()
+
+
+def test_a_static_name_that_is_no_argument_is_refused():
+    with pytest.raises(ArgumentTypeError, match="has no argument named pwoer"):
+        kernel(static=("pwoer",))(lambda x: x)
+
+
+def test_other_errors_pass_unchanged():
+    @kernel
+    def broken(x):
+        raise ValueError("from the body")
+
+    with pytest.raises(ValueError, match="from the body"):
+        broken(jnp.ones(1))

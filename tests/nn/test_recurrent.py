@@ -1,0 +1,203 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import nbmodule as nb
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.nn.recurrent import GRU, LSTM, RNN
+
+KINDS = {RNN: torch.nn.RNN, LSTM: torch.nn.LSTM, GRU: torch.nn.GRU}
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def pair(kind, **options):
+    names = {"with_bias": "bias", "dropout_rate": "dropout"}
+    for_torch = {names.get(name, name): value for name, value in options.items()}
+    return kind(3, 4, **options), KINDS[kind](3, 4, batch_first=True, **for_torch)
+
+
+def states(kind, draws, layers, batch=2):
+    made = [draws.normal(size=(layers, batch, 4)).astype("f") for _ in range(2 if kind is LSTM else 1)]
+    return made
+
+
+def with_state(layer, x, *state):
+    return layer(x, state if len(state) > 1 else state[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (RNN, {}), (LSTM, {"num_layers": 2, "bidirectional": True}), (GRU, {"num_layers": 2, "bidirectional": True}),
+        (LSTM, {"bidirectional": True, "with_bias": False}),
+    ],
+)  # fmt: skip
+def test_values_and_gradients_agree_with_torch(kind, options, draws, agrees_with_torch):
+    ours, theirs = pair(kind, **options)
+    x = draws.normal(size=(2, 5, 3)).astype("f")
+    layers = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    agrees_with_torch(ours, theirs, x, *states(kind, draws, layers), ours=with_state, call=with_state)
+
+
+def test_without_a_state_it_begins_at_zero(draws, agrees_with_torch):
+    agrees_with_torch(*pair(GRU), draws.normal(size=(2, 5, 3)).astype("f"))
+
+
+def test_the_nonlinearity_may_be_relu(draws, agrees_with_torch):
+    ours, theirs = RNN(3, 4, nonlinearity="relu"), torch.nn.RNN(3, 4, nonlinearity="relu", batch_first=True)
+    agrees_with_torch(ours, theirs, draws.normal(size=(2, 5, 3)).astype("f"))
+
+
+@kinds
+def test_variables_have_the_names_and_shapes_of_torch(kind):
+    ours, theirs = pair(kind, num_layers=2, bidirectional=True)
+    wanted = {name: tuple(tensor.shape) for name, tensor in theirs.state_dict().items()}
+    assert {name: array.shape for name, array in ours.state_dict().items()} == wanted
+    ours.load_state_dict({name: tensor.numpy() for name, tensor in theirs.state_dict().items()})
+    x = np.ones((2, 5, 3), "f")
+    np.testing.assert_allclose(ours(x)[0], theirs(torch.tensor(x))[0].detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_lengths_agree_with_packed_sequences_of_torch(draws, loads):
+    ours, theirs = pair(LSTM, num_layers=2, bidirectional=True)
+    loads(theirs, ours, None)
+    x, lengths = draws.normal(size=(3, 6, 3)).astype("f"), np.array([6, 2, 4])
+    y, state = ours(x, lengths=lengths)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        torch.tensor(x), torch.tensor(lengths), batch_first=True, enforce_sorted=False
+    )
+    wanted, last = theirs(packed)
+    wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(wanted, batch_first=True)
+    np.testing.assert_allclose(y, wanted.detach(), rtol=1e-5, atol=1e-5)
+    for mine, their in zip(jax.tree.leaves(state), jax.tree.leaves(last), strict=True):
+        np.testing.assert_allclose(mine, their.detach(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("batch", "kind"), [((), LSTM), ((0,), RNN), ((2, 3), LSTM)])
+def test_leading_axes_are_only_a_batch(batch, kind):
+    layer = kind(3, 4, bidirectional=True, key=0)
+    x = np.random.default_rng(0).normal(size=(*batch, 5, 3)).astype("f")
+    y, state = layer(x)
+    assert y.shape == (*batch, 5, 8)
+    assert {part.shape for part in jax.tree.leaves(state)} == {(2, *batch, 4)}
+    for mine, row in zip(y.reshape(-1, 5, 8), x.reshape(-1, 5, 3), strict=True):
+        np.testing.assert_allclose(mine, layer(row)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_sequence_may_be_given_in_parts(draws):
+    layer, x = LSTM(3, 4, num_layers=2, key=0), draws.normal(size=(2, 6, 3)).astype("f")
+    whole, end = layer(x)
+    first, state = layer(x[:, :3])
+    second, last = layer(x[:, 3:], state)
+    np.testing.assert_allclose(jnp.concatenate([first, second], 1), whole, rtol=1e-5, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), last, end)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_what_is_returned_can_be_chosen(bidirectional, draws):
+    x, options = draws.normal(size=(2, 5, 3)).astype("f"), {"bidirectional": bidirectional, "key": 0}
+    y, (h, c) = LSTM(3, 4, **options)(x)
+    np.testing.assert_array_equal(LSTM(3, 4, return_state=False, **options)(x), y)
+    end, (h2, _) = LSTM(3, 4, return_sequence=False, **options)(x)
+    np.testing.assert_array_equal(h2, h)
+    wanted = jnp.concatenate([y[:, -1, :4], y[:, 0, 4:]], -1) if bidirectional else y[:, -1]
+    np.testing.assert_allclose(end, wanted, rtol=1e-6)
+    assert LSTM(3, 4, return_sequence=False, return_state=False, **options)(x).shape == end.shape
+    assert c.shape == h.shape
+
+
+def test_it_stands_in_a_sequential_when_it_returns_no_state():
+    model = nb.Sequential(GRU(3, 4, return_sequence=False, return_state=False), nb.Linear(4, 2))
+    assert model(jnp.ones((5, 7, 3))).shape == (5, 2)
+
+
+def test_dropout_between_layers_draws_only_in_training(draws):
+    x = draws.normal(size=(2, 5, 3)).astype("f")
+    layer, plain = GRU(3, 8, num_layers=2, dropout_rate=0.5, key=0), GRU(3, 8, num_layers=2, key=0)
+    first, second = layer(x)[0], layer(x)[0]
+    assert (np.asarray(first) != np.asarray(second)).any()
+    np.testing.assert_array_equal(layer.eval()(x)[0], plain(x)[0])
+
+
+def test_dropout_at_one_leaves_the_second_layer_without_inputs(draws):
+    x = draws.normal(size=(2, 5, 3)).astype("f")
+    layer = GRU(3, 4, num_layers=2, dropout_rate=1.0, key=0)
+    np.testing.assert_array_equal(layer(x)[0], layer(x + 1)[0])
+
+
+def test_the_first_values_are_uniform_within_the_bound_and_decided_by_the_key():
+    a, b = LSTM(3, 25, key=4).state_dict(), LSTM(3, 25, key=jax.random.key(4)).state_dict()
+    for name, array in a.items():
+        np.testing.assert_array_equal(array, b[name])
+        assert 0.15 < abs(array).max() <= 0.2
+    given = GRU(3, 4, num_layers=2, weight_initializer=nb.GlorotUniform(), bias_initializer=0.0)
+    assert not given.bias_ih_l0().any()
+    assert abs(given.weight_ih_l0()).max() <= (6 / 7) ** 0.5
+
+
+def test_dtype_is_the_one_asked_for():
+    y, state = LSTM(3, 4, dtype="bfloat16")(jnp.ones((2, 5, 3), jnp.bfloat16))
+    assert {part.dtype for part in jax.tree.leaves((y, state))} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_an_eager_call_is_one_program(draws):
+    layer, x = LSTM(3, 4, num_layers=2, bidirectional=True), jnp.asarray(draws.normal(size=(2, 5, 3)), jnp.float32)
+    names = [equation.primitive.name for equation in jax.make_jaxpr(lambda layer, x: layer(x))(layer, x).eqns]
+    assert names.count("scan") == 4
+    assert "pjit" not in names
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: LSTM(3, 4)(jnp.ones((2, 5, 2))),
+            ShapeError,
+            r"LSTM: x must have shape \[2, 5, 3\] .*found float32\[2, 5, 2\]",
+        ),
+        (
+            lambda: LSTM(3, 4)(jnp.ones(3)),
+            ShapeError,
+            r"x must have axes \(\*batch, time, features\), found float32\[3\]",
+        ),
+        (lambda: GRU(3, 4)(jnp.ones((2, 5, 3), int)), DtypeError, "found int32"),
+        (
+            lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), jnp.ones((2, 4))),
+            ShapeError,
+            r"h must have shape \[1, 2, 4\] .*found float32\[2, 4\]",
+        ),
+        (
+            lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), jnp.ones((1, 2, 4))),
+            ArgumentTypeError,
+            r"a pair \(h, c\) of arrays, found ArrayImpl",
+        ),
+        (lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), (jnp.ones((1, 2, 4)),)), ArgumentTypeError, "found 1 of them"),
+        (lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), lengths=np.ones(3, int)), ShapeError, r"lengths must have shape \[2\]"),
+        (
+            lambda: RNN(3, 4, nonlinearity="sin"),
+            ArgumentError,
+            "nonlinearity must be one of 'tanh', 'relu', found 'sin'",
+        ),
+        (lambda: LSTM(0, 4), ArgumentError, "in_features must be at least 1, found 0"),
+        (lambda: LSTM(3, 4, num_layers=0), ArgumentError, "num_layers must be at least 1"),
+        (lambda: LSTM(3, 4, dropout_rate=0.5), ArgumentError, "acts between layers, and there is one layer"),
+        (
+            lambda: LSTM(3, 4, num_layers=2, dropout_rate=2),
+            ArgumentError,
+            "dropout_rate must be a number from 0 to 1, found 2",
+        ),
+        (lambda: LSTM(3, 4, bidirectional="no"), ArgumentTypeError, "bidirectional must be True or False"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_say_the_sizes():
+    assert repr(GRU(3, 4, bidirectional=True)) == "GRU(3, 4, bidirectional=True)"
+    assert LSTM(3, 8, num_layers=2, bidirectional=True).brief() == "3 → 2 × 8, 2 layers"
+    assert LSTM(3, 8).brief() == "3 → 8"

@@ -1,0 +1,160 @@
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import parametrizations
+
+import nbmodule as nb
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.nn.weight_normalization import SpectralNorm, WeightNorm
+
+
+def spectral_pair():
+    """Both with the same weight, bias and singular vectors."""
+    ours = SpectralNorm(nb.Linear(3, 4, key=0, bias_initializer=nb.RandomNormal()), key=1)
+    inner = torch.nn.Linear(3, 4)
+    with torch.no_grad():
+        inner.weight.copy_(torch.tensor(np.array(ours.layer.weight())))
+        inner.bias.copy_(torch.tensor(np.array(ours.layer.bias())))
+    theirs = parametrizations.spectral_norm(inner)
+    theirs.parametrizations.weight[0]._u.copy_(torch.tensor(np.array(ours.left())))
+    theirs.parametrizations.weight[0]._v.copy_(torch.tensor(np.array(ours.right())))
+    return ours, theirs
+
+
+def far_from_converged(layer):
+    """Singular vectors of no meaning, so that each turn changes them."""
+    layer.left[...] = np.array([1.0, 0.0, 0.0, 0.0], "f")
+    layer.right[...] = np.array([0.0, 0.6, 0.8], "f")
+    return layer
+
+
+@pytest.mark.parametrize("way", ["eager", "compiled", "exported"])
+def test_spectral_norm_moves_step_by_step_as_in_torch(way, draws):
+    ours, theirs = spectral_pair()
+    far_from_converged(ours)
+    buffers = theirs.parametrizations.weight[0]
+    buffers._u.copy_(torch.tensor(np.array(ours.left()))), buffers._v.copy_(torch.tensor(np.array(ours.right())))
+    exported, state = nb.export_state(ours)
+    call, functional = (nb.jit(ours) if way == "compiled" else ours), jax.jit(lambda model, x, state: model(x, state))
+    for _ in range(3):
+        x = draws.normal(size=(5, 3)).astype("f")
+        wanted = theirs(torch.tensor(x))
+        if way == "exported":
+            found, state = functional(exported, x, state)
+            left, right = (state[nb.StateKey(f".{name}")] for name in ("left", "right"))
+        else:
+            found, left, right = call(x), ours.left(), ours.right()
+        np.testing.assert_allclose(found, wanted.detach(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(left, buffers._u, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(right, buffers._v, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_through_spectral_norm_agree_with_torch(draws):
+    ours, theirs = spectral_pair()
+    x = draws.normal(size=(5, 3)).astype("f")
+    grads = nb.grad(lambda layer: (layer(x) ** 2).sum())(ours)
+    (theirs(torch.tensor(x)) ** 2).sum().backward()
+    np.testing.assert_allclose(grads.layer.w, theirs.parametrizations.weight.original.grad, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(grads.layer.b, theirs.bias.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_the_weight_that_is_used_has_a_largest_singular_value_of_one():
+    inner = nb.Conv2d(3, 5, 3, key=0)
+    layer, seen = SpectralNorm(inner, key=0), []
+    inner.register_forward_pre_hook(lambda module, inputs: seen.append(np.asarray(module.weight())))
+    for _ in range(20):
+        layer(jnp.ones((1, 4, 4, 3)))
+    assert np.linalg.svd(seen[-1].reshape(5, -1), compute_uv=False)[0] == pytest.approx(1, rel=1e-3)
+    assert np.linalg.svd(np.asarray(inner.weight()).reshape(5, -1), compute_uv=False)[0] != pytest.approx(1, rel=1e-2)
+
+
+def test_after_eval_singular_vectors_stay():
+    layer = far_from_converged(SpectralNorm(nb.Linear(3, 4, key=0))).eval()
+    layer(jnp.ones(3))
+    assert layer.left().tolist() == [1, 0, 0, 0]
+
+
+def test_first_singular_vectors_fit_the_weight_and_come_from_the_key():
+    weight = np.diag([1.0, 9.0, 2.0]).astype("f")
+    a, b = (
+        SpectralNorm(nb.Linear(3, 3, v={"w": weight, "b": np.zeros(3, "f")}), key=key) for key in (2, jax.random.key(2))
+    )
+    np.testing.assert_allclose(abs(np.asarray(a.left())), [0, 1, 0], atol=1e-4)
+    np.testing.assert_array_equal(a.left(), b.left())
+    np.testing.assert_array_equal(a.right(), b.right())
+
+
+def test_names_of_the_variables():
+    spectral, lengths = SpectralNorm(nb.Linear(3, 4)), WeightNorm(nb.Linear(3, 4))
+    assert list(spectral.state_dict()) == ["left", "right", "layer.bias", "layer.weight"]
+    assert list(spectral.v.cont_all_key_chains()) == ["layer/b", "layer/w"]
+    assert list(lengths.state_dict()) == ["scale", "layer.bias", "layer.weight"]
+    assert list(lengths.v.cont_all_key_chains()) == ["layer/b", "layer/w", "scale"]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weight_norm_agrees_with_torch(axis, draws, agrees_with_torch):
+    theirs = parametrizations.weight_norm(torch.nn.Linear(3, 4), dim=axis)
+    names = {
+        "bias": "layer.bias", "parametrizations.weight.original0": "scale", "parametrizations.weight.original1": "layer.weight",
+    }  # fmt: skip
+    agrees_with_torch(
+        WeightNorm(nb.Linear(3, 4), axis=axis), theirs, draws.normal(size=(5, 3)).astype("f"), names=names
+    )
+
+
+def test_weight_norm_computes_at_first_what_the_layer_computed(draws):
+    inner, x = nb.Conv1d(3, 4, 3, key=0), draws.normal(size=(2, 6, 3)).astype("f")
+    wanted = inner(x)
+    layer = WeightNorm(inner)
+    assert layer.scale.shape == (4, 1, 1)
+    np.testing.assert_allclose(layer(x), wanted, rtol=1e-5, atol=1e-6)
+    layer.scale = 2 * layer.scale()
+    np.testing.assert_allclose(layer(x) - inner.bias(), 2 * (wanted - inner.bias()), rtol=1e-4, atol=1e-5)
+
+
+def test_they_stand_in_a_model_that_is_compiled_trained_copied_and_exported(draws):
+    x = draws.normal(size=(5, 3)).astype("f")
+    model = nb.Sequential(
+        SpectralNorm(nb.Linear(3, 4, key=0), key=0), nb.BatchNorm1d(4), WeightNorm(nb.Linear(4, 2, key=1))
+    )
+    far_from_converged(model[0])
+    exported, state = nb.export_state(copy.deepcopy(model))
+    found, state = exported(x, state)
+    grads = nb.jit(nb.grad(lambda model: (model(x) ** 2).sum()))(model)
+    assert {"v0/layer/w", "v1/w", "v2/scale"} <= set(grads.cont_all_key_chains())
+    assert model[0].left().tolist() != [1, 0, 0, 0]
+    np.testing.assert_allclose(state[nb.StateKey("[0].left")], model[0].left(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-4)
+    assert found.shape == (5, 2)
+
+
+def test_other_arguments_and_names_of_weights_are_taken(draws):
+    x1, x2 = draws.normal(size=(5, 3)).astype("f"), draws.normal(size=(5, 4)).astype("f")
+    inner = nb.Bilinear(3, 4, 2, key=0)
+    np.testing.assert_allclose(WeightNorm(inner)(x1, x2), inner(x1, x2), rtol=1e-4, atol=1e-5)
+    exported, state = nb.export_state(SpectralNorm(inner))
+    assert exported(x1, x2, state)[0].shape == (5, 2)
+    assert exported(x1, x2, state=state)[0].shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: SpectralNorm(jnp.tanh), ArgumentTypeError, "a layer with a weight is wanted, found"),
+        (lambda: WeightNorm(nb.ReLU()), ArgumentError, "ReLU has no parameter 'weight'; its own parameters are: none"),
+        (lambda: WeightNorm(nb.Linear(2, 3), name="wieght"), ArgumentError, "its own parameters are: bias, weight"),
+        (lambda: SpectralNorm(nb.Linear(2, 3), axis=2), ArgumentError, "axis must lie in -2 to 1"),
+        (lambda: SpectralNorm(nb.Linear(2, 3), num_iterations=0), ArgumentError, "num_iterations must be at least 1"),
+        (lambda: SpectralNorm(nb.Linear(2, 3), eps=0), ArgumentError, "eps must be above 0"),
+        (lambda: nb.export_state(SpectralNorm(nb.Linear(2, 3)))[0](jnp.ones(2)), ArgumentTypeError, "y, state = layer"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(call, error, message):
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,112 @@
+"""Each notebook runs from top to bottom, and its exported page works alone, as `make demo` makes it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jupytext
+import nbformat
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nbformat import NotebookNode
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+# Seen as a kernel's own CPU time, which other work on the machine does not change. Two cores for 60 s are 120 s.
+CPU_SECONDS = 120
+
+
+class Run:
+    """A notebook that has run in a process of its own, with its page."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self.source, self.page, self.file = source, folder / f"{source.stem}.html", folder / f"{source.stem}.ipynb"
+        # The meter is appended to a copy, so that the kernel itself says what the whole notebook has cost.
+        copy = folder / source.name
+        copy.write_text(f"{source.read_text()}\n# %%\nimport time\n\nprint('CPU seconds', time.process_time())\n")
+        self.done = subprocess.run(
+            [sys.executable, ROOT / "tools" / "make_page.py", copy, self.page, "--keep", self.file],
+            capture_output=True, text=True, check=False, timeout=400, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    @property
+    def notebook(self) -> NotebookNode:
+        return nbformat.read(self.file, as_version=4)
+
+    def printed(self) -> str:
+        return "".join(o["text"] for cell in self.code_cells() for o in cell.outputs if o.output_type == "stream")
+
+    def code_cells(self) -> list[NotebookNode]:
+        return [cell for cell in self.notebook.cells if cell.cell_type == "code"]
+
+    def displays(self) -> list[dict[str, str]]:
+        return [o.data for cell in self.code_cells() for o in cell.outputs if "data" in o]
+
+
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Run]:
+    finished: dict[Path, Run] = {}
+
+    def run(source: Path) -> Run:
+        if source not in finished:
+            finished[source] = Run(source, tmp_path_factory.mktemp("notebook"))
+        if finished[source].done.returncode:
+            pytest.fail(finished[source].done.stdout + finished[source].done.stderr, pytrace=False)
+        return finished[source]
+
+    return run
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def run(request: pytest.FixtureRequest, run_once: Callable[[Path], Run]) -> Run:
+    return run_once(request.param)
+
+
+def test_every_cell_runs_in_about_a_minute(run):
+    assert float(run.printed().split("CPU seconds ")[1]) < CPU_SECONDS
+
+
+def test_nothing_is_written_to_standard_error(run):
+    complaints = [o["text"] for cell in run.code_cells() for o in cell.outputs if o.get("name") == "stderr"]
+    assert complaints == []
+
+
+def test_saved_outputs_hold_text_html_and_pictures_only(run):
+    kinds = {kind for display in run.displays() for kind in display}
+    assert kinds <= {"text/plain", "text/html", "image/png", "image/svg+xml"}
+    assert "widgets" not in run.notebook.metadata
+
+
+def test_the_saved_file_stays_below_five_megabytes_and_each_output_below_one(run):
+    assert run.file.stat().st_size < 5e6
+    assert max((len(text) for display in run.displays() for text in display.values()), default=0) < 1e6
+
+
+def test_the_exported_page_opens_offline_and_its_displays_fold(run, open_file):
+    page = open_file(run.page)
+    page.screenshot(f"notebook-{run.source.stem}")
+    row = page.locator("[aria-expanded]:visible").first
+    before = row.get_attribute("aria-expanded")
+    row.locator(".nbm-fold").click()
+    assert page.locator("[aria-expanded]:visible").first.get_attribute("aria-expanded") != before
+
+
+def test_the_first_model_reads_more_than_97_percent_of_unseen_digits(run_once):
+    percent = run_once(NOTEBOOKS[0]).printed().split("% of the 360 digits")[0].split()[-1]
+    assert float(percent) > 97
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_paired_file_is_what_jupytext_would_write(source, tmp_path):
+    notebook = tmp_path / f"{source.stem}.ipynb"
+    jupytext.write(jupytext.read(source), notebook)
+    again = tmp_path / source.name
+    jupytext.write(jupytext.read(notebook), again, fmt="py:percent")
+    assert again.read_text() == source.read_text()

@@ -1,0 +1,359 @@
+"""An optimizer of a user's own: arrays as attributes are its state, in eager code and inside the transforms."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+
+class Plain(nb.Optimizer):
+    def _step(self, v, grads):
+        return v - grads * self._lr
+
+
+class Momentum(nb.Optimizer):
+    """State that is made from the first gradients, behind a flag, as classic libraries do it."""
+
+    def __init__(self, lr, momentum=0.5):
+        super().__init__(lr)
+        self._momentum, self._mw, self._first = momentum, None, True
+
+    def _step(self, v, grads):
+        if self._first:
+            self._mw, self._first = grads, False
+        else:
+            self._mw = self._mw * self._momentum + grads
+        return v - self._mw * self._lr
+
+    @property
+    def state(self):
+        return nb.Container(mw=self._mw)
+
+    def set_state(self, state):
+        self._mw, self._first = state.mw, False
+
+
+class Average(nb.Optimizer):
+    """State that begins with zeros, no `state` of its own, a number of steps taken from the base."""
+
+    def __init__(self, lr):
+        super().__init__(lr)
+        self.average = None
+
+    def _step(self, v, grads):
+        if self.average is None:
+            self.average = grads * 0
+        self.average = self.average * 0.5 + grads * 0.5
+        return v - self.average / (1 - 0.5**self._count) * self._lr
+
+
+def run(optimizer, model, gradients, how):
+    update = lambda g: optimizer.update(model, g)
+    if how != "update":
+        update = nb.jit(update, donate=how == "donate")
+    for i in range(5):
+        update(gradients(i))
+
+
+@pytest.mark.parametrize("how", ["update", "jit", "donate"])
+@pytest.mark.parametrize(
+    ("make", "theirs"),
+    [
+        (lambda: Plain(0.1), lambda: optax.sgd(0.1)),
+        (lambda: Momentum(0.1), lambda: optax.sgd(0.1, 0.5)),
+        (lambda: Average(0.1), lambda: optax.chain(optax.ema(0.5), optax.scale(-0.1))),
+    ],
+)
+def test_own_optimizers_agree_with_optax(make, theirs, how, net, gradients, reference, agree):
+    optimizer = make()
+    expected = reference(theirs(), net.v, [gradients(i) for i in range(5)])
+    run(optimizer, net, gradients, how)
+    agree(net.v, expected)
+    assert int(optimizer._count) == 5
+
+
+def test_the_first_step_may_fail_in_a_compiled_function(net, gradients, reference, agree):
+    optimizer, fails = Momentum(0.1), [True]
+
+    @nb.jit
+    def update(g):
+        optimizer.update(net, g)
+        if fails[0]:
+            raise RuntimeError("not yet")
+
+    with pytest.raises(RuntimeError, match="not yet"):
+        update(gradients(9))
+    fails[0] = False
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
+    optimizer.update(net, gradients(0))
+    update(gradients(1))
+    agree(net.v, expected)
+
+
+def test_looking_at_the_lowered_form_is_no_step(net, gradients, reference, agree):
+    optimizer = Momentum(0.1)
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    update.lower(gradients(9))
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
+    update(gradients(0))
+    update(gradients(1))
+    agree(net.v, expected)
+
+
+def test_a_variable_that_is_met_late_does_not_count_as_a_step(net, gradients, reference, agree):
+    optimizer, seen = Momentum(0.1), {"inside": [nb.Buffer(0)]}
+
+    @nb.jit
+    def update(g):
+        optimizer.update(net, g)
+        seen["inside"][0].value = seen["inside"][0] + 1  # met after the step: all of it is traced again
+
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
+    update(gradients(0))
+    update(gradients(1))
+    agree(net.v, expected)
+    assert int(seen["inside"][0]()) == 2
+
+
+def test_two_steps_may_be_in_one_compiled_function(net, gradients, reference, agree):
+    optimizer = Momentum(0.1)
+
+    @nb.jit
+    def twice(first, second):
+        optimizer.update(net, first)
+        optimizer.update(net, second)
+
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(i) for i in range(4)])
+    twice(gradients(0), gradients(1))
+    twice(gradients(2), gradients(3))
+    agree(net.v, expected)
+
+
+def test_state_carries_through_scan_once_it_is_there(net, gradients, reference, agree):
+    optimizer = Momentum(0.1)
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(i) for i in range(5)])
+    optimizer.update(net, gradients(0))
+    grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(1, 5)))
+    nb.jit(lambda: nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads))()
+    agree(net.v, expected)
+
+
+def test_a_first_step_inside_scan_is_refused_with_a_remedy(net, gradients):
+    optimizer, before = Momentum(0.1), net.v
+    grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(2)))
+    with pytest.raises(
+        nb.TraceError, match=r"Momentum makes its attribute _mw in its first step.*Take one step outside first"
+    ):
+        nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads)
+    assert net.v is before
+    assert optimizer._first
+
+
+def test_state_and_set_state_of_ones_own_are_used(net, make_net, gradients, agree):
+    optimizer, second, other = Momentum(0.1), Momentum(0.1), make_net()
+    run(optimizer, net, gradients, "jit")
+    other.v = net.v
+    second.set_state(optimizer.state)
+    optimizer.update(net, gradients(7))
+    nb.jit(lambda g: second.update(other, g))(gradients(7))
+    agree(other.v, net.v, exactly=True)
+
+
+def test_without_state_of_ones_own_all_arrays_are_the_state(net, gradients, agree):
+    optimizer = Average(0.1)
+    run(optimizer, net, gradients, "update")
+    state = optimizer.state
+    assert sorted(state.keys()) == ["average", "count"]
+    other = Average(0.1)
+    other.load_state_dict(optimizer.state_dict())
+    agree(other.step(net.v, gradients(8)), optimizer.step(net.v, gradients(8)), exactly=True)
+    with pytest.raises(nb.StructureError, match='(?s)cannot set the state of Average.*missing: "average"'):
+        optimizer.set_state({"count": 1})
+    with pytest.raises(nb.StructureError, match='missing: "count"'):
+        optimizer.set_state({"average": 1})
+
+
+def test_what_is_set_can_be_read_in_the_structure_in_which_it_was_set():
+    optimizer = Plain(0.1)
+    optimizer.pair = (jnp.ones(2), {"a": np.zeros(3)})
+    optimizer.note = "text"
+    assert isinstance(optimizer.pair, tuple)
+    assert isinstance(optimizer.pair[1]["a"], jax.Array)
+    optimizer.pair = (jnp.zeros(2), {"a": np.ones(3, "f")})
+    np.testing.assert_array_equal(optimizer.pair[1]["a"], [1, 1, 1])
+    del optimizer.pair
+    with pytest.raises(AttributeError, match='Plain has no attribute "pair"'):
+        optimizer.pair
+    assert optimizer.note == "text"
+
+
+def test_arrays_and_text_are_not_kept_together():
+    with pytest.raises(nb.ArgumentTypeError, match=r"cannot set Plain.mixed: arrays and str cannot be kept together"):
+        Plain(0.1).mixed = {"a": jnp.ones(1), "b": "text"}
+
+
+def test_a_changed_flag_compiles_again(net, gradients):
+    class Signed(nb.Optimizer):
+        sign = -1.0
+
+        def _step(self, v, grads):
+            return v + grads * (self.sign * self._lr)
+
+    optimizer = Signed(0.1)
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    before = net.bias()
+    update(gradients(0))
+    optimizer.sign = 1.0
+    update(gradients(0))
+    np.testing.assert_allclose(net.bias, before, rtol=1e-5)
+
+
+def test_a_counter_that_compiles_every_step_is_pointed_out(net, gradients):
+    class Counting(nb.Optimizer):
+        def __init__(self, lr):
+            super().__init__(lr)
+            self.t = 0
+
+        def _step(self, v, grads):
+            self.t += 1
+            return v - grads * (self._lr / self.t)
+
+    optimizer = Counting(1.0)
+    expected = net.bias() - sum(gradients(i).bias / (i + 1) for i in range(5))
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(5):
+            update(gradients(i))
+    np.testing.assert_allclose(net.bias, expected, rtol=1e-5, atol=1e-6)
+    assert len(caught) == 1
+    assert "Counting changes a plain attribute in every step" in str(caught[0].message)
+    assert "self._count" in str(caught[0].message)
+
+
+def test_attributes_may_be_set_before_the_base_is_made():
+    class Early(nb.Optimizer):
+        def __init__(self):
+            self.scale = jnp.full((), 2.0)
+            super().__init__(0.1)
+
+        def _step(self, v, grads):
+            return v - grads * self.scale
+
+    np.testing.assert_array_equal(Early().step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})["w"], [-1.0])
+
+
+def test_a_copy_has_state_of_its_own(net, gradients):
+    optimizer = Momentum(0.1)
+    optimizer.update(net, gradients(0))
+    step = nb.jit(lambda g: optimizer.update(net, g), donate=True)
+    copies = [copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))]
+    step(gradients(1))
+    step(gradients(2))
+    for other in copies:
+        np.testing.assert_allclose(other.state.mw.bias, gradients(0).bias)
+
+
+def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
+    optimizer = Momentum(0.1)
+
+    @nb.jit
+    def update(g):
+        optimizer.note = "text"
+        optimizer.update(net, g)
+
+    with pytest.warns(
+        UserWarning, match="Momentum.note is set inside a transform: that happens once, while the function is traced"
+    ):
+        update(gradients(0))
+
+
+def test_a_step_that_is_traced_as_a_whole_keeps_its_state(net, gradients, reference, agree):
+    class Traced(Momentum):
+        def __init__(self):
+            nb.Optimizer.__init__(self, 0.1, trace_on_next_step=True)
+            self._momentum, self._mw, self._first = 0.5, None, True
+
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(i) for i in range(4)])
+    optimizer, v = Traced(), net.v
+    for i in range(4):
+        v = optimizer.step(v, gradients(i))
+    agree(v, expected)
+
+
+def test_a_constructor_that_forgets_the_base_is_pointed_out():
+    class Forgetful(nb.Optimizer):
+        def __init__(self):
+            self.momentum = 0.9
+
+    with pytest.raises(
+        nb.NotBuiltError, match=r"Forgetful has no learning rate: its __init__ must call super\(\).__init__\(lr\)"
+    ):
+        Forgetful().step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})
+
+
+def test_an_optimizer_without_a_step_says_so():
+    with pytest.raises(NotImplementedError, match=r"Optimizer defines no _step\(self, v, grads\)"):
+        nb.Optimizer(0.1).step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})
+
+
+def test_what_a_step_returns_is_checked(net, gradients):
+    class Forgetful(nb.Optimizer):
+        def _step(self, v, grads):
+            del v["bias"]
+            return v
+
+    class Growing(nb.Optimizer):
+        def _step(self, v, grads):
+            return {**v, "bias": jnp.zeros(7)}
+
+    class Silent(nb.Optimizer):
+        def _step(self, v, grads):
+            return None
+
+    before = net.v
+    for kind, error, message in (
+        (
+            Forgetful,
+            nb.StructureError,
+            '(?s)Forgetful._step must return the variables that it was given.*missing: "bias"',
+        ),
+        (Growing, nb.StructureError, r'it was given "bias" as \[3\] and returned \[7\]. No variable was changed'),
+        (
+            Silent,
+            nb.ArgumentTypeError,
+            "what Silent._step returns must be a Container or a dict of arrays; found NoneType",
+        ),
+    ):
+        optimizer = kind(0.1)
+        with pytest.raises(error, match=message):
+            optimizer.update(net, gradients(0))
+        assert net.v is before
+        assert int(optimizer._count) == 0
+
+
+def test_variables_keep_their_dtype():
+    v = {"w": jnp.ones(2, jnp.bfloat16)}
+    assert Plain(0.1).step(v, {"w": jnp.ones(2)})["w"].dtype == jnp.bfloat16
+
+
+def test_only_what_is_to_change_is_seen(net, gradients):
+    seen = []
+
+    class Looking(nb.Optimizer):
+        def _step(self, v, grads):
+            seen.append((sorted(v.keys()), sorted(grads.keys())))
+            return v
+
+    net.scale.requires_grad_(False)
+    Looking(0.1).update(net, gradients(0))
+    assert seen == [(["bias", "layers"], ["bias", "layers"])]

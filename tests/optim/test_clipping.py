@@ -1,0 +1,70 @@
+"""The norm of many arrays as one vector, and gradients cut to a largest one."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nbmodule as nb
+
+
+@given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=20), st.floats(0.01, 50))
+def test_the_norm_is_never_above_the_largest_and_directions_stay(numbers, largest):
+    grads = {"a": jnp.asarray(numbers, jnp.float32), "b": {"c": jnp.ones(())}}
+    clipped = nb.clip_by_global_norm(grads, largest)
+    norm = np.sqrt(np.sum(np.square(np.asarray(numbers, np.float64))) + 1)
+    assert float(nb.global_norm(clipped)) <= largest * (1 + 1e-5)
+    np.testing.assert_allclose(clipped["a"], np.asarray(numbers) * min(1.0, largest / norm), rtol=1e-4, atol=1e-6)
+
+
+def test_it_agrees_with_optax(gradients, agree):
+    for size in (0.01, 1.0, 100.0):
+        grads = gradients(0, size)
+        expected, _ = optax.clip_by_global_norm(1.0).update(grads.cont_to_dict(), optax.EmptyState())
+        agree(nb.clip_by_global_norm(grads, 1.0), expected)
+        np.testing.assert_allclose(nb.global_norm(grads), optax.tree.norm(grads.cont_to_dict()), rtol=1e-5)
+
+
+def test_short_gradients_are_not_touched(gradients, agree):
+    grads = gradients(0, 1e-3)
+    agree(nb.clip_by_global_norm(grads, 1.0), grads, exactly=True)
+
+
+def test_zeros_stay_zeros():
+    np.testing.assert_array_equal(nb.clip_by_global_norm({"a": jnp.zeros(3)}, 1.0)["a"], [0, 0, 0])
+
+
+def test_nan_is_not_hidden():
+    assert jnp.isnan(nb.clip_by_global_norm({"a": jnp.array([jnp.nan, 1.0])}, 1.0)["a"]).all()
+
+
+def test_low_precision_is_added_up_in_float32():
+    grads = {"a": jnp.ones(4096, jnp.bfloat16)}
+    assert float(nb.global_norm(grads)) == 64.0
+    assert nb.clip_by_global_norm(grads, 1.0)["a"].dtype == jnp.bfloat16
+
+
+def test_it_compiles_with_a_traced_norm(gradients, agree):
+    clip = jax.jit(lambda grads, largest: nb.clip_by_global_norm(grads, largest))
+    agree(clip(gradients(0), 0.5), nb.clip_by_global_norm(gradients(0), 0.5))
+
+
+def test_nothing_at_all_has_the_norm_zero():
+    assert float(nb.global_norm({})) == 0.0
+    assert nb.clip_by_global_norm({}, 1.0) == {}
+
+
+def test_a_norm_that_makes_no_sense_is_refused():
+    with pytest.raises(nb.ArgumentError, match="the largest norm must be positive and finite; found -1.0"):
+        nb.clip_by_global_norm({"a": jnp.ones(1)}, -1.0)
+    with pytest.raises(nb.ArgumentTypeError, match="the largest norm must be a number; found str"):
+        nb.clip_by_global_norm({"a": jnp.ones(1)}, "1")
+    with pytest.raises(
+        nb.ArgumentTypeError, match="what clip_by_global_norm takes must be a Container or a dict of arrays; found int"
+    ):
+        nb.clip_by_global_norm(3, 1.0)

@@ -1,0 +1,112 @@
+"""The rules as pure functions: the same numbers as the classes, nothing kept, nothing written."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+CASES = {
+    "sgd": (lambda v, g, i: (nb.sgd_update(v, g, 0.1, weight_decay=0.1),), 0, lambda: nb.SGD(0.1, weight_decay=0.1)),
+    "momentum": (
+        lambda v, g, i, mw: nb.momentum_update(v, g, 0.1, mw, nesterov=True),
+        1,
+        lambda: nb.SGD(0.1, 0.9, nesterov=True),
+    ),
+    "adam": (lambda v, g, i, mw, vw: nb.adam_update(v, g, 0.1, mw, vw, i), 2, lambda: nb.Adam(0.1)),
+    "adamw": (
+        lambda v, g, i, mw, vw: nb.adamw_update(v, g, 0.1, mw, vw, i, weight_decay=0.1),
+        2,
+        lambda: nb.AdamW(0.1, weight_decay=0.1),
+    ),
+    "lamb": (lambda v, g, i, mw, vw: nb.lamb_update(v, g, 0.1, mw, vw, i), 2, lambda: nb.LAMB(0.1)),
+    "rmsprop": (
+        lambda v, g, i, vw: nb.rmsprop_update(v, g, 0.1, vw, eps_in_sqrt=False),
+        1,
+        lambda: nb.RMSprop(0.1, eps_in_sqrt=False),
+    ),
+    "adagrad": (lambda v, g, i, vw: nb.adagrad_update(v, g, 0.1, vw), 1, lambda: nb.Adagrad(0.1, initial=0.0)),
+    "lion": (lambda v, g, i, mw: nb.lion_update(v, g, 0.1, mw), 1, lambda: nb.Lion(0.1)),
+    "lars": (lambda v, g, i, mw: nb.lars_update(v, g, 0.1, mw), 1, lambda: nb.LARS(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_functions_do_what_the_classes_do(name, compiled, net, gradients, agree):
+    function, number, make = CASES[name]
+    function = jax.jit(function) if compiled else function
+    optimizer, v = make(), net.v
+    slots = tuple(v * 0 for _ in range(number))
+    expected = v
+    for i in range(1, 4):
+        v, *slots = function(v, gradients(i), i, *slots)
+        expected = optimizer.step(expected, gradients(i))
+    agree(v, expected)
+    kept = [part for key, part in optimizer.state.items() if key != "count"]
+    for slot, part in zip(slots, kept, strict=True):
+        agree(slot, part)
+
+
+def test_what_goes_in_is_not_changed(net, gradients):
+    v, zeros = net.v, net.v * 0
+    before = np.array(v.bias)
+    nb.adam_update(v, gradients(0), 0.1, zeros, zeros, 1)
+    np.testing.assert_array_equal(net.bias, before)
+    assert net.v is v
+
+
+def test_a_learning_rate_may_be_traced_and_differentiated():
+    # d/dlr (1 - lr * 3)^2 at 0
+    loss = lambda lr: nb.sgd_update({"w": jnp.array(1.0)}, {"w": jnp.array(3.0)}, lr, stop_gradients=False)["w"] ** 2
+    assert float(jax.grad(loss)(0.0)) == -6.0
+    assert (
+        float(jax.grad(lambda lr: nb.sgd_update({"w": jnp.array(1.0)}, {"w": jnp.array(3.0)}, lr)["w"] ** 2)(0.0))
+        == 0.0
+    )
+
+
+def test_structures_may_be_spelled_differently():
+    v = nb.Container(layers={f"v{i}": jnp.full(1, float(i)) for i in range(11)})
+    mw = {"layers": {f"v{i}": jnp.full(1, 10.0 * i) for i in range(11)}}
+    new, after = nb.momentum_update(v, v, 1.0, mw, momentum=0.5)
+    np.testing.assert_allclose([new.layers.v2[0], new.layers.v10[0]], [-10, -50])
+    np.testing.assert_allclose(after.layers.v10, [60])
+
+
+def test_integers_stay():
+    v = {"w": jnp.ones(1), "table": jnp.arange(2)}
+    new, mw = nb.momentum_update(v, v, 0.5, v)
+    np.testing.assert_array_equal(new["table"], [0, 1])
+    np.testing.assert_array_equal(mw["table"], [0, 1])
+
+
+def test_wrong_arguments_are_named():
+    v = {"w": jnp.ones(2)}
+    with pytest.raises(
+        nb.StructureError, match='(?s)cannot take a step of Adam: variables and vw differ.*missing: "w"'
+    ):
+        nb.adam_update(v, v, 0.1, v, {}, 1)
+    with pytest.raises(nb.ShapeError, match=r'"w" is float32\[2\], in mw it is float32\[3\]'):
+        nb.adam_update(v, v, 0.1, {"w": jnp.ones(3)}, v, 1)
+    with pytest.raises(nb.ArgumentError, match="Adam: beta1 must be 0 or more"):
+        nb.adam_update(v, v, 0.1, v, v, 1, beta1=-1.0)
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
+        nb.sgd_update(v, v, -0.1)
+    with pytest.raises(nb.StructureError, match=r"step is the number of the step, 1 in the first; found \[1\]"):
+        nb.adam_update(v, v, 0.1, v, v, [1])
+
+
+def test_adam_update_agrees_with_optax(gradients, agree):
+    g = gradients(0).cont_to_dict()
+    transformation = optax.adam(0.1, eps=1e-7)
+    updates, state = transformation.update(g, transformation.init(g), g)
+    zeros = jax.tree.map(jnp.zeros_like, g)
+    v, mw, vw = nb.adam_update(g, g, 0.1, zeros, zeros, 1)
+    agree(v, optax.apply_updates(g, updates))
+    agree(mw, state[0].mu)
+    agree(vw, state[0].nu)

@@ -1,0 +1,133 @@
+"""Groups of variables with options of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+CHAINS = ["layers.*", "layers/*", "layers/v0/weight", "layers.v?.weight", "*weight"]
+
+
+@pytest.mark.parametrize(
+    ("how", "pattern"),
+    [("update", "layers.0.weight"), *(("update", each) for each in CHAINS), *(("step", each) for each in CHAINS)],
+)
+def test_a_pattern_may_be_written_with_names_or_with_chains(pattern, how, net, gradients):
+    optimizer = nb.SGD(1.0, groups={pattern: {"lr": 0.0}})
+    before = net.v
+    if how == "update":
+        optimizer.update(net, gradients(0))
+        after = net.v
+    else:
+        after = optimizer.step(net.v, gradients(0))
+    np.testing.assert_array_equal(after.layers.v0.weight, before.layers.v0.weight)
+    np.testing.assert_allclose(after.bias, before.bias - gradients(0).bias, rtol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_groups_agree_with_optax(compiled, net, gradients, reference, agree):
+    optimizer = nb.AdamW(
+        1e-2,
+        weight_decay=0.1,
+        groups={"layers.0.*": {"lr": 0.1}, "layers.*": {"frozen": True}, "bias": {"weight_decay": 0.0, "beta1": 0.5}},
+    )
+    labels = {"bias": "bias", "layers": {"v0": {"weight": "fast"}, "v1": {"weight": "frozen"}}, "scale": "rest"}
+    expected = reference(
+        optax.multi_transform(
+            {
+                "bias": optax.adamw(1e-2, 0.5, weight_decay=0.0),
+                "fast": optax.adamw(0.1, weight_decay=0.1),
+                "frozen": optax.set_to_zero(),
+                "rest": optax.adamw(1e-2, weight_decay=0.1),
+            },
+            labels,
+        ),
+        net.v,
+        [gradients(i) for i in range(5)],
+    )
+    update = lambda g: optimizer.update(net, g)
+    update = nb.jit(update, donate=True) if compiled else update
+    for i in range(5):
+        update(gradients(i))
+    agree(net.v, expected)
+    assert list(optimizer.state.mw.layers.keys()) == ["v0"]
+
+
+def test_the_learning_rate_of_a_group_can_be_changed_without_a_trace(net, gradients):
+    traces, optimizer = [], nb.SGD(0.0, groups={"bias": {"lr": 1.0}})
+
+    @nb.jit
+    def update(g):
+        traces.append(1)
+        optimizer.update(net, g)
+
+    update(gradients(0))
+    first = len(traces)
+    optimizer.set_group_lr("bias", 0.5)
+    before = net.bias()
+    update(gradients(1))
+    np.testing.assert_allclose(net.bias, before - 0.5 * gradients(1).bias, rtol=1e-5)
+    assert optimizer.group_lr["bias"] == 0.5
+    assert len(traces) == first
+
+
+def test_a_group_may_have_a_schedule(net, gradients):
+    optimizer = nb.SGD(0.0, groups={"bias": {"lr": lambda step: 1.0 / (1 + step)}})
+    expected = net.bias() - gradients(0).bias - gradients(1).bias / 2
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    update(gradients(0))
+    update(gradients(1))
+    np.testing.assert_allclose(net.bias, expected, rtol=1e-5)
+
+
+def test_clipping_counts_what_is_frozen_in_no_group(net, gradients, agree):
+    optimizer = nb.SGD(1.0, clip_norm=1.0, groups={"layers.*": {"frozen": True}})
+    expected = nb.clip_by_global_norm({"bias": gradients(0).bias, "scale": gradients(0).scale}, 1.0)
+    before = net.v
+    optimizer.update(net, gradients(0))
+    agree(
+        {"bias": net.v.bias, "scale": net.v.scale},
+        {"bias": before.bias - expected["bias"], "scale": before.scale - expected["scale"]},
+    )
+
+
+def test_a_pattern_that_fits_nothing_is_an_error(net, gradients):
+    optimizer, before = nb.SGD(1.0, groups={"layer.*": {"lr": 0.1}}), net.v
+    with pytest.raises(nb.PathError, match=r'SGD: the pattern "layer.\*" of groups= fits no variable.*globs on names'):
+        optimizer.update(net, gradients(0))
+    assert net.v is before
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        (
+            {"a": {"beta": 0.9}},
+            nb.ArgumentError,
+            r"groups\['a'\] has no option \"beta\"; the closest name is .* They are lr, frozen, beta1, beta2, epsilon",
+        ),
+        ({"a": {"beta1": 2.0}}, nb.ArgumentError, "Adam: beta1 must be 0 or more"),
+        ({"a": {"lr": -1.0}}, nb.ArgumentError, "a learning rate must be zero or more"),
+        ({"a": {"lr": None}}, nb.ArgumentTypeError, "lr= takes a number"),
+        ({"a": {"frozen": 1}}, nb.ArgumentTypeError, "frozen is True or False; found 1"),
+        (
+            {"a": 1e-4},
+            nb.ArgumentTypeError,
+            "groups= takes a dict from patterns to dicts of options; found 'a': 0.0001",
+        ),
+        ([("a", {})], nb.ArgumentTypeError, "groups= takes a dict from patterns to options.*found list"),
+    ],
+)
+def test_groups_that_make_no_sense_are_refused(groups, error, message):
+    with pytest.raises(error, match=message):
+        nb.Adam(groups=groups)
+
+
+def test_a_group_without_a_learning_rate_has_none_to_change():
+    with pytest.raises(
+        nb.ArgumentError, match=r"no group 'bias' with a learning rate of its own; there are \['scale'\]"
+    ):
+        nb.SGD(1.0, groups={"bias": {"frozen": True}, "scale": {"lr": 0.1}}).set_group_lr("bias", 0.1)

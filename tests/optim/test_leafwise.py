@@ -1,0 +1,146 @@
+"""Accumulation and clipping in a step, and what it costs."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+
+@pytest.mark.parametrize("how", ["update", "jit", "scan"])
+def test_accumulated_gradients_agree_with_optax(how, net, gradients, agree):
+    optimizer = nb.Adam(1e-2, accumulate=3, clip_norm=1.0)
+    steps = optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2, eps=1e-7)), 3)
+    params = net.v.cont_to_dict()
+    state, update = steps.init(params), jax.jit(steps.update)
+    for i in range(7):
+        updates, state = update(gradients(i).cont_to_dict(), state, params)
+        params = optax.apply_updates(params, updates)
+    if how == "scan":
+        grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(7)))
+        nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads)
+    else:
+        update = lambda g: optimizer.update(net, g)
+        update = nb.jit(update, donate=True) if how == "jit" else update
+        for i in range(7):
+            update(gradients(i))
+    agree(net.v, params)
+    assert int(optimizer.count) == 2
+    assert int(optimizer.state.calls) == 1
+    agree(optimizer.state.accumulated, gradients(6))
+
+
+def test_calls_between_change_nothing(net, gradients):
+    optimizer, before = nb.AdamW(0.1, weight_decay=0.5, accumulate=2), net.state_dict()
+    optimizer.update(net, gradients(0))
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    optimizer.update(net, gradients(1))
+    assert (net.bias() != before["bias"]).all()
+
+
+def test_a_schedule_counts_steps_not_calls(net, gradients):
+    seen = nb.SGD(lambda step: 1.0 * step, accumulate=2)
+    expected = net.bias() - (gradients(2).bias + gradients(3).bias) / 2
+    for i in range(4):
+        seen.update(net, gradients(i))
+    np.testing.assert_allclose(net.bias, expected, rtol=1e-5)
+
+
+def test_accumulation_of_one_is_none(net, gradients):
+    optimizer = nb.SGD(0.1, accumulate=1)
+    optimizer.update(net, gradients(0))
+    assert list(optimizer.state.keys()) == ["count"]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
+def test_accumulation_is_a_number_of_calls(wrong):
+    with pytest.raises(nb.ArgumentError, match="accumulate= is a number of calls, 1 or more"):
+        nb.SGD(0.1, accumulate=wrong)
+
+
+@pytest.mark.parametrize("how", ["step", "jit"])
+def test_clipped_steps_agree_with_optax(how, net, gradients, reference, agree):
+    optimizer = nb.Adam(1e-2, clip_norm=0.5)
+    grads = [gradients(i, size) for i, size in enumerate((10.0, 0.01, 1.0))]
+    transformation = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2, eps=1e-7))
+    expected = reference(transformation, net.v, grads)
+    step = nb.jit(optimizer.step) if how == "jit" else optimizer.step
+    v = net.v
+    for each in grads:
+        v = step(v, each)
+    agree(v, expected)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_the_largest_norm_is_positive(wrong):
+    with pytest.raises(nb.ArgumentError, match="the largest norm must be positive and finite"):
+        nb.SGD(0.1, clip_norm=wrong)
+
+
+def test_a_compiled_step_holds_no_more_than_optax_does(net, gradients):
+    """Beside the new count and the learning rate there is nothing in the program that plain optax would not have."""
+    optimizer, transformation = nb.Adam(1e-2), optax.adam(1e-2, eps=1e-7)
+    update = nb.jit(lambda g: optimizer.update(net, g), donate=True)
+    update(gradients(0))
+    params = net.v.cont_to_dict()
+
+    def plain(params, state, grads):
+        updates, state = transformation.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    theirs = jax.jit(plain, donate_argnums=(0, 1)).lower(
+        params, transformation.init(params), gradients(0).cont_to_dict()
+    )
+    ours = update.lower(gradients(0))
+    count = lambda lowered: lowered.compile().as_text().count(" fusion(")
+    assert count(ours) <= count(theirs)
+
+
+def test_many_variables_start_in_a_moment():
+    """A thousand variables compile two kernels of eight, not one program of a thousand."""
+    from nbmodule.optim.rule import Rule
+
+    sizes, apply = [], Rule.apply
+
+    class Watched(Rule):
+        def apply(self, weights, *rest):
+            sizes.append(len(weights))
+            return apply(self, weights, *rest)
+
+    class Adam(nb.Adam):
+        @classmethod
+        def rule(cls, options):
+            known = nb.Adam.rule(options)
+            return Watched(known.make, known.slots, known.options)
+
+    v = {f"{i:04}": jnp.ones(4 if i % 2 else (4, 4)) for i in range(1000)}
+    new = Adam(0.1).step(v, v)
+    assert sizes
+    assert max(sizes) == 8
+    assert len(sizes) <= 3
+    np.testing.assert_allclose(new["0007"], 0.9, rtol=1e-5)
+
+
+def test_a_subclass_may_add_to_the_step(net, gradients, agree):
+    class Floored(nb.Adam):
+        def _step(self, v, grads):
+            return super()._step(v, grads).cont_map(lambda leaf, _: jnp.maximum(leaf, 0.0))
+
+    optimizer, start = Floored(1e-2, accumulate=2), net.v
+    for i in range(4):
+        optimizer.update(net, gradients(i))
+    assert all((leaf >= 0).all() for leaf in jax.tree.leaves(net.v))
+    assert int(optimizer.count) == 2
+    plain = nb.Adam(1e-2, accumulate=2)
+    plain.step(start, gradients(0))
+    plain.step(start, gradients(1))
+    first = Floored(1e-2)
+    agree(
+        first.step(start, gradients(0)),
+        nb.Adam(1e-2).step(start, gradients(0)).cont_map(lambda leaf, _: jnp.maximum(leaf, 0.0)),
+    )

@@ -1,0 +1,472 @@
+"""What a step is given and gives back, in eager code and inside the transforms."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+
+# -- what goes in and what comes out ------------------------------------------------------------------
+def test_step_gives_a_container_and_leaves_the_model_alone(net, gradients, agree):
+    before = net.state_dict()
+    new = nb.SGD(0.1).step(net.v, gradients(0))
+    assert isinstance(new, nb.Container)
+    agree(new, net.v - gradients(0) * 0.1)
+    agree(dict(net.state_dict()), dict(before), exactly=True)
+
+
+def test_step_takes_plain_dicts_and_lists():
+    v = {"layers": [{"w": jnp.ones(2)}, {"w": np.ones(3, "f")}], "b": jnp.zeros(())}
+    grads = jax.tree.map(jnp.ones_like, v)
+    new = nb.SGD(0.5).step(v, grads)
+    assert type(new) is dict
+    assert type(new["layers"]) is list
+    np.testing.assert_array_equal(new["layers"][1]["w"], [0.5, 0.5, 0.5])
+    np.testing.assert_array_equal(v["layers"][1]["w"], [1, 1, 1])
+
+
+def test_variables_and_gradients_are_paired_by_name_not_by_order():
+    v = nb.Container(layers={f"v{i}": {"w": jnp.full(2, float(i))} for i in range(12)})
+    grads = {"layers": {f"v{i}": {"w": jnp.full(2, float(i))} for i in range(12)}}  # v10 sorts before v2 here
+    new = nb.Adam(1.0).step(v, grads)
+    np.testing.assert_allclose(nb.SGD(1.0).step(v, grads).layers.v10.w, [0, 0])
+    assert new.layers.v0.w[0] == 0
+    np.testing.assert_allclose(new.layers.v10.w, [9, 9], rtol=1e-5)
+
+
+def test_update_changes_the_model_and_nothing_else(net, gradients, agree):
+    expected = net.v - gradients(0) * 0.1
+    seen = net.seen()
+    assert nb.SGD(0.1).update(net, gradients(0)) is None
+    agree(net.v, expected)
+    assert net.seen() is seen
+
+
+def test_inplace_writes_into_what_it_is_given():
+    v = {"a": [jnp.ones(2)], "b": jnp.ones(2)}
+    assert nb.SGD(0.5, inplace=True).step(v, {"a": [jnp.ones(2)], "b": jnp.zeros(2)}) is v
+    np.testing.assert_array_equal(v["a"][0], [0.5, 0.5])
+
+
+def test_inplace_refuses_a_tuple_before_the_step():
+    optimizer = nb.SGD(0.5, inplace=True)
+    v = {"a": (jnp.ones(2),)}
+    with pytest.raises(nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Nothing was changed"):
+        optimizer.step(v, v)
+    assert int(optimizer.count) == 0
+
+
+def test_inplace_on_the_v_of_a_model_changes_the_model(net, gradients, agree):
+    expected = net.v - gradients(0) * 0.1
+    v = net.v
+    assert nb.SGD(0.1, inplace=True).step(v, gradients(0)) is v
+    agree(net.v, expected)
+    assert net.v is v
+
+
+def test_a_model_is_not_variables(net, gradients):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"the variables must be a Container or a dict of arrays; found Net\..*`update"
+    ):
+        nb.SGD(0.1).step(net, gradients(0))
+
+
+def test_variables_are_not_a_model(net, gradients):
+    with pytest.raises(nb.ArgumentTypeError, match="update takes a module and changes it; found Container"):
+        nb.SGD(0.1).update(net.v, gradients(0))
+
+
+def test_shared_parameters_are_changed_once():
+    shared = nb.Parameter([1.0])
+    model = nb.Module(a=shared, b=nb.Module(w=shared))
+    nb.SGD(0.5).update(model, nb.grad(lambda m: (m.a * m.b.w).sum())(model))
+    np.testing.assert_array_equal(shared, [0.0])
+
+
+# -- missing, unexpected, of another shape ------------------------------------------------------------
+@pytest.mark.parametrize("how", ["step", "update"])
+def test_missing_gradients_are_named(how, net, gradients):
+    grads = gradients(0)
+    del grads["layers/v1/weight"]
+    before = net.v
+    with pytest.raises(
+        nb.StructureError, match=r'(?s)Adam cannot take a step.*missing: "layers/v1/weight".*ignore_missing=True'
+    ):
+        nb.Adam().step(net.v, grads) if how == "step" else nb.Adam().update(net, grads)
+    assert net.v is before
+
+
+@pytest.mark.parametrize("how", ["step", "update", "jit"])
+def test_variables_without_a_gradient_can_stay(how, net, gradients, agree):
+    grads = gradients(0)
+    del grads["layers"]
+    optimizer, before = nb.Adam(0.1), net.v
+    if how == "step":
+        new = optimizer.step(net.v, grads, ignore_missing=True)
+    else:
+        update = lambda: optimizer.update(net, grads, ignore_missing=True)
+        (nb.jit(update) if how == "jit" else update)()
+        new = net.v
+    agree(new.layers, before.layers, exactly=True)
+    agree({"b": new.bias}, {"b": nb.Adam(0.1).step({"b": before.bias}, {"b": grads.bias})["b"]})
+    assert list(optimizer.state.mw.keys()) == ["bias", "scale"]
+
+
+def test_gradients_of_unknown_variables_are_named(net, gradients):
+    grads = gradients(0)
+    grads["layers/v1/wieght"] = grads["layers/v1/weight"]
+    with pytest.raises(nb.StructureError, match='unexpected: "layers/v1/wieght"'):
+        nb.Adam().update(net, grads, ignore_missing=True)
+
+
+def test_a_gradient_of_another_shape_is_refused_before_anything_changes(net, gradients):
+    grads, optimizer, before = gradients(0), nb.Adam(), net.v
+    grads["layers/v1/weight"] = jnp.zeros((3, 2))
+    message = r'"layers/v1/weight" is float32\[2, 3\], in gradients it is float32\[3, 2\]'
+    with pytest.raises(nb.ShapeError, match=message):
+        optimizer.update(net, grads)
+    assert net.v is before
+    assert int(optimizer.count) == 0
+
+
+# -- frozen and integer variables ---------------------------------------------------------------------
+def test_frozen_parameters_are_left_alone(net, gradients, agree):
+    net.layers[0].requires_grad_(False)
+    optimizer, before = nb.AdamW(0.1, weight_decay=0.5), net.v
+    optimizer.update(net, gradients(0))
+    agree(net.v.layers.v0, before.layers.v0, exactly=True)
+    assert (net.v.layers.v1.weight != before.layers.v1.weight).all()
+    assert list(optimizer.state.mw.layers.keys()) == ["v1"]
+
+
+def test_a_step_on_the_v_of_a_model_leaves_frozen_parameters_alone(net, gradients, agree):
+    net.layers[0].requires_grad_(False)
+    new = nb.AdamW(0.1, weight_decay=0.5).step(net.v, gradients(0))
+    agree(new.layers.v0, net.v.layers.v0, exactly=True)
+    assert (new.bias != net.v.bias).all()
+
+
+def test_freezing_is_noticed_by_a_compiled_step(net, gradients, agree):
+    optimizer = nb.AdamW(0.1)
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    update(gradients(0))
+    net.scale.requires_grad_(False)
+    frozen, moved = net.scale(), net.bias()
+    update(gradients(1))
+    assert float(net.scale()) == float(frozen)
+    assert (net.bias() != moved).all()
+    net.scale.requires_grad_(True)
+    update(gradients(2))
+    assert float(net.scale()) != float(frozen)
+
+
+def test_integers_stay():
+    model = nb.Module(w=nb.Parameter([1.0]), table=nb.Parameter([1, 2]))
+    optimizer = nb.Adam(0.1)
+    optimizer.update(model, nb.grad(lambda m: m.w.sum())(model))
+    np.testing.assert_array_equal(model.table, [1, 2])
+    new = optimizer.step({"w": jnp.ones(1), "table": jnp.arange(2)}, {"w": jnp.ones(1), "table": jnp.zeros(2, int)})
+    np.testing.assert_array_equal(new["table"], [0, 1])
+
+
+# -- inside the transforms ----------------------------------------------------------------------------
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_whole_training_step_compiles(donate, net, make_net, agree):
+    x = jnp.asarray(np.random.default_rng(5).normal(size=(4, 2)), jnp.float32)
+    optimizer, other, eager = nb.Adam(1e-2), make_net(), nb.Adam(1e-2)
+
+    def step(model, optimizer, x):
+        loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, grads)
+        return loss
+
+    compiled = nb.jit(lambda x: step(net, optimizer, x), donate=donate)
+    for _ in range(5):
+        np.testing.assert_allclose(compiled(x), step(other, eager, x), rtol=1e-5)
+    agree(net.v, other.v)
+    agree(optimizer.state, eager.state, rtol=1e-4)
+
+
+def test_model_and_optimizer_may_be_arguments(net, gradients, reference, agree):
+    update = nb.jit(lambda model, optimizer, grads: optimizer.update(model, grads))
+    expected = reference(optax.adam(1e-2, eps=1e-7), net.v, [gradients(i) for i in range(3)])
+    optimizer = nb.Adam(1e-2)
+    for i in range(3):
+        update(net, optimizer, gradients(i))
+    agree(net.v, expected)
+
+
+def test_the_first_step_may_be_inside_scan(net, make_net, gradients, agree):
+    grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(4)))
+
+    def run(model, optimizer):
+        def body(carry, each):
+            optimizer.update(model, each)
+            return carry, model.bias()
+
+        return nb.scan(body, 0, grads)[1]
+
+    expected, eager = make_net(), nb.Adam(1e-2)
+    rows = []
+    for i in range(4):
+        eager.update(expected, gradients(i))
+        rows.append(expected.bias())
+    optimizer = nb.Adam(1e-2)
+    np.testing.assert_allclose(run(net, optimizer), jnp.stack(rows), rtol=1e-5)
+    agree(net.v, expected.v)
+    assert int(optimizer.count) == 4
+
+    compiled, third = nb.Adam(1e-2), make_net()
+    np.testing.assert_allclose(nb.jit(lambda: run(third, compiled))(), jnp.stack(rows), rtol=1e-5)
+    agree(compiled.state, eager.state, rtol=1e-4)
+
+
+def test_step_works_on_variables_that_are_carried_by_hand(net, gradients, reference, agree):
+    optimizer = nb.Adam(1e-2)
+    step = nb.jit(lambda v, g: optimizer.step(v, g))
+    v = net.v
+    for i in range(3):
+        v = step(v, gradients(i))
+    agree(v, reference(optax.adam(1e-2, eps=1e-7), net.v, [gradients(i) for i in range(3)]))
+
+
+def test_a_compiled_step_is_traced_once_more_for_new_state_and_never_again(net, gradients):
+    traces = []
+    optimizer = nb.Adam(1e-2)
+
+    @nb.jit
+    def update(grads):
+        traces.append(1)
+        optimizer.update(net, grads)
+
+    update(gradients(0))
+    first = len(traces)
+    for i in range(3):
+        optimizer.lr = 0.1 / (i + 1)
+        net.bias = np.zeros(3, "f")
+        update(gradients(i))
+    assert first <= 3
+    assert len(traces) == first
+
+
+def test_nothing_changes_if_the_compiled_function_raises(net, gradients):
+    optimizer, before = nb.Adam(1e-2), net.v
+
+    def update(grads):
+        optimizer.update(net, grads)
+        raise RuntimeError("after the step")
+
+    with pytest.raises(RuntimeError, match="after the step"):
+        nb.jit(update)(gradients(0))
+    assert net.v is before
+    assert int(optimizer.count) == 0
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(optimizer.state.mw))
+
+
+def test_a_step_in_a_raw_transform_is_refused(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    with pytest.raises(nb.TracerLeakError, match="raw JAX transform"):
+        jax.jit(lambda v, g: optimizer.step(v, g))(net.v, gradients(1))
+    assert int(optimizer.count) == 1
+
+
+def test_two_optimizers_may_share_a_model(net, gradients, agree):
+    one, two = nb.SGD(0.1), nb.Adam(0.1)
+    start = net.v
+    train = nb.jit(
+        lambda g: (
+            one.update(net, {"bias": g.bias}, ignore_missing=True),
+            two.update(net, {"scale": g.scale}, ignore_missing=True),
+        )
+    )
+    train(gradients(0))
+    np.testing.assert_allclose(net.bias, start.bias - 0.1 * gradients(0).bias, rtol=1e-6)
+    np.testing.assert_allclose(net.scale, start.scale - 0.1 * jnp.sign(gradients(0).scale), rtol=1e-5)
+    agree(net.v.layers, start.layers, exactly=True)
+
+
+def test_an_optimizer_may_be_made_inside_a_compiled_function():
+    @nb.jit
+    def fit(w):
+        optimizer = nb.Adam(0.1)
+        v = {"w": w}
+        for _ in range(2):
+            v = optimizer.step(v, {"w": jnp.ones(1)})
+        return v["w"]
+
+    np.testing.assert_allclose(fit(jnp.ones(1)), [0.8], rtol=1e-5)
+
+
+# -- differentiating through a step -------------------------------------------------------------------
+@pytest.mark.parametrize(("stop", "expected"), [(True, 0.0), (False, -2.0)])
+def test_gradients_stop_at_a_step_unless_asked_to_go_on(stop, expected):
+    # w' = w - lr * g with w = g = 1: d(w')^2 / dlr = -2 w' g, at lr = 0
+    def after(lr):
+        optimizer = nb.SGD(lr, stop_gradients=stop)
+        return (optimizer.step({"w": jnp.array(1.0)}, {"w": jnp.array(1.0)})["w"]) ** 2
+
+    assert float(nb.grad(after)(0.0)) == expected
+    assert float(nb.grad(nb.jit(after))(0.0)) == expected
+
+
+def test_gradients_stop_at_the_step_of_an_own_class_too():
+    class Plain(nb.Optimizer):
+        def _step(self, v, grads):
+            return v - grads * self._lr
+
+    def after(w, stop):
+        return Plain(0.5, stop_gradients=stop).step({"w": w}, {"w": w})["w"]
+
+    assert float(nb.grad(after)(1.0, True)) == 0.0
+    assert float(nb.grad(after)(1.0, False)) == 0.5
+
+
+# -- trace_on_next_step -------------------------------------------------------------------------------
+def test_trace_on_next_step_compiles_a_whole_step_once(net, gradients, reference, agree):
+    traces = []
+
+    class Counted(nb.Optimizer):
+        def _step(self, v, grads):
+            traces.append(1)
+            return v - grads * self._lr
+
+    optimizer = Counted(0.1, trace_on_next_step=True)
+    v = net.v
+    for i in range(3):
+        v = optimizer.step(v, gradients(i))
+    assert len(traces) == 1
+    agree(v, reference(optax.sgd(0.1), net.v, [gradients(i) for i in range(3)]))
+    for i in range(3):
+        optimizer.update(net, gradients(i))
+    assert len(traces) == 2
+    agree(net.v, v)
+
+
+def test_trace_on_next_step_agrees_with_steps_in_parts(net, gradients, agree):
+    whole, parts = nb.Adam(1e-2, trace_on_next_step=True), nb.Adam(1e-2)
+    one, two = net.v, net.v
+    for i in range(3):
+        one, two = whole.step(one, gradients(i)), parts.step(two, gradients(i))
+    agree(one, two)
+    agree(whole.state, parts.state)
+
+
+def test_frozen_parameters_are_left_alone_by_a_traced_step_too(net, gradients):
+    net.scale.requires_grad_(False)
+    optimizer = nb.AdamW(0.1, weight_decay=0.5, trace_on_next_step=True)
+    new = optimizer.step(net.v, gradients(0))
+    assert float(new.scale) == float(net.scale())
+    assert (new.bias != net.v.bias).all()
+
+
+# -- copies, text, arguments --------------------------------------------------------------------------
+def test_a_copy_goes_its_own_way(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    other = copy.deepcopy(optimizer)
+    optimizer.update(net, gradients(1))
+    assert (int(optimizer.count), int(other.count)) == (2, 1)
+
+
+def test_an_optimizer_can_be_pickled(net, gradients, agree):
+    optimizer = nb.Adam(1e-2, clip_norm=1.0, groups={"bias": {"lr": 0.5}})
+    optimizer.update(net, gradients(0))
+    other = pickle.loads(pickle.dumps(optimizer))
+    assert repr(other) == repr(optimizer)
+    agree(other.step(net.v, gradients(1)), optimizer.step(net.v, gradients(1)), exactly=True)
+
+
+def test_an_optimizer_may_be_part_of_a_module(net, gradients):
+    class Trainer(nb.Module):
+        def __init__(self):
+            self.model, self.optimizer = net, nb.Adam(1e-2)
+
+        def forward(self, grads):
+            self.optimizer.update(self.model, grads)
+
+    trainer = Trainer()
+    step = nb.jit(lambda g: trainer(g))
+    step(gradients(0))
+    step(gradients(1))
+    assert int(trainer.optimizer.count) == 2
+
+
+def test_a_module_that_holds_an_optimizer_is_a_tree(net, gradients, agree):
+    holder = nb.Module(model=net, optimizer=nb.Adam(1e-2))
+    holder.optimizer.update(net, gradients(0))
+    other = jax.tree.map(lambda leaf: leaf, holder)
+    other.optimizer.update(other.model, gradients(1))
+    net_after = holder.optimizer.step(net.v, gradients(1))
+    agree(other.model.v, net_after, exactly=True)
+    assert int(other.optimizer.count) == 2
+
+
+def test_text_names_options_and_the_learning_rate():
+    assert repr(nb.SGD(0.1, 0.9)) == "SGD(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)"
+    optimizer = nb.Adam(nb.cosine_schedule(1.0, 10), clip_norm=1.0, accumulate=2, groups={"bias": {"frozen": True}})
+    assert repr(optimizer).endswith("clip_norm=1, accumulate=2, groups=['bias'])")
+
+
+def test_flags_are_flags():
+    with pytest.raises(nb.ArgumentTypeError, match="inplace= is True or False; found 'yes'"):
+        nb.SGD(0.1, inplace="yes")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'clip'"):
+        nb.SGD(0.1, clip=1.0)
+
+
+def test_state_is_put_on_the_device_that_is_asked_for(run_python):
+    code = """
+        import jax, jax.numpy as jnp, nbmodule as nb
+        optimizer = nb.Adam(0.1, device="cpu:1")
+        new = optimizer.step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
+        print(*(array.device.id for array in (optimizer.state.mw.w, optimizer.count, optimizer.lr, new["w"])))
+        try:
+            nb.Adam(0.1, device="cpu:1").step({"w": jax.device_put(jnp.ones(2), jax.devices()[0])}, {"w": jnp.ones(2)})
+        except nb.DeviceError as error:
+            print(error)
+        try:
+            nb.Adam(0.1, device="tpu:7")
+        except nb.DeviceError as error:
+            print(error)
+    """
+    first, second, third = run_python(code, devices=2).splitlines()
+    assert first == "1 1 1 1"
+    assert 'its state is put on cpu:1, and the variable "w" lies on cpu:0' in second
+    assert "there is no device 'tpu:7'" in third
+
+
+def test_state_lies_where_its_variables_do(run_python):
+    code = """
+        import jax, jax.numpy as jnp, numpy as np, nbmodule as nb
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+        over = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+        model = nb.Module(w=nb.Parameter(jnp.arange(8.0), device=over), b=nb.Parameter(jnp.ones(3), device=jax.NamedSharding(mesh, jax.P())))
+        for compiled in (False, True):
+            optimizer = nb.Adam(0.1, clip_norm=1.0)
+            update = lambda: optimizer.update(model, nb.grad(lambda m: (m.w ** 2).sum() + m.b.sum())(model))
+            step = nb.jit(update, donate=True) if compiled else update
+            step(), step()
+            print(optimizer.state.mw.w.sharding == model.w.sharding == over, int(optimizer.count))
+    """
+    assert run_python(code, devices=4).splitlines() == ["True 2"] * 2
+
+
+def test_double_precision_is_kept(run_python):
+    code = """
+        import jax, jax.numpy as jnp
+        jax.config.update("jax_enable_x64", True)
+        import nbmodule as nb
+        optimizer = nb.SGD(0.1, 0.9)
+        new = optimizer.step({"d": jnp.ones(1), "s": jnp.ones(1, "float32")}, {"d": jnp.ones(1), "s": jnp.ones(1, "float32")})
+        print(new["d"].dtype, new["s"].dtype, optimizer.state.mw.s.dtype, abs(float(new["d"][0]) - 0.9) < 1e-15)
+    """
+    assert run_python(code) == "float64 float32 float32 True"

@@ -1,0 +1,209 @@
+"""The learning rate: numbers, functions of nothing, schedules."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+V, G = {"w": jnp.zeros(1)}, {"w": jnp.ones(1)}
+
+
+def moves(optimizer, steps, step=None):
+    """How far a variable moves in each step along a gradient of 1."""
+    step = optimizer.step if step is None else step
+    return [-float(step(V, G)["w"][0]) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("number", [0.25, np.float32(0.25), np.float64(0.25), jnp.array(0.25), np.array(0.25), 1, 0])
+def test_a_number_of_any_kind_will_do(number):
+    assert moves(nb.SGD(number), 1) == [float(number)]
+
+
+def test_the_learning_rate_can_be_read_and_changed():
+    optimizer = nb.SGD(0.5)
+    assert optimizer.lr == 0.5
+    optimizer.lr *= 0.5
+    assert moves(optimizer, 1) == [0.25]
+
+
+def test_a_new_number_is_used_by_a_compiled_step_without_a_trace():
+    traces, optimizer = [], nb.SGD(0.5)
+
+    @nb.jit
+    def step(v, g):
+        traces.append(1)
+        return optimizer.step(v, g)
+
+    found = []
+    for lr in (0.5, 0.25, 0.125):
+        optimizer.lr = lr
+        found += moves(optimizer, 1, step)
+    assert found == [0.5, 0.25, 0.125]
+    assert len(traces) == 1
+
+
+def test_the_learning_rate_may_be_changed_inside_a_compiled_function():
+    optimizer = nb.SGD(1.0)
+
+    @nb.jit
+    def step(v, g):
+        optimizer.lr = optimizer.lr * 0.5
+        return optimizer.step(v, g)
+
+    assert moves(optimizer, 3, step) == [0.5, 0.25, 0.125]
+    assert optimizer.lr == 0.125
+
+
+def test_one_box_may_be_the_learning_rate_of_two_optimizers():
+    lr = nb.Buffer(0.5)
+    one, two = nb.SGD(lr), nb.SGD(lr)
+    lr.value = 0.25
+    assert moves(one, 1) == moves(two, 1) == [0.25]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_schedule_begins_with_step_zero(compiled):
+    optimizer = nb.SGD(lambda step: 1.0 / (1 + step))
+    step = nb.jit(lambda v, g: optimizer.step(v, g)) if compiled else None
+    np.testing.assert_allclose(moves(optimizer, 4, step), [1, 1 / 2, 1 / 3, 1 / 4], rtol=1e-6)
+
+
+def test_a_schedule_has_the_numbering_of_optax(net, gradients, reference, agree):
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 2, 5)
+    optimizer, grads = nb.Adam(schedule), [gradients(i) for i in range(5)]
+    expected = reference(optax.adam(schedule, eps=1e-7), net.v, grads)
+    for each in grads:
+        optimizer.update(net, each)
+    agree(net.v, expected)
+
+
+def test_lr_is_what_was_given_and_current_lr_what_the_next_step_will_use():
+    schedule = lambda step: 1.0 / (1 + step)
+    optimizer, asked = nb.SGD(schedule), nb.SGD(lambda: 0.25)
+    assert optimizer.lr is schedule
+    assert optimizer.current_lr == 1.0
+    moves(optimizer, 1)
+    assert optimizer.current_lr == 0.5
+    assert (asked.lr(), asked.current_lr) == (0.25, 0.25)
+
+
+def test_the_kind_of_a_learning_rate_is_not_changed_inside_a_compiled_function():
+    optimizer = nb.SGD(lambda step: 1.0)
+
+    @nb.jit
+    def step(v, g):
+        optimizer.lr = 0.5
+        return optimizer.step(v, g)
+
+    with pytest.raises(nb.TraceError, match="from a number to a number only"):
+        step(V, G)
+
+
+def test_a_schedule_in_plain_python_works_outside_of_compiled_code():
+    optimizer = nb.SGD(lambda step: 0.5 if step < 2 else math.sqrt(step) / 8)
+    np.testing.assert_allclose(moves(optimizer, 5), [0.5, 0.5, math.sqrt(2) / 8, math.sqrt(3) / 8, 0.25], rtol=1e-6)
+
+
+def test_a_schedule_in_plain_python_is_refused_in_compiled_code():
+    optimizer = nb.SGD(lambda step: 0.5 if step < 2 else 0.25)
+    with pytest.raises(
+        nb.TraceError, match=r"the schedule .* cannot be compiled: it wants the step as a Python number.*jnp\.where"
+    ):
+        nb.jit(lambda v, g: optimizer.step(v, g))(V, G)
+
+
+def test_a_schedule_may_read_a_variable():
+    base = nb.Buffer(1.0)
+    optimizer = nb.SGD(lambda step: base / (1 + step))
+    step = nb.jit(lambda v, g: optimizer.step(v, g))
+    assert moves(optimizer, 1) + moves(optimizer, 1, step) == [1.0, 0.5]
+    base.value = 3.0
+    assert moves(optimizer, 1, step) + moves(optimizer, 1) == [1.0, 0.75]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_function_of_nothing_is_asked_before_each_step(compiled):
+    rates = iter([0.5, 0.25, 0.125])
+    now = [1.0]
+    optimizer, traces = nb.SGD(lambda: now[0]), []
+
+    def step(v, g):
+        traces.append(1)
+        return optimizer.step(v, g)
+
+    run, found = nb.jit(step) if compiled else step, []
+    for rate in rates:
+        now[0] = rate
+        found += moves(optimizer, 1, run)
+    assert found == [0.5, 0.25, 0.125]
+    assert len(traces) == (1 if compiled else 3)
+
+
+def test_a_function_of_nothing_may_be_jnp_and_may_read_a_variable():
+    base = nb.Buffer(0.5)
+    optimizer = nb.SGD(lambda: base * 0.5)
+    step = nb.jit(lambda v, g: optimizer.step(v, g), donate=True)
+    assert moves(optimizer, 1, step) == [0.25]
+    base.value = 1.0
+    assert moves(optimizer, 1, step) == [0.5]
+
+
+def test_a_function_with_a_default_is_a_function_of_nothing():
+    assert moves(nb.SGD(lambda lr=0.5: lr), 2) == [0.5, 0.5]
+    assert moves(nb.SGD(functools.partial(lambda a, step: a / (1 + step), 0.5)), 2) == [0.5, 0.25]
+
+
+def test_a_number_may_be_replaced_by_a_schedule_and_back():
+    optimizer = nb.SGD(0.5)
+    step = nb.jit(lambda v, g: optimizer.step(v, g))
+    found = moves(optimizer, 1, step)
+    optimizer.lr = lambda step: 1.0 / (1 + step)
+    found += moves(optimizer, 2, step)
+    optimizer.lr = 0.125
+    found += moves(optimizer, 1, step)
+    np.testing.assert_allclose(found, [0.5, 1 / 2, 1 / 3, 0.125], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lr", "error", "message"),
+    [
+        (-0.1, nb.ArgumentError, "a learning rate must be zero or more, and finite; found -0.1. Nothing was changed"),
+        (float("nan"), nb.ArgumentError, "found nan"),
+        (float("inf"), nb.ArgumentError, "found inf"),
+        (jnp.array(-1.0), nb.ArgumentError, "found -1.0"),
+        (
+            True,
+            nb.ArgumentTypeError,
+            "lr= takes a number, a function of nothing, or a function of the step; found bool",
+        ),
+        ("0.1", nb.ArgumentTypeError, "found str"),
+        (None, nb.ArgumentTypeError, "found NoneType"),
+        (jnp.ones(2), nb.ShapeError, r"a learning rate is one number; found float32\[2\]"),
+        (nb.Buffer(np.ones(2, "f")), nb.ShapeError, r"a learning rate is one number; found buffer float32\[2\]"),
+        (lambda a, b: 0.1, nb.ArgumentTypeError, "wants a, b"),
+        (lambda *, step: 0.1, nb.ArgumentTypeError, "wants step"),
+    ],
+)
+def test_what_is_no_learning_rate_is_refused(lr, error, message):
+    with pytest.raises(error, match=message):
+        nb.Adam(lr)
+    optimizer = nb.Adam(0.5)
+    with pytest.raises(error, match=message):
+        optimizer.lr = lr
+    assert optimizer.lr == 0.5
+
+
+def test_what_a_function_gives_is_checked():
+    with pytest.raises(nb.ArgumentError, match="found -1.0"):
+        nb.SGD(lambda: -1.0).step(V, G)
+    with pytest.raises(nb.ArgumentTypeError, match="the function given as lr, .* must return a number"):
+        nb.SGD(lambda: "fast").step(V, G)
+    with pytest.raises(nb.ShapeError, match=r"a learning rate is one number; the function gave float32\[1\]"):
+        nb.SGD(lambda step: jnp.ones(1) * step).step(V, G)

@@ -1,0 +1,24 @@
+"""How leaves are divided among kernels."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.optim.rule import CHUNK, chunks_of
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), max_size=80))
+def test_each_leaf_is_in_one_chunk_and_kinds_never_mix(leaves):
+    facts, kinds = tuple(fact for fact, _ in leaves), tuple(kind for _, kind in leaves)
+    chunks = chunks_of(facts, kinds)
+    assert sorted(place for chunk in chunks for place in chunk) == list(range(len(leaves)))
+    assert all(0 < len(chunk) <= CHUNK for chunk in chunks)
+    assert all(len({kinds[place] for place in chunk}) == 1 for chunk in chunks)
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_equal_leaves_make_few_kernels(first, second):
+    chunks = chunks_of(("a",) * first + ("b",) * second, (0,) * (first + second))
+    signatures = {tuple("a" if place < first else "b" for place in chunk) for chunk in chunks}
+    assert len(signatures) <= 4

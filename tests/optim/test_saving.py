@@ -1,0 +1,144 @@
+"""state_dict and load_state_dict: bit for bit, all or nothing, for every optimizer."""
+
+from __future__ import annotations
+
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+
+class Own(nb.Optimizer):
+    """A user's own, with momentum."""
+
+    def __init__(self, lr):
+        super().__init__(lr)
+        self._mw = None
+
+    def _step(self, v, grads):
+        self._mw = grads if self._mw is None else self._mw * 0.9 + grads
+        return v - self._mw * self._lr
+
+
+MAKERS = {
+    "sgd": lambda: nb.SGD(1e-2),
+    "momentum": lambda: nb.SGD(1e-2, 0.9),
+    "adam": lambda: nb.Adam(1e-2, accumulate=2, groups={"bias": {"lr": 0.5}}),
+    "adamw, schedule": lambda: nb.AdamW(nb.cosine_schedule(0.1, 20)),
+    "lion": lambda: nb.Lion(1e-2),
+    "rmsprop": lambda: nb.RMSprop(1e-2, momentum=0.9, centered=True),
+    "adagrad": lambda: nb.Adagrad(1e-2),
+    "lars": lambda: nb.LARS(1e-2),
+    "lamb": lambda: nb.LAMB(1e-2),
+    "optax": lambda: nb.Optax(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))),
+    "own": lambda: Own(1e-2),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_run_continues_bit_for_bit(name, net, make_net, gradients, agree):
+    first, second, other = MAKERS[name](), MAKERS[name](), make_net()
+    for i in range(3):
+        first.update(net, gradients(i))
+    saved = first.state_dict()
+    assert all(type(array) is np.ndarray and not array.flags.writeable for array in saved.values())
+    other.v = net.v
+    second.load_state_dict(saved)
+    for i in range(3, 6):
+        first.update(net, gradients(i))
+        second.update(other, gradients(i))
+    agree(other.v, net.v, exactly=True)
+    agree(dict(second.state_dict()), dict(first.state_dict()), exactly=True)
+
+
+@pytest.mark.parametrize("name", ["adam", "optax", "own"])
+def test_an_old_state_dict_never_changes_and_can_be_loaded_back(name, net, gradients, agree):
+    optimizer = MAKERS[name]()
+    step = nb.jit(lambda g: optimizer.update(net, g), donate=True)
+    step(gradients(0))
+    saved, v = optimizer.state_dict(), net.state_dict()
+    kept = {key: array.copy() for key, array in saved.items()}
+    step(gradients(1))
+    step(gradients(2))
+    after = net.state_dict()
+    agree(dict(saved), kept, exactly=True)
+    optimizer.load_state_dict(saved)
+    net.load_state_dict(v)
+    step(gradients(1))
+    step(gradients(2))
+    agree(dict(net.state_dict()), dict(after), exactly=True)
+
+
+def test_names_are_flat_and_say_what_they_are(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    assert list(optimizer.state_dict()) == [
+        "count", "lr",
+        "mw/bias", "mw/layers/v0/weight", "mw/layers/v1/weight", "mw/scale",
+        "vw/bias", "vw/layers/v0/weight", "vw/layers/v1/weight", "vw/scale",
+    ]  # fmt: skip
+
+
+def test_a_number_as_learning_rate_is_restored_and_a_schedule_is_not(net, gradients):
+    first = nb.Adam(0.5, groups={"bias": {"lr": 0.25}})
+    first.update(net, gradients(0))
+    first.lr = 0.125
+    saved = first.state_dict()
+    second = nb.Adam(1.0, groups={"bias": {"lr": 1.0}})
+    second.load_state_dict(saved)
+    assert (second.lr, second.group_lr["bias"]) == (0.125, 0.25)
+    third = nb.Adam(lambda step: 1.0 * (step + 1))
+    third.load_state_dict(saved)
+    assert third.current_lr == 2.0
+
+
+def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradients, agree):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    before = dict(optimizer.state_dict())
+    other = {name: array + 1 for name, array in before.items()}
+    with pytest.raises(
+        nb.MissingKeysError, match="(?s)cannot load the state of Adam: missing keys: vw/bias.*Nothing was changed"
+    ):
+        optimizer.load_state_dict({name: array for name, array in other.items() if name != "vw/bias"})
+    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: vw/bais"):
+        optimizer.load_state_dict({**other, "vw/bais": np.ones(3)})
+    with pytest.raises(
+        nb.ShapeError, match=r'the optimizer holds float32\[3\] as "vw/bias", the mapping holds float64\[4\]'
+    ):
+        optimizer.load_state_dict({**other, "vw/bias": np.ones(4)})
+    with pytest.raises(nb.StructureError, match='"count" must be a number of steps; found -1'):
+        optimizer.load_state_dict({**other, "count": -1})
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
+        optimizer.load_state_dict({**other, "lr": -1.0})
+    with pytest.raises(nb.ArgumentTypeError, match="load_state_dict takes a mapping from names to arrays; found list"):
+        optimizer.load_state_dict([])
+    agree(dict(optimizer.state_dict()), before, exactly=True)
+
+
+def test_a_fresh_optimizer_refuses_the_state_of_another_rule(net, gradients):
+    adam = nb.Adam(1e-2)
+    adam.update(net, gradients(0))
+    with pytest.raises(nb.UnexpectedKeysError, match="cannot load the state of SGD: unexpected keys: mw/bias"):
+        nb.SGD(1e-2).load_state_dict(adam.state_dict())
+    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: vw/bias"):
+        nb.SGD(1e-2, 0.9).load_state_dict(adam.state_dict())
+    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: mw/bias"):
+        nb.Optax(optax.adam(1e-2)).load_state_dict(adam.state_dict())
+
+
+def test_a_state_for_another_model_is_noticed_at_the_next_step(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.load_state_dict({"count": 1, "mw/bias": np.ones(7, "f"), "vw/bias": np.ones(7, "f")})
+    with pytest.raises(nb.StructureError, match=r'its state for "bias" is float32\[7\], the variable is float32\[3\]'):
+        optimizer.update(net, gradients(0))
+
+
+def test_without_strict_the_rest_stays(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    optimizer.load_state_dict({"mw/bias": np.full(3, 7.0), "unknown": np.ones(1)}, strict=False)
+    np.testing.assert_array_equal(optimizer.state.mw.bias, [7, 7, 7])
+    np.testing.assert_allclose(optimizer.state.mw.scale, 0.1 * gradients(0).scale, rtol=1e-5)
+    assert int(optimizer.count) == 1

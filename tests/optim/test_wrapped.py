@@ -1,0 +1,265 @@
+"""Any transformation of optax as an optimizer."""
+
+from __future__ import annotations
+
+import copy
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+TRANSFORMATIONS = {
+    "adam": lambda: optax.adam(1e-2),
+    "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
+    "chain": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)),
+    "masked": lambda: optax.adamw(1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)),
+    "factored": lambda: optax.adafactor(1e-2),
+    "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
+    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_five_steps_agree_with_optax(name, net, make_net, gradients, agree):
+    transformation, eager, donated = (TRANSFORMATIONS[name]() for _ in range(3))
+    params = net.v.cont_to_dict()
+    state, plain = transformation.init(params), jax.jit(transformation.update)
+    for i in range(5):
+        updates, state = plain(gradients(i).cont_to_dict(), state, params)
+        params = optax.apply_updates(params, updates)
+    eager, donated, other = nb.Optax(eager), nb.Optax(donated), make_net()
+    step = nb.jit(lambda g: donated.update(other, g), donate=True)
+    for i in range(5):
+        eager.update(net, gradients(i))
+        step(gradients(i))
+    agree(net.v, params)
+    agree(other.v, params)
+    assert int(eager.count) == int(donated.count) == 5
+
+
+def test_masks_and_labels_may_be_made_of_the_v_of_a_model(net, gradients, agree):
+    mask = jax.tree.map(lambda leaf: leaf.ndim == 2, net.v)
+    optimizer, before = nb.Optax(optax.chain(optax.masked(optax.set_to_zero(), mask), optax.sgd(1.0))), net.v
+    optimizer.update(net, gradients(0))
+    agree(net.v.layers, before.layers, exactly=True)
+    np.testing.assert_allclose(net.bias, before.bias - gradients(0).bias, rtol=1e-5)
+
+
+def test_an_injected_learning_rate_can_be_changed_without_a_trace(net, gradients):
+    traces = []
+    optimizer = nb.Optax(optax.inject_hyperparams(optax.sgd)(learning_rate=1.0))
+    assert optimizer.lr is None
+    with pytest.raises(nb.ArgumentError, match="no learning rate before it has state"):
+        optimizer.lr = 1.0
+    optimizer.init(net)
+
+    @nb.jit
+    def update(g):
+        traces.append(1)
+        optimizer.update(net, g)
+
+    update(gradients(0))
+    first = len(traces)
+    optimizer.lr = 0.5
+    before = net.bias()
+    update(gradients(1))
+    np.testing.assert_allclose(net.bias, before - 0.5 * gradients(1).bias, rtol=1e-5)
+    assert optimizer.lr == 0.5
+    assert len(traces) == first
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
+        optimizer.lr = -1.0
+
+
+def test_a_learning_rate_inside_cannot_be_seen(net):
+    optimizer = nb.Optax(optax.adam(1e-2))
+    optimizer.init(net)
+    assert optimizer.lr is None
+    with pytest.raises(nb.ArgumentError, match=r"inside the transformation.*inject_hyperparams"):
+        optimizer.lr = 1.0
+
+
+def test_extra_arguments_reach_the_transformation(net, gradients, agree):
+    make = lambda: optax.chain(optax.sgd(1.0), optax.contrib.reduce_on_plateau(factor=0.5, patience=1))
+    optimizer, transformation = nb.Optax(make()), make()
+    step = nb.jit(lambda g, loss: optimizer.update(net, g, value=loss))
+    params = net.v.cont_to_dict()
+    state, plain = transformation.init(params), jax.jit(transformation.update)
+    for i, loss in enumerate((1.0, 2.0, 2.0, 2.0, 2.0)):
+        updates, state = plain(gradients(i).cont_to_dict(), state, params, value=loss)
+        params = optax.apply_updates(params, updates)
+        step(gradients(i), loss)
+    agree(net.v, params)
+    assert float(optimizer.optax_state[1].scale) < 1
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_function_may_be_an_extra_argument(compiled):
+    # a step of half the way to where `value_fn` is smallest along the gradient, for want of a real line search
+    def update(grads, state, params, *, value_fn):
+        sizes = jnp.array([0.25, 0.5, 1.0])
+        losses = jnp.stack(
+            [value_fn(jax.tree.map(lambda p, g, size=size: p - size * g, params, grads)) for size in sizes]
+        )
+        return jax.tree.map(lambda g: -sizes[losses.argmin()] * g, grads), state
+
+    optimizer = nb.Optax(optax.GradientTransformationExtraArgs(lambda params: (), update))
+    loss = lambda v: ((v["w"] - 3.0) ** 2).sum()
+    step = lambda v, g: optimizer.step(v, g, value_fn=loss)
+    v = (nb.jit(step) if compiled else step)(nb.Container(w=jnp.zeros(1)), {"w": jnp.full(1, -6.0)})
+    np.testing.assert_allclose(v.w, [3.0])
+
+
+def test_random_keys_in_the_state_are_kept_as_their_data():
+    make = lambda: optax.chain(optax.add_noise(1.0, 0.5, key=3), optax.sgd(1.0))
+    optimizer, transformation = nb.Optax(make()), make()
+    v = params = {"w": jnp.zeros(2)}
+    state = transformation.init(params)
+    step = nb.jit(optimizer.step)
+    for _ in range(2):
+        updates, state = transformation.update(params, state)
+        params = optax.apply_updates(params, updates)
+        v = step(v, v)
+    np.testing.assert_allclose(v["w"], params["w"], rtol=1e-5)
+    saved = optimizer.state_dict()
+    assert all(type(array) is np.ndarray for array in saved.values())
+    other = nb.Optax(make())
+    other.load_state_dict(saved)
+    np.testing.assert_array_equal(other.step(v, v)["w"], optimizer.step(v, v)["w"])
+
+
+def test_frozen_parameters_and_their_state_stay(net, gradients, agree):
+    optimizer = nb.Optax(optax.adamw(0.1, weight_decay=0.5))
+    optimizer.update(net, gradients(0))
+    net.layers[0].requires_grad_(False)
+    v, mu = net.v, optimizer.optax_state[0].mu
+    optimizer.update(net, gradients(1))
+    agree(net.v.layers.v0, v.layers.v0, exactly=True)
+    agree(optimizer.optax_state[0].mu.layers.v0, mu.layers.v0, exactly=True)
+    assert (net.v.bias != v.bias).all()
+
+
+def test_variables_without_a_gradient_can_stay(net, gradients, agree):
+    optimizer, before = nb.Optax(optax.adamw(0.1, weight_decay=0.5)), net.v
+    optimizer.update(net, {"bias": gradients(0).bias}, ignore_missing=True)
+    agree(net.v.layers, before.layers, exactly=True)
+    assert (net.bias() != before.bias).all()
+
+
+def test_integers_are_left_out():
+    model = nb.Module(w=nb.Parameter([1.0]), table=nb.Parameter([1, 2]))
+    optimizer = nb.Optax(optax.adam(0.1))
+    optimizer.update(model, nb.grad(lambda m: m.w.sum())(model))
+    np.testing.assert_allclose(model.w, [0.9], rtol=1e-5)
+    np.testing.assert_array_equal(model.table, [1, 2])
+
+
+def test_state_is_named_by_its_place(net, gradients, agree):
+    optimizer = nb.Optax(optax.adam(1e-2))
+    optimizer.update(net, gradients(0))
+    assert "optax/v0/mu/layers/v1/weight" in optimizer.state
+    assert "optax/v0/nu/bias" in optimizer.state_dict()
+    agree(optimizer.state.optax.v0.mu, optimizer.optax_state[0].mu, exactly=True)
+
+
+def test_a_state_that_does_not_fit_is_refused(net, gradients, agree):
+    optimizer = nb.Optax(optax.adam(1e-2))
+    optimizer.update(net, gradients(0))
+    before = optimizer.state
+    wrong = before.cont_deep_copy()
+    wrong["optax/v0/mu/bias"] = jnp.ones(7)
+    with pytest.raises(nb.StructureError, match=r'"v0/mu/bias" is float32\[7\], not float32\[3\]'):
+        optimizer.set_state(wrong)
+    with pytest.raises(nb.StructureError, match='a Container of "count" and "optax" is wanted'):
+        optimizer.set_state({"count": 1})
+    agree(optimizer.state, before, exactly=True)
+    fresh = nb.Optax(optax.adam(1e-2))
+    fresh.set_state(wrong)
+    with pytest.raises(nb.StructureError, match="the state that it was given does not fit"):
+        fresh.update(net, gradients(0))
+
+
+def test_a_new_layer_gets_state_and_the_others_keep_theirs(net, gradients, agree):
+    optimizer = nb.Optax(optax.adam(1e-2))
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    update(gradients(0))
+    known = optimizer.optax_state[0].mu.bias
+    net.extra = nb.Parameter([1.0, 2.0])
+    grads = gradients(1)
+    grads["extra"] = jnp.ones(2)
+    update(grads)
+    np.testing.assert_allclose(optimizer.optax_state[0].mu.bias, 0.9 * known + 0.1 * grads.bias, rtol=1e-5)
+    np.testing.assert_allclose(optimizer.optax_state[0].mu.extra, [0.1, 0.1], rtol=1e-5)
+    v = {"bias": jnp.zeros(5)}
+    with pytest.raises(nb.StructureError, match=r'its state for "bias" is for a variable of shape \[3\]'):
+        optimizer.step(v, v)
+    optimizer.reset()
+    assert optimizer.optax_state is None
+
+
+def test_state_may_be_made_from_the_values_of_variables(net, gradients, reference, agree):
+    # Lookahead keeps a copy of the variables; here its state is made from them by hand.
+    shadow = optax.GradientTransformation(
+        lambda v: jax.tree.map(jnp.array, v), lambda g, state, v: (jax.tree.map(lambda s, p: s - p, state, v), state)
+    )
+    start = net.v
+    optimizer = nb.Optax(optax.chain(optax.sgd(1.0), shadow))
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    update(gradients(0))
+    agree(net.v, start, exactly=True)
+    other = nb.Optax(optax.chain(optax.sgd(1.0), shadow))
+    step = nb.jit(lambda v, g: other.step(v, g))
+    with pytest.raises(
+        nb.TraceError, match=r"makes its state from the values of the variables.*Call `init\(v\)` outside first"
+    ):
+        step(start, gradients(0))
+    other.init(start)
+    agree(step(start, gradients(0)), start, exactly=True)
+
+
+def test_variables_that_are_carried_by_hand_may_begin_inside_a_compiled_function(net, gradients, reference, agree):
+    optimizer, v = nb.Optax(optax.adam(1e-2)), net.v
+    step = nb.jit(optimizer.step)
+    for i in range(3):
+        v = step(v, gradients(i))
+    agree(v, reference(optax.adam(1e-2), net.v, [gradients(i) for i in range(3)]))
+
+
+def test_many_variables_run_without_a_long_compile(gradients):
+    v = {f"{i:04}": jnp.ones(2) for i in range(300)}
+    traced = []
+    transformation = optax.GradientTransformation(
+        lambda v: (),
+        lambda g, state, v: (traced.append(isinstance(jax.tree.leaves(g)[0], jax.core.Tracer)) or g, state),
+    )
+    nb.Optax(transformation).step(v, v)
+    nb.Optax(transformation, trace_on_next_step=True).step(v, v)
+    nb.Optax(transformation).step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
+    assert traced == [False, True, True]
+
+
+def test_gradients_stop_unless_asked_to_go_on():
+    def after(w, stop):
+        return nb.Optax(optax.sgd(0.5), stop_gradients=stop).step({"w": w}, {"w": w})["w"]
+
+    assert float(nb.grad(functools.partial(after, stop=True))(1.0)) == 0.0
+    assert float(nb.grad(functools.partial(after, stop=False))(1.0)) == 0.5
+
+
+def test_a_copy_goes_its_own_way(net, gradients):
+    optimizer = nb.Optax(optax.adam(1e-2))
+    optimizer.update(net, gradients(0))
+    other = copy.deepcopy(optimizer)
+    optimizer.update(net, gradients(1))
+    assert (int(optimizer.count), int(other.count)) == (2, 1)
+
+
+def test_anything_else_is_refused():
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"nb.Optax takes a transformation of optax, such as optax.adam\(1e-3\); found float"
+    ):
+        nb.Optax(0.1)

@@ -1,0 +1,123 @@
+"""Rules for every file that is kept: it stands alone, it is short, it is formatted."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERATED = {"package-lock.json", "LICENSE"}
+LINES = 400
+# Files that may be longer than LINES, each with its reason.
+LONG: dict[str, str] = {
+    "nbmodule/live/live.py": "one class that ties the parts of a run together",
+    "tests/calls/test_track.py": "one behavior each, of one context manager",
+    "tests/files/test_weights.py": "one behavior each, of one format",
+    "tests/frontend/live_view.test.js": "one behavior each, of one view",
+    "tests/live/test_live.py": "one behavior each, of one class",
+    "tests/optim/test_optimizer.py": "one behavior each, of one class",
+    "tests/test_drawing.py": "one behavior each, of one function",
+}
+
+# Brackets around one letter keep this file from holding what it looks for.
+PLACES = re.compile(r"(?<![\w.$~*}/-])/(?:(?:work|farm|root|Users|mnt)/|home/(?!ada/)|tmp/\w+/)\w")
+HOSTS = re.compile(
+    r"py[p]i\.org|python[h]osted\.org|registry\.[n]pmjs|[a]naconda\.(?:org|com)|download\.[p]ytorch"
+    r"|[u]npkg\.com|[j]sdelivr|[c]dnjs|[e]sm\.sh"
+)
+MARKS = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
+
+
+@functools.cache
+def kept_files() -> list[Path]:
+    """What git keeps or would keep; without git, what a source archive holds."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout.split("\0")  # fmt: skip
+    else:
+        skipped = {".venv", "node_modules", "build", "dist", ".git", "__pycache__"}
+        listed = [
+            str(path.relative_to(ROOT))
+            for path in ROOT.rglob("*")
+            if path.is_file() and not skipped & set(path.relative_to(ROOT).parts)
+        ]
+    return sorted(ROOT / name for name in listed if name and (ROOT / name).is_file())
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    found = {}
+    for path in kept_files():
+        data = path.read_bytes()
+        if path.name not in GENERATED and b"\0" not in data:
+            found[str(path.relative_to(ROOT))] = data.decode("utf-8")
+    return found
+
+
+def places_of(pattern: re.Pattern[str], names: list[str] | None = None) -> list[str]:
+    return [
+        f"{name}:{number}: {line.strip()[:120]}"
+        for name, text in texts().items()
+        if names is None or name.startswith(tuple(names))
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_a_place_on_one_machine():
+    assert places_of(PLACES) == []
+
+
+def test_no_file_names_the_host_of_a_package_registry_or_of_a_script_server():
+    assert places_of(HOSTS) == []
+
+
+def test_the_lock_file_says_nothing_of_where_packages_came_from():
+    lock = (ROOT / "package-lock.json").read_text()
+    assert '"resolved"' not in lock
+    assert '"integrity"' in lock
+
+
+def test_nothing_is_left_to_be_done_later():
+    assert places_of(MARKS, ["nbmodule/", "tests/", "tools/"]) == []
+
+
+def test_files_are_short():
+    lines = {name: text.count("\n") for name, text in texts().items() if name.endswith((".py", ".js", ".css", ".html"))}
+    long = {name: count for name, count in lines.items() if count > LINES and name not in LONG}
+    assert not long, f"longer than {LINES} lines, perhaps two ideas in one: {long}"
+    assert not [name for name in LONG if lines.get(name, 0) <= LINES], "an exception that is no longer needed"
+
+
+def test_no_file_is_named_for_being_useful():
+    assert [name for name in texts() if re.search(r"(?:^|/)(?:utils?|helpers?|misc|common)\.\w+$", name)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_wrong"),
+    [
+        ("see /" + "root/x", True),
+        ("'/" + "home/ann/model.py'", True),
+        ("the path layers/root/w", False),
+        ("$HOME/.cache", False),
+        ("https://example.org/home/page", False),
+    ],
+)
+def test_a_place_on_one_machine_is_recognized(line, is_wrong):
+    assert bool(PLACES.search(line)) is is_wrong
+
+
+@pytest.mark.parametrize("arguments", [["check", "--quiet"], ["format", "--check"]], ids=["lint", "format"])
+def test_ruff_finds_nothing_to_say(arguments):
+    command = [sys.executable, "-m", "ruff", *arguments, "--output-format=concise", "."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.fail(f"`make format` mends most of it:\n{done.stdout}{done.stderr}", pytrace=False)

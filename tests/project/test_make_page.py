@@ -1,0 +1,94 @@
+"""The page that `make demo` writes asks no server for anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat.v4
+import pytest
+
+from tools.make_page import loaded_from_outside, page_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def notebook_with_output(data: dict[str, str]):
+    output = nbformat.v4.new_output("display_data", data=data)
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("show()", outputs=[output])])
+
+
+def test_a_page_loads_nothing_from_outside():
+    html = page_of(notebook_with_output({"text/html": "<b>bold</b>"}), "small")
+    assert "<b>bold</b>" in html
+    assert loaded_from_outside(html) == set()
+    assert "<script" not in html
+
+
+def test_a_script_of_a_display_stays_in_the_page():
+    html = page_of(notebook_with_output({"text/html": "<script>const answer = 42;</script>"}), "small")
+    assert "<script>const answer = 42;</script>" in html
+
+
+def test_a_page_that_would_load_a_picture_from_a_server_is_refused():
+    notebook = notebook_with_output({"text/html": '<img src="https://example.invalid/a.png">'})
+    with pytest.raises(ValueError, match=r"the page of small would load .*https://example\.invalid/a\.png"):
+        page_of(notebook, "small")
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<link rel="stylesheet" href="https://example.invalid/a.css">',
+        '<script src="//example.invalid/a.js"></script>',
+        '<div style="background: url(https://example.invalid/a.png)"></div>',
+        "<style>@import 'https://example.invalid/a.css';</style>",
+        '<script type="module">import { a } from "https://example.invalid/a.js";</script>',
+        '<script>const m = await import("https://example.invalid/a.js")</script>',
+        '<script>fetch("https://example.invalid/a.json")</script>',
+        '<img srcset="https://example.invalid/a.png 2x">',
+    ],
+)
+def test_whatever_a_browser_would_fetch_is_found(html):
+    assert len(loaded_from_outside(html)) == 1
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<a href="https://example.invalid/">a link</a>',
+        '<img src="data:image/png;base64,AAAA">',
+        '<svg xmlns="http://www.w3.org/2000/svg"><use href="#a"/></svg>',
+        "<p>see https://example.invalid/</p>",
+        '<script>const NS = "http://www.w3.org/2000/svg";</script>',
+    ],
+)
+def test_an_address_that_is_not_fetched_is_let_pass(html):
+    assert loaded_from_outside(html) == set()
+
+
+def run_command(folder, source):
+    (folder / "small.py").write_text(source)
+    return subprocess.run(
+        [sys.executable, "-m", "tools.make_page", folder / "small.py", folder / "small.html"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_the_command_runs_a_notebook_and_leaves_its_widgets_out(tmp_path):
+    source = "# %%\nimport ipywidgets\n\nipywidgets.IntSlider()\n\n# %%\nprint(6 * 7)\n"
+    done = run_command(tmp_path, source)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "small.html").read_text()
+    assert "<pre>42\n</pre>" in page
+    assert "vnd.jupyter.widget-state" not in page
+    assert f"{tmp_path / 'small.html'}: 0." in done.stdout
+
+
+def test_a_cell_that_fails_is_shown_and_no_page_is_written(tmp_path):
+    done = run_command(tmp_path, "# %%\nraise KeyError('no such thing')\n")
+    assert done.returncode == 1
+    assert "no such thing" in done.stderr
+    assert "small.html was not written" in done.stderr
+    assert not (tmp_path / "small.html").exists()

@@ -1,0 +1,40 @@
+"""The wheel holds what runs, and nothing else."""
+
+from __future__ import annotations
+
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"])
+    with zipfile.ZipFile(built) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel_names):
+    kept = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "nbmodule").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert kept <= wheel_names
+    assert "nbmodule/py.typed" in kept
+
+
+def test_the_wheel_holds_only_the_package_and_what_describes_it(wheel_names):
+    assert {name.split("/")[0] for name in wheel_names} == {"nbmodule", "nbmodule-0.1.0.dist-info"}
+    assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
+
+
+def test_the_version_is_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"## {project['version']}" in (ROOT / "docs" / "changelog.md").read_text()
+    assert f'__version__ = "{project["version"]}"' in (ROOT / "nbmodule" / "__init__.py").read_text()

@@ -1,0 +1,151 @@
+"""Imports run downward only, and a package that is heavy or that draws is met in its own room, on first use."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "nbmodule"
+
+# From the cellar to the roof. A room may import what stands below it, and nothing that stands beside it.
+FLOORS: list[set[str]] = [
+    {"errors"},
+    {"tree"},
+    {"core"},
+    {"files", "graph", "calls", "scale", "interop"},
+    {"frontend"},
+    {"views"},
+    {"live"},
+    {"keeping", "drawing"},
+    {"module"},
+    {"nn", "optim"},
+    {"__init__", "__main__"},
+]
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+# Where a package that costs time to import, or that draws, may be imported; inside functions only.
+HOMES: dict[str, set[str]] = {
+    "optax": {"optim", "nn"},  # in nn for one loss, CTC, that is optax's
+    "h5py": {"files"},
+    "safetensors": {"files", "interop", "calls"},  # in calls for a reference run that another framework wrote
+    "orbax": {"files", "scale"},
+    "graphviz": {"graph"},
+    "matplotlib": {"views", "live"},
+    "IPython": {"views", "live"},
+    "ipywidgets": {"views", "live"},
+    "anywidget": {"views", "live"},
+    "traitlets": {"views", "live"},
+    "ipykernel": {"live"},
+    "torch": {"interop"},
+    "flax": {"interop"},
+    "equinox": {"interop"},
+    "haiku": {"interop"},
+    "keras": {"interop"},
+    "scipy": set(),
+    "pandas": {"live"},
+    "sklearn": set(),
+}
+
+# Files that run as a process of their own and are never imported: they import what they need at their head.
+PROGRAMS = {"nbmodule/files/hdf5_child.py"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    file: str
+    line: int
+    room: str
+    target: str
+    inside_function: bool
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.target}"
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> list[Import]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    package = ("nbmodule", *path.relative_to(PACKAGE).parts[:-1])
+    found: list[Import] = []
+
+    def visit(node: ast.AST, inside: bool) -> None:
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for target in targets_of(node, package):
+            found.append(Import(str(path.relative_to(ROOT)), node.lineno, room_of(path), target, inside))
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside or is_for_types_only(node))
+
+    visit(tree, False)
+    return found
+
+
+def targets_of(node: ast.AST, package: tuple[str, ...]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = package[: len(package) - node.level + 1] if node.level else ()
+    module = ".".join([*base, *([node.module] if node.module else [])])
+    # `from nbmodule import tree` and `from . import walk` may name modules: the longer name says more.
+    return [f"{module}.{alias.name}" if module == "nbmodule" else module for alias in node.names]
+
+
+def is_for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+IMPORTS = [found for path in FILES for found in imports_of(path)]
+OWN = [found for found in IMPORTS if found.target.split(".")[0] == "nbmodule"]
+FOREIGN = [found for found in IMPORTS if found.target.split(".")[0] in HOMES]
+
+
+def said(wrong: list[Import]) -> str:
+    return "\n".join(str(found) for found in wrong)
+
+
+def test_every_file_lies_in_a_room_that_has_a_floor():
+    unknown = sorted({room_of(path) for path in FILES} - FLOOR.keys())
+    assert not unknown, f"{unknown}: give the new room its floor in FLOORS"
+
+
+def test_imports_run_downward_only():
+    def is_wrong(found: Import) -> bool:
+        target = found.target.split(".")[1] if "." in found.target else "__init__"
+        return target != found.room and FLOOR.get(target, len(FLOORS)) >= FLOOR[found.room]
+
+    wrong = [found for found in OWN if is_wrong(found)]
+    assert not wrong, f"imports that run upward or sideways:\n{said(wrong)}"
+
+
+def test_a_heavy_package_is_imported_in_its_own_room_only():
+    wrong = [found for found in FOREIGN if found.room not in HOMES[found.target.split(".")[0]]]
+    assert not wrong, f"imports outside their home:\n{said(wrong)}"
+
+
+def test_a_heavy_package_is_imported_on_first_use():
+    wrong = [found for found in FOREIGN if not found.inside_function and found.file not in PROGRAMS]
+    assert not wrong, f"imports that run when the file is imported:\n{said(wrong)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from nbmodule.views import tree", ["nbmodule.views"]),
+        ("from nbmodule import views, errors", ["nbmodule.views", "nbmodule.errors"]),
+        ("from ..tree import container", ["nbmodule.tree"]),
+        ("from .. import views", ["nbmodule.views"]),
+        ("from .walk import plan", ["nbmodule.core.walk"]),
+        ("import h5py, nbmodule.views.text as text", ["h5py", "nbmodule.views.text"]),
+    ],
+)
+def test_the_target_of_an_import_is_read_rightly(source, expected):
+    assert targets_of(ast.parse(source).body[0], ("nbmodule", "core")) == expected

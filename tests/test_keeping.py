@@ -1,0 +1,126 @@
+"""Weights and training state of models: what is saved comes back, and training goes on as if it had never stopped."""
+
+import subprocess
+import sys
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+X, Y = jnp.arange(12.0).reshape(4, 3) / 12, jnp.array([0, 1, 0, 1])
+
+
+def net():
+    return nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 2))
+
+
+def trainer(model, optimizer):
+    @nb.jit
+    def step():
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(X), Y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return step
+
+
+def same(a, b):
+    return all(np.array_equal(x, b.state_dict()[name]) for name, x in a.state_dict().items())
+
+
+def test_weights_come_back_with_buffers_and_plain_h5py_reads_them(tmp_path):
+    model, other, path = net(), net(), tmp_path / "deep" / "weights.h5"
+    trainer(model, nb.SGD(0.1))()
+    model.save_weights(path)
+    other.load_weights(path)
+    assert same(model, other)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["/v0/w"][()], model[0].weight)
+        assert "running_mean" in file["__buffers__/v1"]
+    assert nb.load(path).cont_all_key_chains() == model.v.cont_all_key_chains()
+    _variables, buffers = nb.load(path, buffers=True)
+    assert buffers.cont_all_key_chains() == ["v1/running_mean", "v1/running_var"]
+
+
+def test_a_file_without_buffers_asks_for_none(tmp_path):
+    model, other, path = net(), net(), tmp_path / "weights.h5"
+    trainer(model, nb.SGD(0.1))()
+    model.save_weights(path, buffers=False)
+    before = np.asarray(other[1].running_mean)
+    other.load_weights(path)
+    np.testing.assert_array_equal(other[1].running_mean, before)
+    np.testing.assert_array_equal(other[0].weight, model[0].weight)
+
+
+def test_a_file_of_another_model_changes_nothing(tmp_path):
+    path = tmp_path / "weights.h5"
+    nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 5)).save_weights(path)
+    model = net()
+    before = model.state_dict()
+    with pytest.raises(nb.ShapeError, match=r'cannot load "v3/b": the model holds float32\[2\].*float32\[5\]'):
+        model.load_weights(path)
+    nb.Linear(3, 4).save_weights(path)
+    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: b, w"):
+        model.load_weights(path)
+    assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
+
+
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+    nb.seed(5)
+    model, optimizer = net(), nb.Adam(1e-2)
+    step = trainer(model, optimizer)
+    for _ in range(3):
+        step()
+    nb.save_checkpoint(tmp_path, step=3, model=model, optimizer=optimizer, extra={"note": "half way"})
+    expected = [float(step()) for _ in range(3)]
+    nb.seed(99)
+    again, fresh = net(), nb.Adam(1e-2)
+    assert nb.restore_checkpoint(tmp_path, model=again, optimizer=fresh) == (3, {"note": "half way"})
+    resumed = trainer(again, fresh)
+    assert [float(resumed()) for _ in range(3)] == expected
+    assert same(model, again)
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path):
+    model = nb.Linear(2, 2)
+    for number in range(5):
+        nb.save_checkpoint(tmp_path, step=number, model=model, keep=2)
+    assert sorted(file.name for file in tmp_path.glob("*.h5")) == ["checkpoint-3.h5", "checkpoint-4.h5"]
+    assert nb.restore_checkpoint(tmp_path, model=model, step=3) == (3, None)
+
+
+def test_a_checkpoint_without_an_optimizer_says_so(tmp_path):
+    model = nb.Linear(2, 2)
+    nb.save_checkpoint(tmp_path, step=0, model=model)
+    with pytest.raises(nb.FileFormatError, match="holds no optimizer"):
+        nb.restore_checkpoint(tmp_path, model=model, optimizer=nb.Adam())
+
+
+def test_the_command_line_shows_and_compares_files(tmp_path):
+    first, second = tmp_path / "a.h5", tmp_path / "b.h5"
+    nb.Linear(2, 3).save_weights(first)
+    nb.Linear(2, 3).save_weights(second)
+    shown = subprocess.run(
+        [sys.executable, "-m", "nbmodule", "show", first], capture_output=True, text=True, check=True
+    )
+    assert "float32[3, 2]" in shown.stdout
+    compared = subprocess.run(
+        [sys.executable, "-m", "nbmodule", "diff", first, second], capture_output=True, text=True, check=False
+    )
+    assert compared.returncode == 1
+    assert "w" in compared.stdout
+
+
+def test_the_command_line_writes_pages_too(tmp_path):
+    first, second, page = tmp_path / "a.h5", tmp_path / "b.h5", tmp_path / "page.html"
+    nb.Linear(2, 3).save_weights(first)
+    nb.Linear(2, 3).save_weights(second)
+    for words in (["show", first], ["diff", first, second]):
+        subprocess.run([sys.executable, "-m", "nbmodule", *words, "--html", page], capture_output=True, check=False)
+        text = page.read_text()
+        page.unlink()
+        assert "<nbm-view" in text
+        assert "float32[3, 2]" in text

@@ -1,0 +1,108 @@
+"""How a Container is shown, with and without a room that draws."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import jax.numpy as jnp
+import pytest
+
+from nbmodule.errors import PathError
+from nbmodule.tree import Container, plug, sockets
+
+
+@pytest.fixture
+def plugs(monkeypatch):
+    """Empty sockets, whose home gives nothing."""
+    monkeypatch.setattr(sockets, "_plugged", {})
+    monkeypatch.setitem(sockets._HOMES, "display", None)
+    monkeypatch.setitem(sockets._HOMES, "show", None)
+    return plug
+
+
+def test_a_notebook_gets_text_where_nothing_draws(plugs):
+    container = Container({f"k{index}": index for index in range(100)})
+    bundle = container._repr_mimebundle_()
+    assert list(bundle) == ["text/plain"]
+    assert len(bundle["text/plain"].split("\n")) == 61
+
+
+def test_a_notebook_gets_what_the_display_room_adds(plugs):
+    plugs("display", lambda value: {"text/html": f"<b>{len(value)}</b>"})
+    container = Container(a=1)
+    assert container._repr_mimebundle_() == {"text/plain": repr(container), "text/html": "<b>1</b>"}
+    assert container._repr_mimebundle_(include=["text/html"]) == {"text/html": "<b>1</b>"}
+    assert container._repr_mimebundle_(exclude=["text/html"]) == {"text/plain": repr(container)}
+
+
+def test_a_display_that_fails_leaves_the_text(plugs):
+    plugs("display", lambda value: 1 / 0)
+    assert Container(a=1)._repr_mimebundle_() == {"text/plain": repr(Container(a=1))}
+    plugs("display", lambda value: None)
+    assert list(Container(a=1)._repr_mimebundle_()) == ["text/plain"]
+
+
+def test_showing_prints_text_without_color_where_nothing_draws(plugs, capsys):
+    Container(a=1).cont_show()
+    assert capsys.readouterr().out == "{\n    a: 1\n}\n"
+
+
+def test_showing_prints_colors_on_a_terminal(plugs, capsys, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    Container(a=1).cont_show()
+    assert "\x1b[32ma\x1b[0m: 1" in capsys.readouterr().out
+
+
+def test_showing_outside_a_notebook_does_not_depend_on_what_has_been_imported(plugs, capsys):
+    plugs("show", lambda value: print("drawn"))
+    Container(a=1).cont_show()
+    assert capsys.readouterr().out == "{\n    a: 1\n}\n"
+
+
+def test_a_notebook_shows_it_through_the_room_that_draws_and_else_text(plugs, capsys, monkeypatch):
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    Container(a=1).cont_show()
+    assert "a: 1" in capsys.readouterr().out
+    shown = []
+    plugs("show", shown.append)
+    Container(a=1).cont_show()
+    assert len(shown) == 1
+
+
+def test_a_part_is_shown_within_the_whole(capsys):
+    container = Container(a=1, b={"c": jnp.ones(1)})
+    expected = "  {\n      a: 1,\n>     b: {\n>         c: Array([1.], dtype=float32)\n>     }\n  }\n"
+    for part in ("b", container.b, Container(c=container.b.c)):
+        container.cont_show_sub_container(part)
+        assert capsys.readouterr().out == expected
+    with pytest.raises(PathError, match='no "x"'):
+        container.cont_show_sub_container("x")
+    with pytest.raises(PathError, match="no part that is identical to the one given"):
+        container.cont_show_sub_container(Container(z=1))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "value"),
+    [
+        ("cont_with_print_limit", "print_limit", 3),
+        ("cont_with_print_limit", "print_limit", None),
+        ("cont_with_print_indent", "print_indent", 9),
+        ("cont_with_key_length_limit", "key_length_limit", 5),
+    ],
+)
+def test_how_it_prints_is_changed_at_all_levels_here_or_in_a_copy(method, setting, value):
+    container = Container(a=1, b={"c": 2})
+    before = getattr(container._settings, setting)
+    other = getattr(container, method)(value)
+    assert getattr(other._settings, setting) == getattr(other.b._settings, setting) == value
+    assert getattr(container._settings, setting) == getattr(container.b._settings, setting) == before
+    part = container.b
+    assert getattr(container, method)(value, inplace=True) is container
+    assert container.b is part
+    assert getattr(container._settings, setting) == getattr(part._settings, setting) == value
+    assert container.cont_to_dict() == other.cont_to_dict() == {"a": 1, "b": {"c": 2}}

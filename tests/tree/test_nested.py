@@ -1,0 +1,269 @@
+"""The storage below Container: one way to reach, set and delete a place; links."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.errors import ArgumentTypeError, PathError, StructureError
+from nbmodule.tree import Container
+
+KEYS = st.text("abcv0123_", min_size=1, max_size=4)
+
+
+@pytest.fixture
+def container():
+    return Container(a=1, b={"c": 2, "d": {"e": 3}})
+
+
+# Reaching
+@pytest.mark.parametrize("place", ["b/d/e", "b.d.e", "b/d.e", ("b", "d", "e"), ("b/d", "e")])
+def test_a_place_is_reached_by_chains_and_by_tuples(container, place):
+    assert container[place] == 3
+
+
+def test_the_empty_chain_is_the_container_itself(container):
+    assert container[""] is container
+    with pytest.raises(PathError, match="itself and cannot be set"):
+        container[""] = 1
+    with pytest.raises(PathError, match="itself and cannot be deleted"):
+        del container[""]
+
+
+def test_a_missing_key_names_the_closest_chain(container):
+    with pytest.raises(KeyError, match=r'the Container has no "b/d/f"; the closest name is "b/d/e"'):
+        container["b/d/f"]
+    with pytest.raises(PathError, match='no "a/x"'):
+        container["a/x"]
+
+
+def test_a_chain_with_an_empty_key_is_an_error(container):
+    with pytest.raises(PathError, match="'b//c' has an empty key"):
+        container["b//c"]
+
+
+# Setting and deleting
+def test_setting_makes_the_levels_on_the_way(container):
+    container["x/y/z"] = 5
+    container["b/d/f"] = 6
+    assert container.cont_to_dict() == {"a": 1, "b": {"c": 2, "d": {"e": 3, "f": 6}}, "x": {"y": {"z": 5}}}
+
+
+def test_setting_below_a_leaf_is_an_error_and_changes_nothing(container):
+    before = container.cont_to_dict()
+    with pytest.raises(StructureError, match='cannot set "a/b/c": "a" holds a value of type int, not a Container'):
+        container["a/b/c"] = 1
+    assert container.cont_to_dict() == before
+
+
+def test_a_dict_that_is_set_becomes_a_container(container):
+    given = {"z": {"w": 1}}
+    container.a = given
+    given["z"]["w"] = 2
+    assert type(container.a.z) is Container
+    assert container.a.z.w == 1
+
+
+def test_a_container_that_is_set_stays_the_same_object(container):
+    part = Container(w=1)
+    container["x/y"] = part
+    assert container.x.y is part
+
+
+def test_a_container_cannot_hold_itself(container):
+    for place in ("x", "b/x", "b/d/x"):
+        with pytest.raises(StructureError, match="would contain itself"):
+            container[place] = container
+    with pytest.raises(StructureError, match="would contain itself"):
+        container["b/d/x"] = Container(deep=container.b)
+
+
+def test_deleting_takes_a_leaf_or_a_part_away(container):
+    del container["b/d/e"]
+    assert container.cont_to_dict() == {"a": 1, "b": {"c": 2, "d": {}}}
+    del container.b
+    assert container.cont_to_dict() == {"a": 1}
+    with pytest.raises(PathError, match='no "b"'):
+        del container["b"]
+    with pytest.raises(AttributeError, match='no key "b"'):
+        del container.b
+    with pytest.raises(ArgumentTypeError, match="not an index of type int"):
+        del container[0]
+
+
+# The dict protocol
+def test_the_methods_of_a_dict_know_key_chains(container):
+    assert container.get("b/c") == 2
+    assert container.get("b/x", 7) == 7
+    assert container.get(0, 7) == 7
+    assert container.pop("b/c") == 2
+    assert container.pop("b/c", None) is None
+    with pytest.raises(PathError, match='no "b/c"'):
+        container.pop("b/c")
+    with pytest.raises(ArgumentTypeError, match="a key chain is text, not int"):
+        container.pop(0)
+    assert container.setdefault("b/c", 4) == 4
+    assert container.setdefault("b/c", 5) == 4
+    container.update({"b/c": 6}, a=7)
+    assert container.cont_to_dict() == {"a": 7, "b": {"c": 6, "d": {"e": 3}}}
+    assert container.popitem()[0] == "b"
+    container.clear()
+    assert container.cont_to_dict() == {}
+    with pytest.raises(PathError, match="the Container is empty"):
+        container.popitem()
+
+
+def test_update_takes_pairs_and_keys_that_are_not_text(container):
+    container.update([(1, "one"), ("b/c", "two")])
+    assert container["1"] == "one"
+    assert container.b.c == "two"
+    with pytest.raises(StructureError, match="the key 0.5"):
+        container.update({0.5: 1})
+
+
+def test_dict_functions_in_c_see_an_unfinished_container():
+    def fresh():
+        return Container(b=jnp.float32(1), a={"c": jnp.float32(2)}) * 2
+
+    assert list(dict(fresh())) == ["a", "b"]
+    assert list({**fresh()}) == ["a", "b"]
+    assert set(fresh()) == {"a", "b"}
+    assert len(fresh()) == 2
+    assert bool(fresh())
+    assert list(reversed(fresh())) == ["b", "a"]
+    target = {}
+    target.update(fresh())
+    assert list(target) == ["a", "b"]
+    assert (lambda **kwargs: sorted(kwargs))(**fresh()) == ["a", "b"]
+    assert json.loads(json.dumps(Container(b=2, a={"c": 1}) * 2)) == {"a": {"c": 2}, "b": 4}
+    match fresh():
+        case {"b": value}:
+            assert value == 2
+        case _:
+            pytest.fail("a mapping pattern does not see the keys")
+
+
+def test_a_shallow_copy_shares_its_parts(container):
+    for copied in (container.copy(), __import__("copy").copy(container)):
+        assert copied is not container
+        assert copied.b is container.b
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["set", "del", "pop", "list"]), st.lists(st.sampled_from("abv1"), min_size=1, max_size=3)
+        ),
+        max_size=12,
+    )
+)
+def test_any_sequence_of_changes_does_what_it_does_to_nested_dicts(steps):
+    container, plain = Container(), {}
+    for number, (what, keys) in enumerate(steps):
+        level = plain
+        for key in keys[:-1]:
+            level = level.get(key) if isinstance(level, dict) else None
+        if what == "set":
+            try:
+                container["/".join(keys)] = number
+            except StructureError:
+                continue
+            level = plain
+            for key in keys[:-1]:
+                level = level.setdefault(key, {})
+            level[keys[-1]] = number
+        elif what == "list":
+            assert list(container) == sorted(plain)
+        elif isinstance(level, dict) and keys[-1] in level:
+            container.pop("/".join(keys)) if what == "pop" else container.__delitem__("/".join(keys))
+            del level[keys[-1]]
+        else:
+            with pytest.raises(PathError):
+                container.pop("/".join(keys))
+    assert container.cont_to_dict() == plain
+
+
+# Links
+class Link:
+    """What the core hangs on a container."""
+
+    def __init__(self):
+        self.calls = []
+
+    def setting(self, container, key, value):
+        self.calls.append(("set", key, value))
+        return value * 10 if isinstance(value, int) else value
+
+    def deleting(self, container, key):
+        self.calls.append(("del", key))
+
+
+def test_a_link_is_asked_before_a_key_of_its_level_is_set_or_deleted(container):
+    link = container.b._link = Link()
+    container["b/c"] = 5
+    container.b.c = 6
+    container.b["n/m"] = 7
+    container.cont_set_at_key_chain("b/c", 8, inplace=True)
+    container.b.update(c=9)
+    del container["b/c"]
+    container.b.pop("n")
+    assert [call[:2] for call in link.calls] == [
+        *[("set", "c")] * 2,
+        ("set", "n"),
+        *[("set", "c")] * 2,
+        ("del", "c"),
+        ("del", "n"),
+    ]
+    assert container.b.d.e == 3
+
+
+def test_the_value_that_a_link_gives_is_stored(container):
+    container._link = Link()
+    container.a = 4
+    assert container.a == 40
+
+
+def test_a_link_that_refuses_leaves_everything_as_it_was(container):
+    class Refusing(Link):
+        def setting(self, container, key, value):
+            raise ValueError("no")
+
+        def deleting(self, container, key):
+            raise ValueError("no")
+
+    before = container.cont_to_dict()
+    container._link = Refusing()
+    for change in (
+        lambda: container.__setitem__("a", 2),
+        lambda: container.__setitem__("new/x", 2),
+        lambda: container.__delitem__("a"),
+        container.clear,
+        container.popitem,
+    ):
+        with pytest.raises(ValueError, match="no"):
+            change()
+        assert container.cont_to_dict() == before
+
+
+def test_a_link_is_neither_copied_nor_pickled_nor_part_of_the_pytree(container):
+    import copy
+    import pickle
+
+    container._link = threading.Lock()  # cannot be copied or pickled
+    others = [
+        container.cont_copy(),
+        container.copy(),
+        copy.deepcopy(container),
+        jax.tree.map(lambda x: x, container),
+        container * 1,
+        container.cont_map(lambda x, _: x),
+        pickle.loads(pickle.dumps(container)),
+    ]
+    assert all(other._link is None for other in others)
+    assert jax.tree.structure(container) == jax.tree.structure(others[0])

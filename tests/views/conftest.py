@@ -1,0 +1,159 @@
+"""Records made by hand, so that the views are tested without a model."""
+
+import numpy as np
+import pytest
+
+from nbmodule.views.pictures import picture_of
+from nbmodule.views.records import (
+    CallRow,
+    CallTable,
+    DifferenceRow,
+    DifferenceTree,
+    History,
+    ModuleRow,
+    ModuleTree,
+    ReturnTable,
+    Series,
+    VariableRow,
+    VariableTree,
+)
+from nbmodule.views.statistics import statistics_of
+
+
+def make_modules() -> ModuleTree:
+    def row(path, cls, summary="", p=0, depth=0, **more):
+        return ModuleRow(path, path.rpartition(".")[2], cls, summary, p, 4 * p, depth=depth, **more)
+
+    seen = {"input_shapes": "[B, 8, 8, 1]", "output_shapes": "[B, 8, 8, 16]"}
+    rows = [
+        row("features", "Sequential", "", 1312, input_shapes="[B, 8, 8, 1]", output_shapes="[B, 3, 3, 16]"),
+        row(
+            "features.0", "Conv2D", "1 → 16, 3×3", 160, 1, variables=("b float32[16]", "w float32[16, 3, 3, 1]"), **seen
+        ),
+        row(
+            "features.1", "BatchNorm2d", "16", 32, 1, buffers=2, doc="Normalize each channel.", source="cell 3, line 12"
+        ),
+        row("features.2", "ReLU", "", 0, 1),
+        row("blocks", "", "", 8256, kind="list"),
+    ]
+    for i in range(12):
+        rows.append(row(f"blocks.{i}", "Block", "64", 688, 1))
+        rows += [row(f"blocks.{i}.{n}", c, "64", 344, 2) for n, c in (("attention", "Attention"), ("mlp", "MLP"))]
+    rows.append(row("head", "Linear", "16 → 10", 170, 0, shared_with="decoder.out"))
+    rows.append(row("late", "Linear", "? → 10", 0, 0, built=False))
+    return ModuleTree("Net", rows, 9610, 38440, 2, "cpu:0", "train")
+
+
+def make_variables(statistics: bool = True) -> VariableTree:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "features/v0/b": np.zeros(16, "float32"),
+        "features/v0/w": rng.normal(size=(16, 3, 3, 1)).astype("float32"),
+        "features/v1/mean": rng.normal(size=16).astype("float32"),
+        "features/v1/var": rng.uniform(size=16).astype("float32"),
+        "head/b": np.zeros(10, "float32"),
+        "head/w": rng.normal(size=(10, 144)).astype("float32"),
+    }
+    arrays["head/w"][0, :12] = np.nan
+    stats = statistics_of(list(arrays.values())) if statistics else [None] * 6
+    rows = [
+        VariableRow(
+            chain.replace("/v", ".").replace("/", "."),
+            chain,
+            "buffer" if "v1" in chain else "parameter",
+            x.shape,
+            "float32",
+            x.nbytes,
+            "cpu:0",
+            frozen=chain == "features/v0/b",
+            shared_with="decoder/w" if chain == "head/w" else None,
+            statistics=s,
+            values=picture_of(x, weights=True) if statistics else None,
+        )
+        for (chain, x), s in zip(arrays.items(), stats, strict=True)
+    ]
+    return VariableTree("v", rows)
+
+
+def make_calls(pictures: bool = False) -> CallTable:
+    rng = np.random.default_rng(1)
+
+    def row(path, order, depth, cls, i, o, s, x=None, **more):
+        stats = statistics_of([x])[0] if x is not None else None
+        shown = (picture_of(x),) if pictures and x is not None else ()
+        start = sum(r.seconds or 0 for r in rows if r.depth == depth)
+        rows.append(
+            CallRow(
+                path, 0, None if depth == 0 else 0, order, depth, cls, i, o, s, start, stats, pictures=shown, **more
+            )
+        )
+
+    rows: list[CallRow] = []
+    maps = rng.normal(size=(2, 8, 8, 32)).astype("float32")
+    row("", 0, 0, "Net", "float32[2, 8, 8, 1]", "float32[2, 10]", 8.1e-3, rng.normal(size=(10,)).astype("float32"))
+    row("features", 1, 1, "Sequential", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 4e-3, maps)
+    row("features.0", 2, 2, "Conv2D", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 1.9e-3, maps)
+    row("features.1", 3, 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 2e-4, np.maximum(maps, 0))
+    row("features.1", 4, 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 1e-4, np.maximum(maps, 0))
+    row(
+        "attention",
+        5,
+        1,
+        "Attention",
+        "[2, 64]",
+        "[2, 4, 12, 12]",
+        1e-3,
+        rng.uniform(size=(2, 4, 12, 12)).astype("float32"),
+    )
+    row("head", 6, 1, "Linear", "[2, 2048]", "[2, 10]", 4e-4, rng.normal(size=(10,)).astype("float32"))
+    row("mlp", 7, 1, "MLP", "[2, 10]", "", None, error="TypeError: given [2, 64, 255], wants [.., 256]")
+    return CallTable("Net", rows, ("blocks.3", "late"))
+
+
+def make_returns() -> ReturnTable:
+    return ReturnTable("Net", make_calls(pictures=True).rows[1:])
+
+
+def make_difference() -> DifferenceTree:
+    rows = [
+        DifferenceRow("head.b", "head/b", "same", "float32[10]", "float32[10]", 0.0, 0.0),
+        DifferenceRow("head.w", "head/w", "changed", "float32[10, 144]", "float32[10, 144]", 0.31, 1.2, (3, 17)),
+        DifferenceRow("stem.w", "stem/w", "shape", "float32[64, 3]", "float32[3, 64]"),
+        DifferenceRow("old.w", "old/w", "missing", "float32[3]", ""),
+        DifferenceRow("new.w", "new/w", "unexpected", "", "float32[3]"),
+        DifferenceRow("body.w", "body/w", "changed", "float32[4]", "float32[4]", 0.002, 0.01, (1,)),
+    ]
+    return DifferenceTree("before", "after", rows)
+
+
+def make_history() -> History:
+    steps = np.arange(0, 1240, 10)
+    noise = np.random.default_rng(2).normal(size=steps.size) * 0.05
+    loss = 2.3 * np.exp(-steps / 300) + 0.2 + noise
+    val = (2.3 * np.exp(-steps / 320) + 0.25 + noise / 3)[::5]
+    series = (
+        Series("loss", tuple(map(float, steps)), tuple(map(float, loss))),
+        Series("val_loss", tuple(map(float, steps[::5])), tuple(map(float, val))),
+        Series("accuracy", tuple(map(float, steps)), tuple(map(float, 1 - loss / 3))),
+    )
+    return History("digits", series, "done")
+
+
+RECORDS = {
+    "modules": make_modules,
+    "variables": make_variables,
+    "calls": make_calls,
+    "returns": make_returns,
+    "difference": make_difference,
+    "history": make_history,
+}
+
+
+@pytest.fixture(params=sorted(RECORDS))
+def record(request):
+    return RECORDS[request.param]()
+
+
+@pytest.fixture
+def records():
+    return RECORDS

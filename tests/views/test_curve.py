@@ -1,0 +1,93 @@
+import jax
+import jax.numpy as jnp
+import pytest
+
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.views.curve import KEPT_POINTS, LossCurve
+
+
+def test_values_are_kept_with_their_steps():
+    curve = LossCurve(display=False)
+    curve.log(loss=2.0)
+    curve.log(loss=1.0, accuracy=0.5)
+    curve.log(10, loss=0.5)
+    curve.log(loss=0.25)
+    curve.close()
+    loss, accuracy = curve.record().series
+    assert (loss.steps, loss.values) == ((0, 1, 10, 11), (2.0, 1.0, 0.5, 0.25))
+    assert (accuracy.steps, accuracy.values) == ((1,), (0.5,))
+    assert curve.record().state == "done"
+
+
+def test_values_of_jax_are_read_at_the_end_at_the_latest():
+    with LossCurve(display=False) as curve:
+        for i in range(5):
+            curve.log(loss=jnp.float32(i))
+    assert curve.record().series[0].values == (0, 1, 2, 3, 4)
+
+
+def test_a_value_that_is_not_ready_is_not_waited_for():
+    class Late:
+        size, shape = 1, ()
+        ready = False
+
+        def is_ready(self):
+            return self.ready
+
+        def __array__(self, dtype=None, copy=None):
+            assert self.ready
+            return jnp.float32(7).__array__()
+
+    late, curve = Late(), LossCurve(display=False)
+    curve.log(loss=late)
+    curve.log(loss=1.0)
+    assert curve.record().series == ()
+    late.ready = True
+    curve.log(loss=2.0)
+    assert curve.record().series[0].values == (7.0, 1.0, 2.0)
+
+
+def test_a_long_run_keeps_a_bounded_number_of_points():
+    curve = LossCurve(display=False)
+    for i in range(KEPT_POINTS + 10):
+        curve.log(loss=float(i))
+    (series,) = curve.record().series
+    assert len(series.values) <= KEPT_POINTS
+    assert (series.values[0], series.values[-1]) == (0, KEPT_POINTS + 9)
+
+
+def test_an_array_of_several_numbers_is_refused():
+    with pytest.raises(ArgumentTypeError, match=r"cannot log 'loss': expected one number, found shape \(3,\)"):
+        LossCurve(display=False).log(loss=jnp.ones(3))
+
+
+def test_logging_inside_a_compiled_function_is_refused():
+    curve = LossCurve(display=False)
+    with pytest.raises(ArgumentTypeError, match="cannot log 'loss' inside a compiled function"):
+        jax.jit(lambda x: curve.log(loss=x))(1.0)
+
+
+def test_an_exception_is_the_state_and_passes_through():
+    curve = LossCurve(display=False)
+
+    def train():
+        with curve:
+            curve.log(loss=1.0)
+            raise ValueError("bad batch")
+
+    with pytest.raises(ValueError, match="bad batch"):
+        train()
+    assert curve.record().state == "failed: ValueError: bad batch"
+
+
+def test_a_log_file_gets_a_first_and_a_last_line(capsys):
+    with LossCurve("run", every=0.1) as curve:
+        for i in range(100):
+            curve.log(loss=float(i))
+    assert capsys.readouterr().out.splitlines() == ["run  step 0  loss 0", "run  step 99  loss 99  done"]
+
+
+def test_the_text_is_complete_without_closing():
+    curve = LossCurve("run", display=False)
+    curve.log(loss=1.0)
+    assert repr(curve).startswith("run  step 0\nloss  1")

@@ -1,0 +1,112 @@
+import base64
+import html as reference
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.views.html import Markup, data_text, escape, script_json, tag
+from nbmodule.views.payload import payload_of
+from nbmodule.views.records import ModuleRow, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.show import mimebundle
+from nbmodule.views.static import plain_form_of
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r\x00")))
+def test_any_text_survives_between_tags_and_in_attributes(text):
+    seen = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            seen.append(dict(attrs))
+
+        def handle_data(self, data):
+            seen.append(data)
+
+    reader = Reader(convert_charrefs=True)
+    reader.feed(tag("b", text, title=text))
+    reader.close()
+    assert seen[0]["title"] == text
+    assert "".join(seen[1:]) == text
+
+
+@given(st.text())
+def test_escaping_agrees_with_the_standard_library(text):
+    shown = text.encode("utf-8", "replace").decode()
+    assert escape(text) == reference.escape(shown, quote=False)
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))
+def test_json_in_a_script_is_the_same_data_and_ends_no_script(data):
+    text = script_json(data)
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert json.loads(text) == data
+
+
+def test_large_data_are_deflated_and_the_same():
+    data = {"a": list(range(5000))}
+    packed = json.loads(data_text(data))["z"]
+    assert json.loads(zlib.decompress(base64.b64decode(packed))) == data
+
+
+def test_what_tag_made_is_not_escaped_twice():
+    assert escape(Markup("<b></b>")) == "<b></b>"
+    assert tag("p", tag("b", "<")) == "<p><b>&lt;</b></p>"
+
+
+def test_the_same_record_gives_the_same_bytes(records):
+    for make in records.values():
+        assert mimebundle(make()) == mimebundle(make())
+
+
+@pytest.mark.parametrize("name", ["modules", "variables", "calls", "difference"])
+def test_a_small_view_takes_at_most_26_kilobytes(records, name):
+    assert len(mimebundle(records[name]())["text/html"]) <= 26_000
+
+
+def test_a_view_asks_for_nothing_from_outside(record):
+    text = mimebundle(record)["text/html"]
+    assert not re.search(r"(src|href)=.?(https?:)?//|@import|url\(", text)
+    assert " id=" not in text
+
+
+def test_names_with_markup_never_become_markup():
+    name = '</script><script>alert(1)</script><img src=x onerror="alert(1)">'
+    tree = VariableTree(
+        name, [VariableRow(name, name, "parameter", (1,), name, 4, name, name, shared_with=name, error=name)]
+    )
+    modules = ModuleTree(name, [ModuleRow(name, name, name, name, 1, doc=name, source=name, error=name)], device=name)
+    for record in (tree, modules):
+        text = mimebundle(record)["text/html"]
+        assert text.count("<script") == text.count("</script>") == 2
+        assert "<img" not in text
+
+
+def test_the_form_without_scripts_folds_and_says_everything(records):
+    text = plain_form_of(records["modules"]())
+    assert text.count("<details open") == 1
+    assert text.count("<details") == 14
+    for word in ("12 × Block", "BatchNorm2d", "2 buffers", "shared with decoder.out", "built on first call"):
+        assert word in text
+
+
+def test_pictures_without_scripts_have_a_background_and_words(records):
+    text = plain_form_of(records["returns"]())
+    assert text.count("data:image/png;base64,") == 5
+    assert text.count("data:image/svg+xml;base64,") == 1
+    assert text.count(" alt=") == 6
+
+
+def test_a_tree_of_many_leaves_stays_within_its_size():
+    rows = [VariableRow(f"l{i}.w", f"l{i}/w", "parameter", (3, i % 50), "float32", 12) for i in range(10_000)]
+    assert len(mimebundle(VariableTree("v", rows))["text/html"]) <= 250_000
+
+
+def test_groups_are_sent_as_one_row(records):
+    data = payload_of(records["modules"]())
+    at = data["label"].index("blocks 0…11")
+    assert data["cls"]["u"][data["cls"]["i"][at]] == "12 × Block"

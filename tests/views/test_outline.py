@@ -1,0 +1,67 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.views.outline import Outline, group_neighbors, open_at_first, outline_of_keys
+
+keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), max_size=12)
+
+
+@given(keys)
+def test_every_leaf_has_exactly_one_line(leaves):
+    tree = outline_of_keys(leaves)
+    assert sorted(r for r in tree.row if r >= 0) == list(range(len(leaves)))
+
+
+@given(keys)
+def test_a_line_is_at_most_one_level_below_the_line_before(leaves):
+    depth = outline_of_keys(leaves).depth
+    assert not depth or depth[0] == 0
+    assert all(b <= a + 1 for a, b in pairwise(depth))
+
+
+@given(keys)
+def test_grouping_loses_no_row(leaves):
+    tree = outline_of_keys(leaves)
+    grouped = group_neighbors(tree, [None] * len(tree))
+    assert sorted(r for r in grouped.row if r >= 0) == sorted(r for r in tree.row if r >= 0)
+    assert all(b <= a + 1 for a, b in pairwise(grouped.depth))
+
+
+def test_a_branch_whose_leaves_come_apart_is_one_branch():
+    tree = outline_of_keys([("a", "x"), ("b",), ("a", "y")])
+    assert tree.label == ["a", "x", "y", "b"]
+
+
+def test_two_alike_are_no_group_and_three_are():
+    two = outline_of_keys([(f"b{i}", "w") for i in range(2)])
+    three = outline_of_keys([(f"b{i}", "w") for i in range(3)])
+    assert group_neighbors(two, [None] * len(two)).members == {}
+    assert group_neighbors(three, [None] * len(three)).display(0) == "b0…b2"
+
+
+def test_neighbors_of_another_signature_are_not_grouped():
+    tree = outline_of_keys([(f"b{i}", "w") for i in range(3)])
+    assert group_neighbors(tree, [0, 0, 0, 1, 0, 0]).members == {}
+
+
+def test_leaves_stay_apart_when_asked():
+    tree = outline_of_keys([("bias",), ("mean",), ("var",)])
+    assert group_neighbors(tree, [None] * 3, leaves=False).members == {}
+
+
+def test_rows_open_breadth_first_until_thirty_are_visible():
+    tree = outline_of_keys([(f"l{i}", f"m{j}", "w") for i in range(10) for j in range(2)])
+    assert [tree.label[i] for i in open_at_first(tree)] == [f"l{i}" for i in range(10)]
+
+
+def test_a_group_stays_folded_at_first():
+    tree = outline_of_keys([("blocks", str(i), "w") for i in range(3)])
+    grouped = group_neighbors(tree, [None] * len(tree))
+    assert open_at_first(grouped) == []
+
+
+def test_an_empty_tree_has_no_lines():
+    assert len(group_neighbors(Outline(), [])) == 0
+    assert open_at_first(Outline()) == []

@@ -1,0 +1,235 @@
+"""The views in a real browser, on a bare page without a kernel and without a network."""
+
+import numpy as np
+import pytest
+
+from nbmodule.views.records import CallTable, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.show import mimebundle
+from nbmodule.views.static import plain_form_of
+
+THEMES = {"light": "#ffffff", "dark": "#111418"}
+
+
+def page_of(*values, theme="light"):
+    inner = "".join(mimebundle(value)["text/html"] for value in values)
+    mark = f'<script>document.body.dataset.theme="{theme}";document.body.style.background="{THEMES[theme]}"</script>'
+    return mark + inner
+
+
+@pytest.fixture
+def open_view(open_html):
+    def open_values(*values, theme="light", width=1280, **options):
+        page = open_html(page_of(*values, theme=theme), width=width, **options)
+        page.locator(".nbm-body > *").first.wait_for()
+        return page
+
+    return open_values
+
+
+def names(page):
+    return [text.strip() for text in page.locator(".nbm-row .nbm-cut").all_inner_texts()]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", [1280, 400])
+def test_every_view_is_drawn(open_view, records, theme, width):
+    page = open_view(*[make() for make in records.values()], theme=theme, width=width)
+    assert page.locator(".nbm-view").count() == len(records)
+    assert page.locator(".nbm-failed").count() == 0
+    assert page.locator("nbm-view").first.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    page.screenshot(f"views/all-{theme}-{width}")
+
+
+def test_text_stands_out_from_its_background_in_both_themes(open_view, records):
+    contrast = """node => {
+      const rgb = text => text.match(/[\\d.]+/g).slice(0, 3).map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+      const light = c => 0.2126 * c[0] + 0.7152 * c[1] + 0.0722 * c[2];
+      let ground = node;
+      while (/rgba\\(0, 0, 0, 0\\)|transparent/.test(getComputedStyle(ground).backgroundColor))
+        ground = ground.parentElement ?? ground.getRootNode().host;
+      const [a, b] = [getComputedStyle(node).color, getComputedStyle(ground).backgroundColor].map(t => light(rgb(t))).sort((x, y) => y - x);
+      return (a + 0.05) / (b + 0.05); }"""
+    for theme in THEMES:
+        page = open_view(*[make() for make in records.values()], theme=theme)
+        for kind in (".nbm-facts", ".nbm-name", ".nbm-mono", ".nbm-badge", ".nbm-quiet", ".nbm-button"):
+            for node in page.locator(kind).all()[:20]:
+                assert node.evaluate(contrast) >= 4.5, (theme, kind, node.inner_text())
+
+
+def test_a_light_page_stays_light_on_a_dark_system(open_html, records):
+    page = open_html(page_of(records["modules"]()), dark=True)
+    page.locator(".nbm-row").first.wait_for()
+    assert page.locator(".nbm-view").get_attribute("data-theme") == "light"
+
+
+def test_rows_fold_and_unfold_by_click_and_by_key(open_view, records):
+    page = open_view(records["modules"]())
+    assert names(page) == ["features", "0", "1", "2", "blocks 0…11", "head", "late"]
+    page.page.locator(".nbm-row", has_text="features").locator(".nbm-fold").click()
+    assert names(page) == ["features", "blocks 0…11", "head", "late"]
+    for key in ("ArrowDown", "ArrowRight"):
+        page.page.keyboard.press(key)
+    assert names(page)[1:4] == ["blocks 0…11", "0", "1"]
+    page.page.keyboard.press("Space")
+    assert len(names(page)) == 4
+
+
+def test_the_filter_finds_rows_in_folded_branches(open_view, records):
+    page = open_view(records["modules"]())
+    page.locator(".nbm-rows").focus()
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("blocks.3 attention")
+    assert names(page) == ["blocks 0…11", "3", "attention"]
+    page.page.keyboard.press("Escape")
+    assert len(names(page)) == 7
+
+
+def test_the_detail_stands_at_the_right_of_a_wide_view_and_below_the_row_of_a_narrow_one(open_view, records):
+    page = open_view(records["variables"]())
+    page.page.locator(".nbm-row", has_text="float32[10, 144]").click()
+    wide, row = page.locator(".nbm-detail").bounding_box(), page.locator(".nbm-selected").bounding_box()
+    assert wide["x"] > row["x"] + row["width"] - 1
+    assert "1,440 elements" in page.locator(".nbm-detail").inner_text()
+    page.resize(500)
+    narrow, row = page.locator(".nbm-detail").bounding_box(), page.locator(".nbm-selected").bounding_box()
+    assert narrow["y"] >= row["y"] + row["height"] - 1
+
+
+def test_a_row_copies_its_path_as_code(open_view, records):
+    page = open_view(records["variables"]())
+    page.page.locator(".nbm-row", has_text="float32[10, 144]").click()
+    assert page.locator(".nbm-path code").inner_text() == "v.head.w"
+
+
+def test_sorting_lists_the_largest_leaf_first(open_view, records):
+    page = open_view(records["variables"]())
+    page.locator("select").select_option("size")
+    assert names(page)[:2] == ["head/w", "features/v0/w"]
+
+
+def test_no_key_leaves_the_view(open_view, records):
+    page = open_view(records["modules"]())
+    page.page.evaluate("window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))")
+    page.locator(".nbm-rows").focus()
+    for key in ("b", "x", "d", "d", "ArrowDown", "Enter", "Escape", "/", "b", "x"):
+        page.page.keyboard.press(key)
+    assert page.page.evaluate("heard") == []
+    assert page.locator("nbm-view").get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+def test_a_view_is_one_tab_stop(open_view, records):
+    page = open_view(records["calls"](), records["modules"]())
+    stops = []
+    for _ in range(2):
+        page.page.keyboard.press("Tab")
+        stops.append(page.page.evaluate("document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')"))
+    assert stops == ["calls of 1 call of Net", "modules of Net"]
+
+
+def test_rows_say_level_place_and_state_to_a_screen_reader(open_view, records):
+    page = open_view(records["modules"]())
+    row = page.locator(".nbm-row").nth(2)
+    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "2", "3"]
+    assert page.locator(".nbm-row").first.get_attribute("aria-expanded") == "true"
+    assert page.locator("[role=tree]").count() == 1
+
+
+def test_what_a_reader_opened_stays_open_in_the_next_view_of_the_same_model(open_view, records):
+    page = open_view(records["modules"]())
+    page.page.locator(".nbm-row", has_text="features").locator(".nbm-fold").click()
+    page.page.evaluate(
+        "{ const old = document.querySelector('nbm-view'); const next = old.cloneNode(true); old.replaceWith(next); }"
+    )
+    page.locator(".nbm-row").first.wait_for()
+    assert names(page) == ["features", "blocks 0…11", "head", "late"]
+
+
+def test_a_failing_call_stands_in_its_place_in_red(open_view, records):
+    page = open_view(records["calls"]())
+    row = page.locator(".nbm-row.nbm-wrong")
+    assert "TypeError: given" in row.inner_text()
+    assert page.locator(".nbm-foot").inner_text() == "not called: blocks.3, late"
+
+
+def test_an_empty_view_says_what_to_call(open_view):
+    page = open_view(CallTable("Net", []))
+    assert "with nb.track(model) as calls" in page.locator(".nbm-empty").inner_text()
+
+
+def test_a_model_of_one_layer_shows_its_variables(open_view):
+    page = open_view(ModuleTree("Linear", [], 20, 80, variables=("b float32[4]", "w float32[4, 4]")))
+    assert page.locator(".nbm-empty").inner_text() == "no submodules; b float32[4], w float32[4, 4]"
+
+
+def test_pictures_are_drawn_with_their_colors(open_view, records):
+    page = open_view(records["returns"](), np.float32([[-1, 0], [0, 1]]))
+    colors = page.locator("canvas").last.evaluate(
+        "c => [[2, 2], [c.width - 3, 2], [c.width - 3, c.height - 3]]"
+        ".map(([x, y]) => [...c.getContext('2d').getImageData(x, y, 1, 1).data.slice(0, 3)])"
+    )
+    assert colors == [[17, 88, 168], [255, 255, 255], [199, 78, 8]]
+    assert page.locator("canvas").first.get_attribute("aria-label").startswith("float32[2, 8, 8, 32] as 16 tiles")
+
+
+def test_a_canvas_follows_the_theme(open_view):
+    page = open_view(np.float32([[-1, 0], [0, 1]]))
+    page.page.evaluate("document.body.dataset.theme = 'dark'")
+    page.page.wait_for_function(
+        "(() => { const c = document.querySelector('nbm-view').shadowRoot.querySelector('canvas');"
+        " return c.getContext('2d').getImageData(c.width - 3, 2, 1, 1).data[0] < 60; })()"
+    )
+
+
+def test_a_curve_reads_all_series_at_one_step(open_view, records):
+    page = open_view(records["history"]())
+    box = page.locator(".nbm-curve").first.bounding_box()
+    page.page.mouse.move(box["x"] + 52 + (box["width"] - 64) / 2, box["y"] + 60)
+    assert "step 6" in page.locator(".nbm-legend").first.inner_text()
+    page.page.locator("button", has_text="log").click()
+    assert page.locator(".nbm-failed").count() == 0
+
+
+def test_hostile_names_are_shown_and_never_run(open_view):
+    name = "</script><script>globalThis.ran=1</script><img src=x onerror='globalThis.ran=1'>"
+    row = VariableRow(name, name, "parameter", (1,), name, 4, shared_with=name, error=name)
+    page = open_view(VariableTree(name, [row]), {name: np.ones(2), '"onload="ran=1': "‮" + name})
+    assert page.page.evaluate("globalThis.ran ?? 0") == 0
+    assert "<img src=x" in page.locator(".nbm-facts").first.inner_text()
+
+
+def test_a_hundred_thousand_rows_scroll_and_search(open_view):
+    rows = [
+        VariableRow(f"l{i // 10}.w{i % 10}", f"l{i // 10}/w{i % 10}", "parameter", (3,), "float32", 12)
+        for i in range(100_000)
+    ]
+    page = open_view(VariableTree("v", rows))
+    assert page.locator(".nbm-row").count() < 100
+    took = page.page.evaluate(
+        "() => { const root = document.querySelector('nbm-view').shadowRoot; const field = root.querySelector('input');"
+        " const find = text => { const t = performance.now(); field.value = text; field.dispatchEvent(new Event('input'));"
+        " root.querySelector('.nbm-row').getBoundingClientRect(); return performance.now() - t; }; find('l99'); return find('l9999/w3'); }"
+    )
+    assert names(page) == ["l9999", "w3"]
+    assert took < 500  # 50 ms on a machine of its own
+
+
+def test_forty_outputs_share_one_renderer(open_view):
+    page = open_view(*[np.float32([[i, 1], [2, 3]]) for i in range(40)])
+    page.locator(".nbm-view").nth(39).wait_for()
+    assert page.locator("canvas").count() == 40
+
+
+def test_a_page_without_scripts_shows_the_plain_form(open_html, records):
+    form = "".join(plain_form_of(make()) for make in records.values())
+    page = open_html(form)
+    assert page.locator("details").first.is_visible()
+    assert page.page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    page.page.locator("summary", has_text="blocks 0…11").click()
+    assert page.page.locator("summary", has_text="Block 64").first.is_visible()
+    page.screenshot("views/plain")
+
+
+def test_print_shows_all_rows(open_view, records):
+    page = open_view(records["modules"]())
+    page.emulate(media="print")
+    assert page.locator(".nbm-tools").is_hidden()

@@ -1,0 +1,65 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nbmodule.views import statistics
+from nbmodule.views.statistics import statistics_of
+
+floats = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e3, 1e3, width=32))
+
+
+@given(floats)
+def test_the_numbers_are_those_of_numpy(x):
+    (s,) = statistics_of([x])
+    assert (s.low, s.high) == (x.min(), x.max())
+    assert s.mean == pytest.approx(x.mean(dtype=np.float64), abs=1e-3, rel=1e-4)
+    assert s.std == pytest.approx(x.std(dtype=np.float64), abs=2e-2, rel=1e-3)
+    assert x[s.low_at] == x.min()
+    assert x[s.high_at] == x.max()
+
+
+@given(arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32)))
+def test_the_histogram_counts_every_element(x):
+    (s,) = statistics_of([x])
+    assert sum(s.bins) + s.nan + s.inf == s.size == x.size
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int4", "uint8", "bool", "complex64", "float8_e4m3fn"])
+def test_every_number_type_is_measured(dtype):
+    (s,) = statistics_of([jnp.ones((3, 4), dtype)])
+    assert (s.size, s.mean, s.low, s.high) == (12, 1, 1, 1)
+
+
+def test_arrays_longer_than_a_block_are_whole():
+    x = np.random.default_rng(0).normal(size=(3, statistics.BLOCK)).astype("float32")
+    x[1, 7] = np.nan
+    (s,) = statistics_of([x])
+    assert (s.nan, sum(s.bins)) == (1, x.size - 1)
+    assert s.mean == pytest.approx(np.nanmean(x, dtype=np.float64), abs=1e-6)
+    assert s.high_at == np.unravel_index(np.nanargmax(x), x.shape)
+
+
+def test_reduction_on_a_device_agrees_with_that_on_the_host():
+    x = np.random.default_rng(0).normal(size=(64, 33)).astype("float32")
+    x[0, :3] = np.nan, np.inf, 0
+    device = statistics._from_parts(x, statistics._reduce_on_device(jnp.asarray(x), 32))
+    host = statistics.statistics_on_host(x)
+    assert device[:5] == pytest.approx(host[:5], rel=1e-5)
+    assert (device.nan, device.inf, device.zero) == (host.nan, host.inf, host.zero)
+    assert (device.low_at, device.high_at) == (host.low_at, host.high_at)
+    assert sum(device.bins) == sum(host.bins)
+    assert np.abs(np.subtract(device.bins, host.bins)).max() <= 2
+
+
+def test_numbers_near_the_largest_float_do_not_warn():
+    (s,) = statistics_of([np.float32([3e38, -3e38, 0])])
+    assert sum(s.bins) == 3
+
+
+def test_what_has_no_values_has_no_statistics():
+    deleted = jnp.ones(3)
+    deleted.delete()
+    assert statistics_of([deleted, np.array(["a"]), "text", None]) == [None] * 4

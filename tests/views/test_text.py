@@ -1,0 +1,102 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.views.format import width_of
+from nbmodule.views.layout import Line, align
+from nbmodule.views.records import CallTable, History, ModuleRow, ModuleTree, Series, VariableRow, VariableTree
+from nbmodule.views.text import capped_text_of, text_of
+
+
+def test_a_module_tree_is_text():
+    rows = [
+        ModuleRow("features", "features", "Sequential", "", 1312),
+        ModuleRow("features.0", "0", "Conv2D", "1 → 16", 160, depth=1, variables=("w float32[16, 3, 3, 1]",)),
+        ModuleRow("features.1", "1", "BatchNorm2d", "16", 32, buffers=2, depth=1),
+        ModuleRow("head", "head", "Linear", "16 → 10", 170, shared_with="decoder.out"),
+    ]
+    text = text_of(ModuleTree("Net", rows, 1482, 5928, device="cpu:0", mode="eval"), width=100)
+    assert text == "\n".join(
+        [
+            "Net  1,482 parameters  5.79 KiB  cpu:0  eval",
+            "├─ features  Sequential      1,312",
+            "│  ├─ 0      Conv2D 1 → 16     160  float32[16, 3, 3, 1]",
+            "│  └─ 1      BatchNorm2d 16     32  <- 2 buffers",
+            "└─ head      Linear 16 → 10    170  <- shared with decoder.out",
+        ]
+    )
+
+
+def test_variables_are_listed_with_their_marks():
+    rows = [
+        VariableRow("a.w", "a/w", "parameter", (2, 3), "float32", 24, frozen=True),
+        VariableRow("a.n", "a/n", "buffer", (), "int32", 4),
+        VariableRow("b", "b", "parameter", (2, 3), "float32", 24, shared_with="a.w"),
+    ]
+    assert text_of(VariableTree("v", rows), width=80).splitlines() == [
+        "v  3 variables  28 B",
+        "├─ a",
+        "│  ├─ w  float32[2, 3]  24 B  <- frozen",
+        "│  └─ n  int32[]         4 B  <- buffer",
+        "└─ b     float32[2, 3]  24 B  <- shared with a.w",
+    ]
+
+
+def test_repeated_calls_have_their_number_and_failures_their_error(records):
+    text = text_of(records["calls"](), width=100)
+    assert "features.1 (2nd)" in text
+    assert "[2, 10] → raised" in text
+    assert "TypeError: given [2, 64, 255], wants [.., 256]" in text
+    assert text.endswith("not called: blocks.3, late")
+
+
+def test_no_calls_say_so():
+    assert text_of(CallTable("Net", [])) == "Net  no calls yet"
+
+
+def test_only_differences_are_listed(records):
+    text = text_of(records["difference"](), width=100)
+    assert "head/w" in text
+    assert "head/b" not in text
+    assert "<- missing" in text
+
+
+def test_a_history_tells_last_and_best():
+    history = History("run", (Series("loss", (0, 1, 2), (2.0, 0.5, 1.0)), Series("acc", (0, 1), (0.1, float("nan")))))
+    text = text_of(history)
+    assert "1  best 0.5 @1" in text
+    assert "NaN  best 0.1 @0" in text
+
+
+def test_long_text_is_cut_and_says_how_to_see_all():
+    tree = VariableTree("v", [VariableRow(f"w{i}", f"w{i}", "parameter", (1,), "float32", 4) for i in range(471)])
+    lines = capped_text_of(tree).splitlines()
+    assert len(lines) == 60
+    assert lines[-1] == "… 413 more rows: print(v)"
+    assert len(text_of(tree).splitlines()) == 472
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(records, width):
+    for make in records.values():
+        lines = text_of(make(), width=width, color=False).splitlines()
+        assert max(map(width_of, lines[1:-1])) <= width
+
+
+def test_color_is_never_the_only_carrier(record):
+    import re
+
+    colored = text_of(record, width=100, color=True)
+    assert re.sub("\x1b\\[\\d*m", "", colored) == text_of(record, width=100, color=False)
+
+
+cells = st.lists(
+    st.tuples(*[st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z", "M"]), max_size=9)] * 3)
+)
+
+
+@given(cells, st.integers(20, 60))
+def test_columns_stand_below_each_other(rows, width):
+    lines = align([Line(("x", *row, "y")) for row in rows], frozenset(), 400)
+    places = {width_of(line[: line.rindex("y")]) for line in lines}
+    assert len(places) <= 1
