@@ -47,6 +47,8 @@ class RandomStream:
     """
 
     _is_stateful = True
+    _state_names = ("state",)
+    state: Any  # a Buffer, or its StateKey once exported
     _unwatched = frozenset(
         ("_key", "_lock", "_made", "_nbm")
     )  # no part of the structure: they change without a retrace
@@ -89,12 +91,32 @@ class RandomStream:
             self._key = np.asarray(key)
         return threefry.fold_in(self._key, made)
 
-    def draw(self) -> Any:
+    def draw(self, state: Any = None) -> Any:
         """The next key of the drawing lane: two `uint32` words, traced inside a transform; moves the stream on.
 
         Inside `nb.vmap` each row gets a key of its own, unless `split_streams=False`.
+
+        Args:
+            state: what `nb.export_state` gave, where the stream was exported; the result is then `(key, state)`.
+
+        Raises:
+            ArgumentTypeError: if the stream was exported and no state is given, or the other way round.
         """
-        key, self.state.value = _advance(self.state.value)
+        exported = not isinstance(self.state, Buffer)
+        if exported != (state is not None):
+            raise ArgumentTypeError(
+                "this random stream was exported (nb.export_state): draw with `key, state = stream.draw(state)`."
+                if exported
+                else "this random stream keeps its own state: draw with `stream.draw()`, or call nb.export_state first."
+            )
+        key, moved = _advance(state[self.state] if exported else self.state.value)
+        if not exported:
+            self.state.value = moved
+        key = self._split(key)
+        return (key, {**state, self.state: moved}) if exported else key
+
+    def _split(self, key: Any) -> Any:
+        """A key for each row of the `nb.vmap`s around."""
         for axis in mapped_axes(now.frame):
             wrapped = jax.random.wrap_key_data(key, impl="threefry2x32")
             key = jax.random.key_data(jax.random.fold_in(wrapped, jax.lax.axis_index(axis)))
@@ -117,7 +139,7 @@ class RandomStream:
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        return f"RandomStream({self.state.describe()})"
+        return f"RandomStream({self.state.describe() if isinstance(self.state, Buffer) else self.state!r})"
 
 
 def mapped_axes(frame: Frame | None) -> list[Any]:

@@ -98,8 +98,9 @@ jax.tree_util.register_static(StateKey)
 def export_state(tree: Any) -> tuple[Any, dict[StateKey, Any]]:
     """Take the state out of a model or any PyTree of models: gives `(tree with keys, state)`. The input is untouched.
 
-    Entries become keys, one for each entry however often it is shared. Stateful layers of the library (BatchNorm, ...) are
-    exported as well: afterwards they are called as `y, state = layer(x, state)`. A second export gives `{}`.
+    Entries become keys, one for each entry however often it is shared. Stateful layers of the library (BatchNorm, Dropout with a
+    `key` of its own) are exported as well: afterwards they are called as `y, state = layer(x, state)`. Random streams that a
+    model holds are exported too: `key, state = stream.draw(state)`. A second export gives `{}`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -145,7 +146,7 @@ class _Exporter:
         if id(thing) in seen:
             return
         seen.add(id(thing))
-        names = getattr(type(thing), "_state_names", ()) if is_module(thing) else ()
+        names = getattr(type(thing), "_state_names", ())
         for item in items(thing):
             value, here = item.value, path + jax.tree_util.keystr((item.key,))
             if isinstance(value, StateEntry) or (isinstance(value, Variable) and item.name in names):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.core.random import RandomStream
 from nbmodule.core.state import StateKey
 from nbmodule.core.walk import is_module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
@@ -297,4 +298,6 @@ def takes_state(layer: Any) -> bool:
 def _holds_key(thing: Any) -> bool:
     if isinstance(thing, dict):
         return any(_holds_key(value) for value in thing.values())
+    if isinstance(thing, RandomStream):
+        return isinstance(thing.state, StateKey)
     return any(map(_holds_key, thing)) if isinstance(thing, (list, tuple)) else isinstance(thing, StateKey)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from jax import Array
 from jaxtyping import Float
 
 from nbmodule.core import random
@@ -19,7 +18,8 @@ class Dropout(Layer):
     """In training, sets each value to zero with probability `rate` and divides the others by `1 - rate`.
 
     Each call moves a random stream on: the default one (`nb.seed`), or one of the layer's own if `key` is given. The
-    numbers are the same whether the call is compiled or not.
+    numbers are the same whether the call is compiled or not. Once exported (`nb.export_state`), a layer with a `key` of its
+    own is called as `y, state = layer(x, state)`.
 
     Args:
         rate: probability of zero, from 0 to 1.
@@ -41,11 +41,14 @@ class Dropout(Layer):
             self.stream = RandomStream(key)
         super().__init__()
 
-    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+    def forward(self, x: Float[ArrayLike, "..."], state: Any = None) -> Any:
+        if state is not None and (not self.training or self.rate == 0):
+            return array(x), state
+        if state is not None:
+            key, state = getattr(self, "stream", random.default).draw(state)
+            return self._drop(x, key), state
         key = self.next_key()
-        if key is None:
-            return array(x)
-        return self._drop(x, key)
+        return array(x) if key is None else self._drop(x, key)
 
     def next_key(self) -> Any:
         """The key of one draw, which moves the stream on; None where nothing is dropped. For layers that drop inside a kernel."""

@@ -170,3 +170,30 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 def test_texts_say_the_rate():
     assert repr(nb.Dropout(0.25)) == "Dropout(rate=0.25)"
     assert nb.Dropout2d(0.25).brief() == "0.25"
+
+
+def test_an_exported_dropout_moves_on_with_its_state_under_plain_jit():
+    layer, x = nb.Dropout(0.5, key=3), jnp.ones((4, 8))
+    exported, state = nb.export_state(nb.Sequential(nb.Dropout(0.5, key=3)))
+    assert list(state) == [nb.StateKey("[0].stream.state")]
+    step = jax.jit(lambda model, x, state: model(x, state))
+    first, state = step(exported, x, state)
+    second, state = step(exported, x, state)
+    np.testing.assert_array_equal(first, layer(x))
+    np.testing.assert_array_equal(second, layer(x))
+    assert (first != second).any()
+
+
+def test_an_exported_dropout_in_eval_hands_the_state_on():
+    exported, state = nb.export_state(nb.Dropout(0.5, key=3).eval())
+    y, same = exported(jnp.ones(3), state)
+    assert y.tolist() == [1, 1, 1]
+    assert same is state
+
+
+def test_an_exported_stream_says_how_to_draw_from_it():
+    exported, state = nb.export_state(nb.Dropout(0.5, key=3))
+    with pytest.raises(ArgumentTypeError, match=r"was exported .* `key, state = stream.draw\(state\)`"):
+        exported(jnp.ones(3))
+    with pytest.raises(ArgumentTypeError, match="keeps its own state"):
+        nb.Dropout(0.5, key=3)(jnp.ones(3), state)

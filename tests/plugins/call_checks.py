@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # The rooms whose functions take arrays. Elsewhere a wrapper would only stand between a warning and the line it names.
 ROOMS = ("nbmodule.nn", "nbmodule.optim")
+CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int will do where a float is asked for
 SHAPE = re.compile(r"\b(?:Float|Int|UInt|Bool|Num|Inexact|Integer|Real|Complex|Shaped|Key)\[")
 
 
@@ -27,4 +28,4 @@ def check_shapes(function: Callable[..., Any]) -> Callable[..., Any]:
     is_before_the_call = hints.get("return", Any) is Any
     if is_before_the_call or not any(SHAPE.search(str(hint)) for hint in hints.values()):
         return function
-    return beartype(function)
+    return CHECKED(function)
