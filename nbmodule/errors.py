@@ -55,6 +55,12 @@ class SubmoduleReturnError(NbModuleError, AssertionError):
     """A submodule returned something other than was expected."""
 
 
+class FileWriteError(NbModuleError, OSError):
+    """A file could not be written; the message says whether the one that was there is still whole."""
+
+    __str__ = Exception.__str__
+
+
 class FileFormatError(NbModuleError, ValueError):
     """A file is damaged, or is not what it claims to be."""
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from nbmodule.core import random
 from nbmodule.core.building import ensure_built
+from nbmodule.core.layout import layout_of
 from nbmodule.core.linked import flat
 from nbmodule.core.state_dict import checked
 from nbmodule.core.variable import Buffer, Parameter, Variable
@@ -43,16 +45,20 @@ def save_weights(
     files.save(path, by_chain(module, Parameter), buffers=kept, packed=packed, compression=compression, dtype=dtype)
 
 
-def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) -> None:
+def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
-    from nbmodule import files
+    from nbmodule.files.compare import compare_parts
+    from nbmodule.files.weights import load_parts
 
     ensure_built(module)
-    contents = files.read(path)
-    variables, buffers = files.load(path, buffers=True, rename=rename, strict=strict)
-    has_buffers = contents.buffers is not None
-    for box, array in _checked(module, path, variables, buffers if has_buffers else None, strict).items():
+    variables, buffers, _ = load_parts(path, rename=rename, strict=strict)
+    for box, array in _checked(module, path, variables, buffers, strict).items():
         box.value = array
+    if strict:
+        return None
+    held = by_chain(module, Parameter), by_chain(module, Buffer)
+    names = os.path.basename(os.fspath(path)), type(module).__name__
+    return compare_parts((variables, buffers), held, names, values=False)
 
 
 def _checked(module: Any, source: Any, variables: Any, buffers: Any, strict: bool) -> dict[Variable, Any]:
@@ -69,8 +75,9 @@ def _checked(module: Any, source: Any, variables: Any, buffers: Any, strict: boo
 
 
 def save_checkpoint(
-    directory: Any, *, step: int, model: Any, optimizer: Any = None, extra: Any = None, keep: int | None = 3
-) -> Any:
+    directory: Any, *, step: int, model: Any, optimizer: Any = None, extra: Any = None, keep: int | None = 3,
+    sharded: bool | None = None,
+) -> Any:  # fmt: skip
     """Write the whole training state of a step: model, optimizer, the default random stream.
 
     The file appears whole or not at all, and older ones are deleted only then.
@@ -82,9 +89,14 @@ def save_checkpoint(
         optimizer: its state is written.
         extra: anything that JSON can say, such as the history.
         keep: how many checkpoints stay; None keeps all.
+        sharded: whether each host writes the parts that it holds, through orbax, into a folder that all hosts see; all of them call
+            this. None does so where variables lie on several hosts, and else writes one file.
 
     Returns:
-        The path of the file.
+        The path of the file, or of the folder of the step.
+
+    Raises:
+        MissingDependencyError: orbax is wanted and not installed.
 
     Example:
         >>> import tempfile
@@ -104,6 +116,15 @@ def save_checkpoint(
         "buffers": by_chain(model, Buffer),
         "random": {"state": random.default.state.value, "made": made, "drawn": drawn},
     }
+    if sharded is None:
+        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
+    if sharded:
+        from nbmodule.files.sharded import save_sharded
+
+        if optimizer is not None:
+            trees["optimizer"] = optimizer_arrays(optimizer)
+        save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
+        return Path(directory) / str(step)
     if optimizer is not None:
         trees["optimizer"] = dict(optimizer.state_dict())
     return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
@@ -114,8 +135,10 @@ def restore_checkpoint(
 ) -> tuple[int, Any]:
     """Continue from a checkpoint, the latest whole one or that of one step: all of it, or nothing if it does not fit.
 
+    Variables that were laid out by `nb.shard` keep that layout, whatever mesh the checkpoint was saved from.
+
     Args:
-        directory: that was given to `save_checkpoint`.
+        directory: that was given to `save_checkpoint`; a sharded checkpoint is recognized.
         model: gets its parameters and buffers back.
         optimizer: gets its state back.
         step: which one; None takes the latest that is whole.
@@ -131,7 +154,10 @@ def restore_checkpoint(
     from nbmodule import files
 
     ensure_built(model)
-    found, trees, extra = files.restore_checkpoint(directory, step=step)
+    if is_sharded(directory, step):
+        found, trees, extra = restore_sharded(directory, model, step)
+    else:
+        found, trees, extra = files.restore_checkpoint(directory, step=step)
     arrays = _checked(model, f"step {found} of {os.fspath(directory)}", trees["model"], trees.get("buffers", {}), True)
     if optimizer is not None:
         if "optimizer" not in trees:
@@ -140,9 +166,55 @@ def restore_checkpoint(
                 "Leave optimizer= out to restore the model alone."
             )
         optimizer.load_state_dict(trees["optimizer"])
+        layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
+        if layout is not None:
+            from nbmodule.scale.shard import shard_state
+
+            shard_state(optimizer, model, layout.mesh)
     for box, array in arrays.items():
         box.value = array
     if "random" in trees:
         stream = trees["random"]
         random.default.restore(stream["state"], int(stream["made"]))
     return found, extra
+
+
+# -- sharded -----------------------------------------------------------------------------------------
+def is_sharded(directory: Any, step: int | None) -> bool:
+    """Whether the checkpoint that is asked for is one of orbax: a folder named by its step."""
+    from nbmodule import files
+
+    folder = Path(directory)
+    steps = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
+    if step is not None:
+        return step in steps
+    return bool(steps) and max(steps) > max(files.checkpoint_steps(directory), default=-1)
+
+
+def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
+    """What `optimizer.state_dict()` gives, nested, as arrays on their devices."""
+    rates = vars(optimizer)["_rates"]
+    names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
+    numbers = {tuple(name.split("/")): box.value for name, box in zip(names, rates) if type(box) is Buffer}
+    state = {chain: leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
+    return nest(numbers | state)
+
+
+def restore_sharded(directory: Any, model: Any, step: int | None) -> tuple[int, dict[str, Any], Any]:
+    """The trees of a sharded checkpoint, each array where its variable lies; state of the optimizer by name."""
+    from nbmodule.files.sharded import restore_sharded as restore
+
+    boxes = {place.chain: box for box, place in plan_of(model).places.items()}
+
+    def place(chain: tuple[str, ...], shape: tuple[int, ...]) -> Any:
+        """As the variable whose chain ends this one; what belongs to none is read as NumPy arrays."""
+        for start in range(1, len(chain)):
+            box = boxes.get(chain[start:])
+            if box is not None and box.shape == shape:
+                return box.sharding
+        return None
+
+    found, trees, extra = restore(directory, place=place, step=step)
+    if "optimizer" in trees:
+        trees["optimizer"] = {"/".join(chain): leaf for chain, leaf in flat(trees["optimizer"])}
+    return found, trees, extra

@@ -62,19 +62,19 @@ class Module(CoreModule):
         """
         keeping.save_weights(self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype)
 
-    def load_weights(self, path: Any, strict: bool = True, *, rename: Any = None) -> None:
+    def load_weights(self, path: Any, strict: bool = True, *, rename: Any = None) -> Any:
         """Set all variables from a weights file; all or nothing. A file saved without buffers asks for none.
 
         Args:
             path: of the file: HDF5, or `.safetensors` or `.npz`.
-            strict: whether the names must agree.
+            strict: whether the names must agree; if not, what matched and what did not is given back as a difference.
             rename: new chains for old ones, as a dict or a function.
 
         Raises:
             FileFormatError: the file is damaged.
             UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model.
         """
-        keeping.load_weights(self, path, strict, rename=rename)
+        return keeping.load_weights(self, path, strict, rename=rename)
 
     # -- displays ------------------------------------------------------------------------------------
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

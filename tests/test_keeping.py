@@ -124,3 +124,16 @@ def test_the_command_line_writes_pages_too(tmp_path):
         page.unlink()
         assert "<nbm-view" in text
         assert "float32[3, 2]" in text
+
+
+def test_loading_that_is_not_strict_says_what_matched(tmp_path):
+    nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3)).save_weights(tmp_path / "w.h5")
+    other = nb.Sequential(nb.Linear(2, 3), nb.LayerNorm(3), nb.Linear(3, 1))
+    report = other.load_weights(tmp_path / "w.h5", strict=False)
+    kinds = {row.path: row.kind for row in report.rows}
+    assert kinds["v0/w"] == "equal"
+    assert kinds["v2/w"] == "only in second"
+    assert kinds["__buffers__/v1/running_mean"] == "only in first"
+    assert report.names == ("w.h5", "Sequential")
+    assert "text/html" in report._repr_mimebundle_()
+    assert other.load_weights(tmp_path / "w.h5", strict=False, rename={"v1": None}).of_kind("shape") == []

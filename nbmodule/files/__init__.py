@@ -3,7 +3,6 @@
 This room speaks in nested mappings of arrays and never sees a module.
 """
 
-from nbmodule.files.atomic import FileWriteError
 from nbmodule.files.background import Saving, in_background, wait_for_saving
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
 from nbmodule.files.compare import Comparison, Difference, compare_trees
@@ -14,7 +13,7 @@ from nbmodule.files.weights import load, load_tree, save
 from nbmodule.tree.sockets import plug
 
 __all__ = [
-    "save", "load", "load_tree", "read", "Contents", "FileWriteError",
+    "save", "load", "load_tree", "read", "Contents",
     "save_checkpoint", "restore_checkpoint", "checkpoint_steps",
     "save_safetensors",
     "in_background", "wait_for_saving", "Saving",

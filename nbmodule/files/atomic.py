@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nbmodule.errors import NbModuleError
+from nbmodule.errors import FileWriteError, NbModuleError
 
 fcntl: Any
 try:
@@ -34,12 +34,6 @@ _ADVICE = {
     errno.EPERM: _FOLDER_ADVICE,
     errno.EROFS: _FOLDER_ADVICE,
 }
-
-
-class FileWriteError(NbModuleError, OSError):
-    """A file could not be written; the message says whether the one that was there is still whole."""
-
-    __str__ = Exception.__str__
 
 
 @contextlib.contextmanager

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from nbmodule.files.chains import EMPTY, flatten
+from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.leaves import to_host
+from nbmodule.tree.sockets import socket
 
 _SLAB = 1 << 20  # elements compared at a time, so that large arrays are not copied as a whole
 
@@ -21,8 +22,8 @@ class Difference:
 
     Attributes:
         path: levels joined by `/`.
-        kind: `equal`, `only in first`, `only in second`, `shape`, `dtype` or `values`.
-        first: what stands there in the first tree, as `float32[3, 2]`; empty if nothing.
+        kind: `equal`, `only in first`, `only in second`, `shape`, `dtype`, `values` or `renamed`.
+        first: what stands there in the first tree, as `float32[3, 2]`; empty if nothing. Of a renamed place, its old path.
         second: the same for the second tree.
         detail: how far values differ; empty otherwise.
     """
@@ -38,15 +39,23 @@ class Difference:
             return f"- {self.path}  {self.first}"
         if self.kind == "only in second":
             return f"+ {self.path}  {self.second}"
+        if self.kind == "renamed":
+            return f"> {self.path}  {self.second}  was {self.first}"
         sides = self.first if self.first == self.second else f"{self.first} -> {self.second}"
         return f"{'=' if self.kind == 'equal' else '~'} {self.path}  {sides}{'  ' + self.detail if self.detail else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """All places of two trees, in the order of the first, then those that only the second has."""
+    """All places of two trees, in the order of the first, then those that only the second has.
+
+    Attributes:
+        rows: one for each place.
+        names: what the two trees are.
+    """
 
     rows: tuple[Difference, ...]
+    names: tuple[str, str] = ("a", "b")
 
     def of_kind(self, *kinds: str) -> list[Difference]:
         """The places of some kinds.
@@ -60,13 +69,18 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
-        return all(row.kind == "equal" for row in self.rows)
+        """Whether nothing differs, but for names that were changed on purpose."""
+        return all(row.kind in ("equal", "renamed") for row in self.rows)
 
     def __str__(self) -> str:
         lines = [str(row) for row in self.rows if row.kind != "equal"]
         count = len(self.rows) - len(lines)
         return "\n".join([*lines, f"{count} of {len(self.rows)} places are equal"])
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return socket("display")(self)
 
 
 def compare_trees(
@@ -100,6 +114,24 @@ def compare_trees(
         Difference(path, "only in second", second=spell(leaf)) for path, leaf in theirs.items() if path not in ours
     ]
     return Comparison(tuple(rows))
+
+
+def compare_parts(
+    first: tuple[Any, Any], second: tuple[Any, Any], names: tuple[str, str], *, values: bool = True
+) -> Comparison:
+    """Compare two pairs (variables, buffers), buffers below `__buffers__`; where one has no buffers (None), they do not count.
+
+    Example:
+        >>> from nbmodule.files.compare import compare_parts
+        >>> print(compare_parts(({"w": 1}, {"mean": 0}), ({"w": 1}, {}), ("old", "new")))
+        - __buffers__/mean  int
+        1 of 2 places are equal
+    """
+    rows = compare_trees(first[0], second[0], values=values).rows
+    if first[1] is not None and second[1] is not None:
+        buffers = compare_trees(first[1], second[1], values=values).rows
+        rows += tuple(replace(row, path=f"{BUFFERS}/{row.path}") for row in buffers)
+    return Comparison(rows, names)
 
 
 def spell(leaf: Any) -> str:

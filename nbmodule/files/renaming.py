@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.files.chains import BUFFERS
+from nbmodule.files.compare import Comparison, Difference, spell
 
 Rename = Mapping[str, str | None] | Callable[[str], str | None] | None
 
 
 def rename_rows(
     rows: list[tuple[str, Any]], rename: Rename, *, strict: bool = True, where: str = "the file"
-) -> list[tuple[str, Any]]:
-    """Rename chains.
+) -> tuple[list[tuple[str, Any]], Comparison]:
+    """Rename chains, and report what became of each.
 
     A dict maps a chain, or the beginning of chains (whole levels), to another one; of several that fit, the longest counts.
     None drops what it stands for. A function is asked for each chain and gives the new one, or None. Buffers are renamed by the
@@ -25,8 +26,8 @@ def rename_rows(
     Args:
         rows: (chain, leaf) as the file spells them: levels joined by `/`.
         rename: A dict or a function.
-        strict: Whether an entry of the dict that fits no chain is an error; otherwise it is a warning.
-        where: The file, for errors.
+        strict: Whether an entry of the dict that fits no chain is an error; otherwise the report lists it.
+        where: The file, for errors and for the report.
 
     Raises:
         PathError: if an entry fits nothing.
@@ -34,21 +35,28 @@ def rename_rows(
 
     Example:
         >>> from nbmodule.files.renaming import rename_rows
-        >>> rename_rows([("enc/l0/w", 1), ("enc/l0/b", 2), ("head/w", 3)], {"enc": "encoder", "enc/l0/b": "bias", "head": None})
+        >>> rows = [("enc/l0/w", 1), ("enc/l0/b", 2), ("head/w", 3)]
+        >>> renamed, report = rename_rows(rows, {"enc": "encoder", "enc/l0/b": "bias", "head": None})
+        >>> renamed
         [('encoder/l0/w', 1), ('bias', 2)]
+        >>> print(report)
+        > encoder/l0/w  int  was enc/l0/w
+        > bias  int  was enc/l0/b
+        - head/w  int
+        0 of 3 places are equal
     """
-    if rename is None:
-        return rows
     if not callable(rename) and not isinstance(rename, Mapping):
         raise ArgumentTypeError(f"rename: expected a dict or a function, found {type(rename).__name__}.")
     used: set[str] = set()
     renamed: list[tuple[str, Any]] = []
+    report: list[Difference] = []
     origin: dict[str, str] = {}
     for path, leaf in rows:
         prefix = BUFFERS + "/" if path.startswith(BUFFERS + "/") else ""
         old = path[len(prefix) :]
         new = rename(old) if callable(rename) else _look_up(old, rename, used)
         if new is None:
+            report.append(Difference(path, "only in first", spell(leaf)))
             continue
         if not isinstance(new, str):
             raise ArgumentTypeError(f'rename: "{old}" became a {type(new).__name__}, expected a chain or None.')
@@ -57,9 +65,13 @@ def rename_rows(
             raise ArgumentError(f'cannot load {where}: rename makes "{new}" of both "{origin[new]}" and "{path}".')
         origin[new] = path
         renamed.append((new, leaf))
-    if isinstance(rename, Mapping):
-        _report_unused([entry for entry in rename if entry not in used], [path for path, _ in rows], strict, where)
-    return renamed
+        kind = "equal" if new == path else "renamed"
+        report.append(Difference(new, kind, spell(leaf) if new == path else path, spell(leaf)))
+    unused = [entry for entry in rename if entry not in used] if isinstance(rename, Mapping) else []
+    if unused and strict:
+        raise _unused(unused, [path for path, _ in rows], where)
+    report += [Difference(entry, "only in second", second="named by rename, not in the file") for entry in unused]
+    return renamed, Comparison(tuple(report), (os.path.basename(where), "renamed"))
 
 
 def _look_up(chain: str, rename: Mapping[str, str | None], used: set[str]) -> str | None:
@@ -76,12 +88,10 @@ def _look_up(chain: str, rename: Mapping[str, str | None], used: set[str]) -> st
         rest = f"/{tail}{rest}"
 
 
-def _report_unused(unused: list[str], chains: list[str], strict: bool, where: str) -> None:
-    if not unused:
-        return
+def _unused(unused: list[str], chains: list[str], where: str) -> PathError:
     close = get_close_matches(unused[0], chains, 1, 0.4)
     hint = f'; the closest chain is "{close[0]}"' if close else ""
-    text = f"rename: {where} has no {', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}."
-    if strict:
-        raise PathError(f"{text} Nothing was loaded. Pass strict=False to leave such entries out.")
-    warnings.warn(text, stacklevel=4)
+    return PathError(
+        f"rename: {where} has no {', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}. "
+        "Nothing was loaded. Pass strict=False to leave such entries out and to see what matched."
+    )

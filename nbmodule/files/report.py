@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ import numpy as np
 
 from nbmodule.errors import NbModuleError
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
-from nbmodule.files.compare import Comparison, compare_trees, spell
+from nbmodule.files.compare import Comparison, compare_parts, spell
 from nbmodule.files.contents import read
 
 _USAGE = """python -m nbmodule show FILE [--check]   the tree of a weights file; --check reads everything and tests the checksums
-python -m nbmodule diff FILE FILE        the difference of two; ends with 1 if there is one"""
+python -m nbmodule diff FILE FILE        the difference of two; ends with 1 if there is one
+python -m nbmodule doctor                whether displays and live control work here, and what to do if not"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,8 @@ def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) ->
         0 of 1 places are equal
     """
     one, other = read(first, mmap=True), read(second, mmap=True)
-    variables = compare_trees(one.variables, other.variables).rows
-    buffers = compare_trees(one.buffers or {}, other.buffers or {}).rows
-    return Comparison((*variables, *(replace(row, path=f"{BUFFERS}/{row.path}") for row in buffers)))
+    names = (Path(first).name, Path(second).name)
+    return compare_parts((one.variables, one.buffers or {}), (other.variables, other.buffers or {}), names)
 
 
 def main(arguments: Sequence[str]) -> int:

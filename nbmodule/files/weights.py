@@ -25,6 +25,7 @@ from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
 from nbmodule.files.collector import collector_paused
+from nbmodule.files.compare import Comparison
 from nbmodule.files.contents import into_trees, read_rows
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import build_skeleton
@@ -33,6 +34,8 @@ from nbmodule.files.packed import pack
 from nbmodule.files.placement import place_on
 from nbmodule.files.renaming import Rename, rename_rows
 from nbmodule.files.writing import write_all
+from nbmodule.tree.container import Container
+from nbmodule.tree.sockets import socket
 
 
 def save(
@@ -139,7 +142,7 @@ def load(
         mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from the disk when they are used;
             given a device, they go there. Their own checksums are not tested. Another program must not shorten the file meanwhile.
         rename: New chains for old ones, as a dict or a function; see `renaming`. Buffers are renamed too.
-        strict: Whether an entry of `rename` that fits nothing is an error; otherwise it is a warning.
+        strict: Whether an entry of `rename` that fits nothing is an error; if not, what matched is shown as a difference.
         device: Where arrays go: a device, its name, or a sharding. None means JAX's default device. Arrays of a dtype that JAX
             does not hold at present (float64 without `jax_enable_x64`) stay NumPy arrays, so that no dtype ever changes.
 
@@ -156,15 +159,26 @@ def load(
         >>> load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
+    variables, own_buffers, report = load_parts(path, mmap=mmap, rename=rename, strict=strict, device=device)
+    if report is not None and not strict:
+        socket("show")(report)
+    return (variables, Container() if own_buffers is None else own_buffers) if buffers else variables
+
+
+def load_parts(
+    path: str | os.PathLike[str], *, mmap: bool = False, rename: Rename = None, strict: bool = True, device: Any = None
+) -> tuple[Any, Any, Comparison | None]:
+    """Load variables, buffers (None if the file was saved without any) and what `rename` did (None without one); see `load`."""
+    report = None
     with collector_paused():
         rows, contents = read_rows(path, mmap=mmap)
         if rename is not None:
-            rows = rename_rows(rows, rename, strict=strict, where=os.fspath(path))
+            rows, report = rename_rows(rows, rename, strict=strict, where=os.fspath(path))
         if device is not None or not mmap:
             rows = _placed(rows, device)
         into_trees(contents, rows, os.fspath(path))
-        variables = _as_container(contents.variables, path)
-        return (variables, _as_container(contents.buffers or {}, path)) if buffers else variables
+        buffers = None if contents.buffers is None else _as_container(contents.buffers, path)
+        return _as_container(contents.variables, path), buffers, report
 
 
 def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -190,8 +204,6 @@ def _placed(rows: list[tuple[str, Any]], device: Any) -> list[tuple[str, Any]]:
 
 
 def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:
-    from nbmodule.tree.container import Container
-
     try:
         return Container(tree)
     except StructureError as error:

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nbmodule.files import FileWriteError, atomic, read, save
+from nbmodule.errors import FileWriteError
+from nbmodule.files import atomic, read, save
 from nbmodule.files.atomic import whole_file
 from tests.files.saving_loop import tree_of, version_of
 from tests.files.trees import equal
