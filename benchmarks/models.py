@@ -118,6 +118,20 @@ class Block(nb.Module):
         return x + self.mlp(self.ln2(x))
 
 
+class Encoder(nb.Module):
+    """The same GPT from the library's own encoder."""
+
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
+        self.tok, self.pos = nb.Embedding(vocabulary, width), nb.Embedding(context, width)
+        self.encoder = nb.TransformerEncoder(
+            layers, width, heads, norm_first=True, dropout_rate=0.0, activation=nb.GELU(approximate=True)
+        )
+
+    def forward(self, x: Any) -> Any:
+        h = self.tok(x) + self.pos(jnp.arange(x.shape[-1]))
+        return self.encoder(h, is_causal=True) @ self.tok.weight().T
+
+
 class Transformer(nb.Module):
     """A small GPT with tied embeddings."""
 
