@@ -24,7 +24,7 @@ MOVED := $(if $(filter $(CURDIR),$(shell cat $(VENV)/folder 2>/dev/null)),,moved
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test test-long bench lint format leaks clean moved provision frontend
+.PHONY: help lab demo test test-long docs bench lint format leaks clean moved provision frontend
 
 help:
 	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
@@ -32,6 +32,7 @@ help:
 	@echo "make test    run every test (TEST_FLAGS is passed on to pytest)"
 	@echo "make test-long  run the tests that take minutes: files killed and damaged many thousand times"
 	@echo "make leaks   run the tests of the core with JAX's own check for leaked tracers"
+	@echo "make docs    run the notebooks and build the documentation into build/docs; a warning is an error"
 	@echo "make bench   time nbmodule against raw JAX and the peers that are installed (BENCH_FLAGS is passed on)"
 	@echo "make lint    ruff, pyright and tsc; \`make format\` mends what can be mended"
 	@echo "make clean   delete .venv, node_modules and build"
@@ -52,6 +53,10 @@ test-long: provision $(VENV)/installed-test
 # Caches of compiled functions are off while JAX looks for leaks, so this is slow and stands apart.
 leaks: $(VENV)/installed-test
 	@JAX_CHECK_TRACER_LEAKS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/core tests/nn tests/optim tests/calls) $(TEST_FLAGS)
+
+docs: $(VENV)/installed-docs
+	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 bench: $(VENV)/installed-notebooks
 	@$(PY) -m benchmarks $(BENCH_FLAGS)

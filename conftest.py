@@ -11,10 +11,40 @@ os.environ.pop("JAX_ENABLE_X64", None)
 # Matplotlib draws into memory, also where a screen exists.
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import tempfile
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import settings
+from sybil import Sybil
+from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 
 pytest_plugins = ["missing_tools", "worker_groups", "harness.fixtures"]
+
+# Sphinx runs these itself.
+collect_ignore_glob = ["docs/*.py", "docs/_ext/*.py", "docs/notebooks/*"]
+
+
+def _begin(namespace: dict[str, Any]) -> None:
+    """A page is read from top to bottom by one reader, who begins in an empty folder."""
+    namespace["_folder"], namespace["_back"] = tempfile.TemporaryDirectory(), Path.cwd()
+    os.chdir(namespace["_folder"].name)
+
+
+def _end(namespace: dict[str, Any]) -> None:
+    os.chdir(namespace["_back"])
+    namespace["_folder"].cleanup()
+
+
+# The code blocks of README and of the documentation run as tests, each page in one namespace.
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["README.md", "docs/*.md", "docs/*/*.md"],
+    excludes=["docs/_build/*", "docs/reference/*", "docs/notebooks/*"],
+    setup=_begin,
+    teardown=_end,
+).pytest()
 
 # A first call may compile for a second, so examples have no deadline; examples are the same in each run.
 settings.register_profile("nbmodule", max_examples=30, deadline=None, derandomize=True, print_blob=True)

@@ -1,20 +1,25 @@
-"""`python -m nbmodule show FILE` and `diff A B`: what weights files hold, and how two of them differ; `--html PAGE` writes a page."""
+"""`python -m nbmodule show FILE`, `diff A B`, `doctor`: what weights files hold, how two differ, and whether all works here.
+
+`show` and `diff` also write a page, with `--html PAGE`.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from nbmodule.files import compare_trees, read, report
+from nbmodule.files import read, report
 from nbmodule.files.atomic import whole_file
-
-_STATUS = {
-    "equal": "same", "only in first": "missing", "only in second": "unexpected", "shape": "shape", "dtype": "dtype", "values": "changed",
-}  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command and give its exit code: 0, 1 if two files differ, 2 for an error."""
+    """Run a command and give its exit code: 0, 1 if two files differ or something is to be mended, 2 for an error."""
+    if arguments == ["doctor"]:
+        from nbmodule.health import doctor
+
+        found = doctor()
+        print(found)
+        return 0 if found.is_well else 1
     if "--html" not in arguments:
         return report.main(arguments)
     place = arguments.index("--html")
@@ -30,15 +35,9 @@ def main(arguments: list[str]) -> int:
 def _page(words: list[str]) -> str:
     """The same as a page that stands alone: a tree of arrays, or a table of differences."""
     from nbmodule.views import html_of
-    from nbmodule.views.records import DifferenceRow, DifferenceTree
 
     title = " ".join(Path(word).name for word in words[1:])
-    if words[0] == "show":
-        value: object = read(words[1]).variables
-    else:
-        rows = compare_trees(read(words[1]).variables, read(words[2]).variables).rows
-        found = [DifferenceRow(row.path, row.path, _STATUS[row.kind], row.first, row.second) for row in rows]
-        value = DifferenceTree(a=Path(words[1]).name, b=Path(words[2]).name, rows=found)
+    value = read(words[1]).variables if words[0] == "show" else report.diff_files(words[1], words[2])
     return (
         f'<!doctype html><meta charset="utf-8"><title>{title}</title><body style="margin:16px">{html_of(value)}</body>'
     )

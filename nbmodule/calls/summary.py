@@ -82,7 +82,7 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
 
     Args:
         model: a module.
-        *args: arguments of a call; `jax.ShapeDtypeStruct`s stand for arrays of zeros. Without any, only sizes are told.
+        *args: arguments of a call; each `jax.ShapeDtypeStruct` stands for an array of zeros. Without any, only sizes are told.
         **kwargs: keyword arguments of a call.
 
     Returns:

@@ -80,7 +80,7 @@ def vmap(
 
         def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
             def body(frame: Frame) -> Any:
-                outputs = packed(fn(*fill(args, things), **kwargs))
+                outputs = packed(fn(*fill(_local(args), things), **_local(kwargs)))
                 effects = frame.effects()
                 return outputs, effects.values, effects.records, Names(effects.names)
 
@@ -107,6 +107,11 @@ def vmap(
         return unpacked(outputs)
 
     return mapped
+
+
+def _local(arguments: Any) -> Any:
+    """Copies of the modules among them, born in this frame: what they write stays theirs. (JAX made them outside of it.)"""
+    return jax.tree.map(lambda leaf: leaf, arguments)
 
 
 def _depth() -> int:
@@ -174,7 +179,7 @@ def scan(
         unroll: as in `jax.lax.scan`.
 
     Returns:
-        The last carry, and the `y`s stacked.
+        The last carry, and each `y`, stacked.
 
     Example:
         >>> import jax.numpy as jnp
@@ -193,7 +198,7 @@ def scan(
             (carry, values), (x, zeros) = state, given
 
             def run(frame: Frame) -> Any:
-                new, y = f(unpacked(carry), x)
+                new, y = f(unpacked(carry), _local(x))
                 new, y = packed(new), packed(y)
                 effects = frame.effects()
                 kept = [frame.values[box] for box in boxes]

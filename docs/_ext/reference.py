@@ -1,0 +1,75 @@
+"""Write the reference: a page for each part of the front door, with each of its names, from the docstrings.
+
+The pages are made at the start of a build into `reference/`, which Git ignores; a name that is added to the front door is in the
+reference by itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import nbmodule as nb
+
+GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "models": ("Models, variables and paths", ("module", "core.variable", "core.hooks", "core.tree_text", "tree", "drawing", "nn.batches")),
+    "transforms": ("Transforms and random streams", ("core.transforms", "core.explain", "core.random")),
+    "state": ("The functional way", ("core.state",)),
+    "tracking": ("What ran", ("calls",)),
+    "views": ("Views", ("views",)),
+    "live": ("Live", ("live",)),
+    "files": ("Files", ("files", "keeping")),
+    "layers": ("Layers", ("nn.linear", "nn.convolution", "nn.pooling", "nn.normalization", "nn.dropout", "nn.containers", "nn.recurrent",
+                          "nn.attention", "nn.transformer", "nn.positions", "nn.resizing", "nn.spectral", "nn.weight_normalization")),
+    "activations": ("Activations", ("nn.activation",)),
+    "functions": ("Functions and losses", ("nn.functional",)),
+    "initializers": ("Initializers", ("nn.initializers",)),
+    "optimizers": ("Optimizers", ("optim",)),
+    "errors": ("Errors", ("errors",)),
+    "others": ("Other frameworks and more than one device", ("",)),
+}  # fmt: skip
+
+
+def write_pages(app: Any) -> None:
+    """Write all pages, and the page that lists them."""
+    folder = Path(app.srcdir) / "reference"
+    folder.mkdir(exist_ok=True)
+    places = {name: _group_of(home) for name, home in nb._NAMES.items()}
+    pages = {group: [name for name, place in places.items() if place == group] for group in GROUPS}
+    for group, names in pages.items():
+        _write(
+            folder / f"{group}.md", f"# {GROUPS[group][0]}\n\n" + "\n".join(map(_entry, sorted(names, key=str.lower)))
+        )
+    listed = "\n".join(group for group, names in pages.items() if names)
+    _write(
+        folder / "index.md",
+        "# Reference\n\nEvery public name is `nb.<name>`.\n\n```{toctree}\n:maxdepth: 1\n\n" + listed + "\n```\n",
+    )
+
+
+def _group_of(home: str) -> str:
+    """The group with the longest beginning of the room's name."""
+    fitting = [
+        (len(room), group) for group, (_, rooms) in GROUPS.items() for room in rooms if home == room or home.startswith(room and f"{room}.") or not room
+    ]  # fmt: skip
+    return max(fitting)[1]
+
+
+def _entry(name: str) -> str:
+    thing = getattr(nb, name)
+    kind = "autoexception" if inspect.isclass(thing) and issubclass(thing, BaseException) else "autoclass" if inspect.isclass(thing) else "autofunction"  # fmt: skip
+    members = "\n:members:" if kind == "autoclass" else ""
+    return f"```{{eval-rst}}\n.. {kind}:: nbmodule.{name}" + members.replace("\n", "\n   ") + "\n```\n"
+
+
+def _write(path: Path, text: str) -> None:
+    """Leave a page that is as it should be alone, so that Sphinx does not build it again."""
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Join the build."""
+    app.connect("builder-inited", write_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
