@@ -34,6 +34,7 @@ suppress_warnings = [
 ]
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = os.environ.get("NBMODULE_DOCS_EXECUTION", "cache")
+nb_execution_excludepatterns = os.environ.get("NBMODULE_DOCS_NOT_EXECUTED", "").split()
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True

@@ -17,6 +17,14 @@ class ShapeError(NbModuleError, ValueError):
     """An array has another shape than the place it is meant for."""
 
 
+class ShapeStructureError(StructureError, ShapeError):
+    """The chains of two trees agree and the shapes do not."""
+
+
+class NotIdenticalError(StructureError, AssertionError):
+    """Containers that were asserted to be identical are not; the message shows the difference."""
+
+
 class DtypeError(NbModuleError, TypeError):
     """A value cannot be held in the dtype of its variable without a loss of kind (float into integer, say)."""
 
@@ -43,8 +51,16 @@ class AttributePathError(PathError, AttributeError):
     """The same as `PathError`, met through attribute access; `hasattr` stays honest."""
 
 
+class LayerIndexError(NbModuleError, IndexError):
+    """A Sequential has no layer of that number."""
+
+
 class NotBuiltError(NbModuleError, RuntimeError):
     """A module is used before its variables exist."""
+
+
+class NotExportedError(NbModuleError, TypeError):
+    """A model whose state was not exported is used in the functional way."""
 
 
 class TracerLeakError(NbModuleError, RuntimeError):

@@ -4,7 +4,8 @@
 
 No widget state is saved: a page that holds one shows widgets fetched from a server instead of the HTML that the
 displays bring along. The template of nbconvert also asks servers for scripts (for modules, formulas and diagrams);
-nothing here uses them, and a page that would still load anything from outside is refused.
+nothing here uses them, and a page that would still load anything from outside is refused. A cell with the tag `solution`
+runs like any other and is folded.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ TEMPLATE = """
 {%- block html_head_js_mathjax -%}{%- endblock -%}
 {%- block html_head_js_mermaidjs -%}{%- endblock -%}
 {%- block jupyter_widgets -%}{%- endblock -%}
+{%- block codecell -%}
+{%- if 'solution' in cell.metadata.get('tags', []) -%}
+<details style="margin: 0.5em 0 0.5em 76px"><summary>Solution</summary><div style="margin-left: -76px">{{ super() }}</div></details>
+{%- else -%}{{ super() }}{%- endif -%}
+{%- endblock -%}
 """
 LOADING_ATTRIBUTES = {"src", "srcset", "poster", "data", "background", "href", "xlink:href"}
 LOADED_BY_CSS = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:https?:)?//[^\s"')]+)""", re.IGNORECASE)

@@ -20,7 +20,7 @@ from nbmodule.core.clock import clock
 from nbmodule.core.frame import now
 from nbmodule.core.variable import Variable
 from nbmodule.core.walk import Plan, plan_of
-from nbmodule.errors import ShapeError, StructureError
+from nbmodule.errors import ShapeStructureError, StructureError
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 
@@ -247,10 +247,6 @@ def matched(
     return [
         (chain, wanted[chain], array.value if isinstance(array, Variable) else array) for chain, array in found.items()
     ]
-
-
-class ShapeStructureError(StructureError, ShapeError):
-    """The chains agree and the shapes do not."""
 
 
 def set_v(module: Any, given: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from nbmodule.core.building import ensure_built
 from nbmodule.core.structure import rebuild, structure_of
 from nbmodule.core.variable import Variable
 from nbmodule.core.walk import is_branch, is_module, items
-from nbmodule.errors import ArgumentTypeError, NbModuleError, PathError, StructureError
+from nbmodule.errors import ArgumentTypeError, NotExportedError, PathError, StructureError
 from nbmodule.tree.paths import closest
 
 
@@ -48,10 +48,6 @@ class StateEntry:
 
     def __repr__(self) -> str:
         return f"StateEntry({self.value!r})"
-
-
-class NotExportedError(NbModuleError, TypeError):
-    """A model whose state was not exported is used in the functional way."""
 
 
 jax.tree_util.register_pytree_with_keys(

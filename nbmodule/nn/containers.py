@@ -12,7 +12,7 @@ import numpy as np
 from nbmodule.core.random import RandomStream
 from nbmodule.core.state import StateKey
 from nbmodule.core.walk import is_module
-from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, LayerIndexError, PathError, ShapeError
 from nbmodule.module import Module
 from nbmodule.nn.kernel import plain
 from nbmodule.tree.paths import closest
@@ -184,10 +184,6 @@ class Sequential(Module):
     def brief(self) -> str:
         """For displays: `3 layers`."""
         return f"{len(self)} layer{'' if len(self) == 1 else 's'}"
-
-
-class LayerIndexError(NbModuleError, IndexError):
-    """A Sequential has no layer of that number."""
 
 
 def _free_name(name: str, taken: tuple[str, ...]) -> str:

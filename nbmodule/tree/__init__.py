@@ -1,8 +1,8 @@
 """Nested data, no models: paths, Container, its text, and the sockets through which higher rooms are asked."""
 
+from nbmodule.errors import NotIdenticalError
 from nbmodule.tree.compare import describe_difference, structure_difference
 from nbmodule.tree.container import Container
-from nbmodule.tree.container_compare import NotIdenticalError
 from nbmodule.tree.expression import settle
 from nbmodule.tree.rows import Row, tree_lines
 from nbmodule.tree.sockets import plug, plugged, socket

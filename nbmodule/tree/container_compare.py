@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
 from nbmodule.tree.container_map import Map
 from nbmodule.tree.difference import Difference, equality
 from nbmodule.tree.leaves import is_array, same_value
 from nbmodule.tree.nested import Nested
 
 _MODES = ("all", "diff_only", "same_only")
-
-
-class NotIdenticalError(StructureError, AssertionError):
-    """Containers that were asserted to be identical are not; the message shows the difference."""
 
 
 class Compare(Map):
@@ -202,7 +198,7 @@ class Compare(Map):
         Example:
             >>> nb.Container.cont_assert_identical([nb.Container(x=1), nb.Container(x=2)])
             Traceback (most recent call last):
-            nbmodule.tree.container_compare.NotIdenticalError: the Containers are not identical:
+            nbmodule.errors.NotIdenticalError: the Containers are not identical:
             {
                 x: {
                     diff_0: 1,

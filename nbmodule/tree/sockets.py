@@ -7,8 +7,12 @@ by its name as text, and is expected to plug itself in.
 | --- | --- | --- | --- |
 | `display` | `fn(value)` | a MIME bundle, a dict | `nbmodule.views` |
 | `show` | `fn(value)` | None; puts the value on the screen | `nbmodule.views` |
+| `plot` | `fn(value, file, **options)` | a matplotlib figure, also written to a file if one is given | `nbmodule.views` |
+| `page` | `fn(value)` | HTML text that stands alone | `nbmodule.views` |
 | `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
+| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.watching` |
+| `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.watching` |
 | `kernels` | `fn()` | a context manager in which shared kernels are called | none |
 """
 
@@ -24,8 +28,12 @@ from nbmodule.tree.paths import hint
 _HOMES: dict[str, str | None] = {
     "display": "nbmodule.views",
     "show": "nbmodule.views",
+    "plot": "nbmodule.views",
+    "page": "nbmodule.views",
     "save_hdf5": "nbmodule.files",
     "load_hdf5": "nbmodule.files",
+    "watched": "nbmodule.watching",
+    "as_module": "nbmodule.watching",
     "kernels": None,
 }
 _plugged: dict[str, Callable[..., Any]] = {}

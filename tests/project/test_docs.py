@@ -1,0 +1,78 @@
+"""The documentation builds without a warning, and its pages hold what a reader with any screen, theme or aid needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+RULES = ["color-contrast", "label", "button-name", "link-name", "image-alt", "svg-img-alt", "aria-roles", "aria-required-attr",
+         "aria-required-children", "aria-required-parent", "aria-valid-attr", "aria-valid-attr-value", "aria-hidden-focus",
+         "select-name", "role-img-alt", "nested-interactive", "document-title", "html-has-lang", "duplicate-id-aria"]  # fmt: skip
+
+
+LOOK = """async rules => {
+  const r = await axe.run("article", { runOnly: { type: "rule", values: rules } });
+  return {
+    violations: r.violations.map(v => [v.id, v.nodes.length, v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary]),
+    inside: r.passes.flatMap(p => p.nodes).filter(n => Array.isArray(n.target[0])).length,
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built pages. Of those that run code only the gallery does: the notebooks and the code of all pages are tests elsewhere."""
+    folder = tmp_path_factory.mktemp("docs")
+    for name in ("docs", "notebooks"):
+        ignored = shutil.ignore_patterns("_build", "reference", "jupyter_execute", "*.ipynb", ".*", "__pycache__")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", folder / "docs", folder / "built"],
+        capture_output=True, text=True, check=False, cwd=folder,
+        env=os.environ | {"NBMODULE_DOCS_EXECUTION": "force", "NBMODULE_DOCS_NOT_EXECUTED": "notebooks/* views/*", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder / "built"
+
+
+def test_every_public_name_is_in_the_reference(pages):
+    import nbmodule as nb
+
+    written = "".join(page.read_text() for page in (pages / "reference").glob("*.html"))
+    assert [name for name in nb.__all__ if f'id="nbmodule.{name}"' not in written] == []
+
+
+def test_pages_fit_a_narrow_screen_and_ask_nobody_for_anything(pages, open_file):
+    names = [
+        "index",
+        "start",
+        "gallery",
+        "ideas/frames",
+        "coming_from/torch",
+        "recipes/training",
+        "reference/layers",
+        "performance",
+    ]
+    for name in names:
+        page = open_file(pages / f"{name}.html", width=400)
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= 400, name
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_an_accessibility_engine_finds_nothing(pages, open_file, dark):
+    for name in ("gallery", "start", "coming_from/torch"):
+        page = open_file(pages / f"{name}.html", dark=dark, width=1280)
+        page.page.wait_for_function("[...document.querySelectorAll('nbm-view')].every(view => view.shadowRoot)")
+        page.page.add_script_tag(path=AXE)
+        found = page.page.evaluate(LOOK, RULES)
+        page.screenshot(f"docs/{name.replace('/', '-')}-{'dark' if dark else 'light'}")
+        assert found["violations"] == [], name
+        assert (found["inside"] > 20) == (name == "gallery"), "the views are looked into too"
