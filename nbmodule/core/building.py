@@ -13,6 +13,7 @@ import numpy as np
 
 from nbmodule.core.clock import clock
 from nbmodule.core.frame import now, write
+from nbmodule.core.layout import declare, spread
 from nbmodule.core.linked import flat, matched, v_of
 from nbmodule.core.placement import find_device, find_dtype, replicated
 from nbmodule.core.variable import Parameter, Pending, Variable
@@ -87,8 +88,9 @@ def settle(module: Any) -> None:
     inner = module._nbm
     config = inner.config
     inner.special = bool(
-        not inner.built or inner.hooks or inner.pre_hooks or inner.compiled is not None or inner.results != (None, None)
-        or config.dynamic_backend or not config.store_vars or config.compile_on_next_step or inner.shown is None
+        not inner.built or inner.hooks or inner.pre_hooks or inner.compiled is not None
+        or inner.results[0] is not None or inner.results[1] is not None or inner.shown is None
+        or config.dynamic_backend or not config.store_vars or config.compile_on_next_step
     )  # fmt: skip
 
 
@@ -251,6 +253,8 @@ def _boxed(module: Any, name: str, value: Any, lent: dict[int, Variable]) -> Any
 def move(box: Variable, place: Any, dtype: Any) -> None:
     """Put a variable on a device or sharding, and (floating ones only) into a dtype; what is pending stays so."""
     cast = dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype
+    if place is not None:
+        declare(box, place)
     if box.is_pending:
         old = box._pending
         draw = old.draw
@@ -264,7 +268,7 @@ def move(box: Variable, place: Any, dtype: Any) -> None:
     if cast:
         value = value.astype(dtype)
     if place is not None:
-        value = jax.device_put(value, place)
+        value = (spread if isinstance(place, jax.NamedSharding) else jax.device_put)(value, place)
     if value is not box.value:
         write(box, value)
 
@@ -272,17 +276,17 @@ def move(box: Variable, place: Any, dtype: Any) -> None:
 def use_given(module: Any, given: Mapping[str, Any]) -> None:
     """Take over variables that were handed to the constructor; parts of children that are not built yet wait there."""
     plan = plan_of(module)
-    given = dict(flat(given))
+    rest = dict(flat(given))
     for child, place in plan.modules.items():
         if not child._nbm.built:
             depth = len(place.chain)
-            part = {chain[depth:]: given.pop(chain) for chain in list(given) if chain[:depth] == place.chain}
+            part = {chain[depth:]: rest.pop(chain) for chain in list(rest) if chain[:depth] == place.chain}
             if part:
                 child._nbm.given = nest(part)
     config = module._nbm.config or PLAIN
     wanted = {place.chain: box for box, place in plan.places.items() if isinstance(box, Parameter)}
     what = f"cannot use v= for {type(module).__name__}"
-    for _, box, array in matched(nest(wanted), nest(given), what=what, partial=config.with_partial_v):
+    for _, box, array in matched(nest(wanted), nest(rest), what=what, partial=config.with_partial_v):
         box.value = array
 
 

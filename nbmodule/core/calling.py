@@ -48,7 +48,7 @@ def call(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         )
     if any(options.get(name) is not None and options[name] is not False for name in TRACKING):
         return tracked_call(module, run, args, kwargs, v, options)
-    if inner.results != (None, None):
+    if inner.results[0] is not None or inner.results[1] is not None:
         inner.results = (None, None)
         settle(module)
     if v is None and now.frame is None:

@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
 from nbmodule.core.building import settle
+from nbmodule.core.expected import check_expected, compare
 from nbmodule.core.frame import Slot, current_log, deliveries, now
 from nbmodule.core.linked import v_of
 from nbmodule.core.parcel import as_given, as_values, opened
@@ -22,7 +24,7 @@ from nbmodule.core.structure import Static
 from nbmodule.core.tracker import Tracker, describe, slot_of
 from nbmodule.core.variable import Buffer
 from nbmodule.core.walk import is_module, plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError, SubmoduleReturnError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.tree.container import Container
 from nbmodule.tree.paths import closest, match
 
@@ -72,7 +74,7 @@ def capture(
             return run()
         finally:
             log = current_log()
-            if len(log.infos) > start:
+            if log is not None and len(log.infos) > start:
                 log.infos[start] = replace(log.infos[start], request=request)
             if now.frame is None:
                 hand_over(tracker)
@@ -309,54 +311,3 @@ def own_key(info: CallInfo, places: Any) -> str:
     owner = places.get(place.owner)
     name = place.name.removeprefix(f"{owner.name}.") if owner is not None else place.name
     return "__".join(part.removeprefix("_") for part in name.split("."))
-
-
-# -- expected returns --------------------------------------------------------------------------------
-def check_expected(module: Any, expected: Any) -> Any:
-    if expected is not None and not isinstance(expected, Mapping):
-        raise ArgumentTypeError(
-            f"expected_submod_rets takes a Container or a dict, by submodule; found {type(expected).__name__}. Nothing was computed."
-        )
-    return expected
-
-
-def compare(module: Any, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise for the first submodule whose return differs from what was expected."""
-    for key, returned in rets.items():
-        wanted = expected.get(key)
-        if wanted is None:
-            continue
-        atols = rtols = None
-        if isinstance(wanted, Mapping):
-            atols, rtols, wanted = wanted.get("atol"), wanted.get("rtol"), wanted["val"]
-        wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
-        for number, (actual, value) in enumerate(zip(returned, wanted)):
-            if value is not None:
-                _compare_one(module, key, number, actual, value, _nth(atols, number, 1e-6), _nth(rtols, number, 1e-5))
-
-
-def _nth(given: Any, number: int, default: float) -> float:
-    if isinstance(given, (list, tuple)):
-        given = given[number] if number < len(given) else None
-    return default if given is None else float(given)
-
-
-def _compare_one(module: Any, key: str, number: int, actual: Any, expected: Any, atol: float, rtol: float) -> None:
-    leaves, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
-    title = f'{type(module).__name__}: the return of "{key}", call {number},'
-    if len(leaves) != len(wanted):
-        raise SubmoduleReturnError(f"{title} has {len(leaves)} arrays, expected were {len(wanted)}.")
-    for found, value in zip(leaves, wanted):
-        found, value = np.asarray(found), np.asarray(value)
-        if found.shape != value.shape and value.ndim:
-            raise SubmoduleReturnError(f"{title} has shape {list(found.shape)}, expected was {list(value.shape)}.")
-        if not np.allclose(found, value, rtol=rtol, atol=atol, equal_nan=True):
-            error = np.abs(np.asarray(found, np.float64) - np.asarray(value, np.float64))
-            where = np.unravel_index(int(np.argmax(np.where(np.isnan(error), np.inf, error))), error.shape)
-            raised = SubmoduleReturnError(
-                f"{title} differs from what was expected: the largest difference is {error[where]:.6g} at "
-                f"[{', '.join(map(str, where))}] (expected {np.broadcast_to(value, found.shape)[where]:.6g}, found {found[where]:.6g}; "
-                f"atol {atol:g}, rtol {rtol:g})."
-            )
-            raised.path, raised.number, raised.expected, raised.actual = key, number, value, found  # type: ignore[attr-defined]
-            raise raised

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import jax
 
 from nbmodule.core.asked import remember
 from nbmodule.core.building import settle
 from nbmodule.core.calling import with_variables
+from nbmodule.core.structure import static_key
+from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
 from nbmodule.errors import ArgumentTypeError, NbModuleError
+
+_NUMBERS = (bool, int, float, complex)
 
 
 class Compiled:
@@ -22,9 +29,57 @@ class Compiled:
         self.step: Jit = jit(_called, **options)
         self.warned = False
 
+    def __call__(self, module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
+        """The call, with all that it changes in these things."""
+        __tracebackhide__ = True
+        plain = [thing for thing in things if not is_stateful(thing)]
+        outputs = self._with(plain, self.step, step_arguments(module, v, things, args, kwargs))
+        if not plain:
+            return outputs
+        outputs, contents = outputs
+        for thing, content in zip(plain, contents, strict=True):
+            _put(thing, _unfixed(content))
+        return outputs
+
+    def lower(self, module: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+        """Compile for these arguments; nothing is run and nothing changes."""
+        plain = [thing for thing in things if not is_stateful(thing)]
+        self._with(plain, self.step.lower, step_arguments(module, None, things, args, kwargs))
+
+    def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        __tracebackhide__ = True
+        before, _open.things = _open.things, things
+        try:
+            return fn(*arguments)
+        finally:
+            _open.things = before
+
+
+def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """The arguments of the compiled step: what things that are no modules hold goes in beside them."""
+    plain = [thing for thing in things if not is_stateful(thing)]
+    if not plain:
+        return (module, v, things, args, kwargs)
+    given = Given([_content(thing) for thing in plain])
+    rest = (thing for thing in things if is_stateful(thing))
+    return (module, v, (given, *rest), *_with_places((args, kwargs), plain))
+
 
 def _called(module: Any, v: Any, stateful: Any, args: Any, kwargs: Any) -> Any:
-    return with_variables(module, type(module)._run, args, kwargs, v)
+    """What is compiled. Things that are no modules hold traced values while it is traced, and then what they held before."""
+    if not (stateful and isinstance(stateful[0], Given)):
+        return with_variables(module, type(module)._run, args, kwargs, v)
+    things = _open.things
+    before = [_shallow(thing) for thing in things]
+    args, kwargs = _with_things((args, kwargs), things)
+    try:
+        for thing, content in zip(things, stateful[0].contents, strict=True):
+            _put(thing, _unfixed(content))
+        outputs = with_variables(module, type(module)._run, args, kwargs, v)
+        return outputs, [_content(thing) for thing in things]
+    finally:
+        for thing, content in zip(things, before, strict=True):
+            _put(thing, content)
 
 
 def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
@@ -42,7 +97,8 @@ def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any])
     settle(module)
     if args is not None or kwargs is not None:
         remember(module, tuple(args or ()), dict(kwargs or {}))
-        inner.compiled.step.lower(module, None, (), tuple(args or ()), dict(kwargs or {}))
+        args, kwargs = tuple(args or ()), dict(kwargs or {})
+        inner.compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
     return module
 
 
@@ -64,7 +120,7 @@ def call_compiled(
         settle(module)
     compiled = inner.compiled
     try:
-        return compiled.step(module, v, stateful_things(inner.config, args, kwargs, stateful), args, kwargs)
+        return compiled(module, v, stateful_things(inner.config, args, kwargs, stateful), args, kwargs)
     except Exception as error:
         if not inner.config.fallback_to_non_compiled:
             raise
@@ -101,3 +157,103 @@ def _at(where: Any, path: Any, name: str) -> Any:
                 f"{name}=[{list(path)!r}] names no argument of this call ({type(error).__name__}: {error}). Nothing was computed."
             ) from error
     return thing
+
+
+# -- things that are no modules: dicts, Containers, lists, plain objects -----------------------------------
+class _Open(threading.local):
+    """The things of the compiled call that is under way in this thread."""
+
+    things: list[Any] = []
+
+
+_open = _Open()
+
+
+class Given:
+    """What the things of a call held when it began."""
+
+    def __init__(self, contents: list[Any]) -> None:
+        self.contents = contents
+
+
+class _Place:
+    """Stands among the arguments for the thing of that number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Fixed:
+    """A value that JAX does not take, compared by type and value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.key = value, static_key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fixed) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+jax.tree_util.register_pytree_node(Given, lambda g: (g.contents, None), lambda _, contents: Given(list(contents)))
+jax.tree_util.register_static(_Place)
+jax.tree_util.register_static(_Fixed)
+
+
+def _with_places(arguments: Any, things: list[Any]) -> Any:
+    def replaced(leaf: Any) -> Any:
+        return next((_Place(i) for i, thing in enumerate(things) if thing is leaf), leaf)
+
+    return jax.tree.map(replaced, arguments, is_leaf=lambda x: is_stateful(x) or any(x is thing for thing in things))
+
+
+def _with_things(arguments: Any, things: list[Any]) -> Any:
+    def replaced(leaf: Any) -> Any:
+        return things[leaf.number] if isinstance(leaf, _Place) else leaf
+
+    return jax.tree.map(replaced, arguments, is_leaf=lambda x: is_stateful(x) or isinstance(x, _Place))
+
+
+def _shallow(thing: Any) -> Any:
+    """What a thing holds, in a dict or list of its own."""
+    if isinstance(thing, Mapping):
+        return {key: _shallow(x) if isinstance(x, Mapping) else x for key, x in thing.items()}
+    return list(thing) if isinstance(thing, list) else dict(vars(thing))
+
+
+def _content(thing: Any) -> Any:
+    """The same as JAX takes it: arrays and numbers are values, all else is fixed."""
+
+    def leaf(x: Any) -> Any:
+        return x if isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x)) else _Fixed(x)
+
+    return jax.tree.map(leaf, _shallow(thing), is_leaf=is_stateful)
+
+
+def _unfixed(content: Any) -> Any:
+    return jax.tree.map(
+        lambda x: x.value if isinstance(x, _Fixed) else x, content, is_leaf=lambda x: isinstance(x, _Fixed)
+    )
+
+
+def _put(thing: Any, content: Any) -> None:
+    """Let a thing hold this; dicts within it stay the objects they are."""
+    if isinstance(thing, list):
+        thing[:] = content
+        return
+    held = thing if isinstance(thing, Mapping) else vars(thing)
+    for key in [key for key in held if key not in content]:
+        del held[key]  # type: ignore[attr-defined]
+    for key, value in content.items():
+        inner = held.get(key) if isinstance(value, Mapping) else None
+        if isinstance(inner, Mapping):
+            _put(inner, value)
+        elif key not in held or held[key] is not value:
+            held[key] = value  # type: ignore[index]

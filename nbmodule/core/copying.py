@@ -11,7 +11,7 @@ from nbmodule.core.clock import clock
 _KEPT = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
 
 
-def blank(kind: type) -> Any:
+def blank(kind: Any) -> Any:
     """A module of this class without attributes."""
     return kind.__new__(kind)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.core
 
 from nbmodule.core import building
 from nbmodule.core.calling import OPTIONS, annotate, call

@@ -24,6 +24,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.core
 from jax.extend.core import get_opaque_trace_state
 
 from nbmodule.core.record import Log
@@ -265,7 +266,7 @@ def framed(
     except Unguarded as error:
         if error.frame is not frame:
             raise
-    if log is not None:
+    if log is not None and mark is not None:
         log.rewind(mark)
     if taps is not None:
         taps.rewind(asked)

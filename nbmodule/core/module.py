@@ -67,7 +67,7 @@ class Module(metaclass=ModuleMeta):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         module = object.__new__(cls)
         inner = Inner()
-        inner.home = birthplace()
+        inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
         object.__setattr__(module, "_nbm", inner)
         return module
 

@@ -42,7 +42,7 @@ def _all_devices() -> list[Any]:
 def replicated(devices: Any) -> Any:
     """The sharding that puts a whole copy on each of `devices`: a mesh, or devices as `find_device` takes them."""
     if isinstance(devices, jax.sharding.Mesh):
-        mesh = devices
+        mesh = jax.sharding.Mesh(devices.devices, devices.axis_names)  # with axes that the compiler splits by itself
     elif isinstance(devices, Sequence) and not isinstance(devices, str) and devices:
         import numpy as np
 
@@ -71,7 +71,7 @@ def find_dtype(dtype: Any) -> Any:
 
 def default_device() -> Any:
     """The device on which JAX puts new arrays now."""
-    device = jax.config.jax_default_device
+    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if isinstance(device, str):
         return find_device(device)
     return device if device is not None else jax.local_devices()[0]

@@ -46,11 +46,14 @@ class CallInfo:
 class Log:
     """Calls in the order in which they began."""
 
-    __slots__ = ("infos", "open", "returns", "values")
+    __slots__ = ("derived", "infos", "open", "returns", "values")
 
     def __init__(self) -> None:
         self.infos: list[CallInfo] = []
         self.values: list[Any] = []  # a dict of PyTrees for each call
+        self.derived: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by id: a traced array, and what was worked out from it for a record
         self.open = -1
         self.returns = 0
 
@@ -62,6 +65,7 @@ class Log:
         """Forget what was logged since."""
         count, self.open, self.returns = mark
         del self.infos[count:], self.values[count:]
+        self.derived.clear()
 
     def begin(self, module: Any, inputs: str, *, name: str, kept: bool, kind: str = "call") -> int:
         """Open a call; returns its index."""

@@ -6,6 +6,7 @@ modules get back the attributes and private state that they had, and the default
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,19 +39,23 @@ class Staged(NamedTuple):
 
     Attributes:
         fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
+        whole: the same, but it gives the outputs and, by name, what the function writes into variables.
         values: shape and dtype of each variable.
         args: positional arguments, with holes for the modules among them.
         kwargs: keyword arguments, likewise.
         names: name of each variable, `blocks.0.weight`.
         titles: class name of each module by dotted path.
+        aliases: the one path of a shared module, for each other path that calls may take to it.
     """
 
     fn: Callable[..., Any]
+    whole: Callable[..., tuple[Any, dict[str, Any]]]
     values: list[jax.ShapeDtypeStruct]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: list[str]
     titles: dict[str, str]
+    aliases: dict[str, str]
 
 
 def staged(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[Staged], Result]) -> Result:
@@ -99,15 +104,19 @@ class _Stage:
     def make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Staged:
         names: dict[Variable, str] = {}
         titles: dict[str, str] = {}
+        aliases: dict[str, str] = {}
         for thing in self.things:
             prefix = "" if thing is self.fn else self._name(thing)
             for box, name in _variables(thing, prefix):
                 names.setdefault(box, name)
             if not isinstance(thing, Variable):
-                titles = _titles(thing, prefix) | titles
+                own, others = _paths(thing, prefix)
+                titles, aliases = own | titles, others | aliases
         self.boxes = list(names)
         values = [jax.ShapeDtypeStruct(box.shape, box.dtype) for box in self.boxes]
-        return Staged(self._pure(), values, args, kwargs, list(names.values()), titles)
+        whole = self._pure(names)
+        fn = functools.wraps(whole)(lambda *a, **k: whole(*a, **k)[0])
+        return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases)
 
     def _name(self, thing: Any) -> str:
         if is_module(thing):
@@ -116,15 +125,17 @@ class _Stage:
             return "random"
         return type(thing).__name__.lower()
 
-    def _pure(self) -> Callable[..., Any]:
-        def pure(values: Any, *args: Any, **kwargs: Any) -> Any:
+    def _pure(self, names: dict[Variable, str]) -> Callable[..., tuple[Any, dict[str, Any]]]:
+        def pure(values: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
-            self.frame = Frame(zip(self.boxes, values), wall=True)
-            with self.frame:
+            self.frame = frame = Frame(zip(self.boxes, values), wall=True)
+            with frame:
                 filled, given = fill((args, kwargs), self.given)
                 if is_module(self.fn):
-                    return packed(call_without_scope(self.fn, tuple(filled), given))
-                return packed(self.fn(*filled, **given))
+                    outputs = packed(call_without_scope(self.fn, tuple(filled), given))
+                else:
+                    outputs = packed(self.fn(*filled, **given))
+            return outputs, _written(frame, names)
 
         pure.__name__ = type(self.fn).__name__ if is_module(self.fn) else getattr(self.fn, "__name__", "function")
         first = inspect.Parameter("variables", inspect.Parameter.POSITIONAL_ONLY)
@@ -152,6 +163,16 @@ class _Stage:
         return thing
 
 
+def _written(frame: Frame, names: dict[Variable, str]) -> dict[str, Any]:
+    """What was written, by the name of the variable; of several that go by one name, the later ones are numbered."""
+    found: dict[str, Any] = {}
+    for box in frame.written:
+        name = names.get(box) or type(box).__name__.lower()
+        count = sum(known == name or known.startswith(f"{name} (") for known in found)
+        found[f"{name} ({count + 1})" if count else name] = frame.values[box]
+    return found
+
+
 def _variables(thing: Any, prefix: str) -> Iterator[tuple[Variable, str]]:
     if isinstance(thing, Variable):
         yield thing, prefix
@@ -161,19 +182,19 @@ def _variables(thing: Any, prefix: str) -> Iterator[tuple[Variable, str]]:
         yield box, ".".join(filter(None, (prefix, places[box].name)))
 
 
-def _titles(root: Any, prefix: str) -> dict[str, str]:
-    """The class of each module by every path that calls may take to it, those of shared modules too."""
+def _paths(root: Any, prefix: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The class of each module by its path, and its path by each other one that calls may take to it."""
     titles = {} if prefix == type(root).__name__ else {prefix: type(root).__name__}  # not the same word twice
-    waiting = [(prefix, root, (root,))]
-    while waiting:
-        path, module, above = waiting.pop()
+    own = {module: ".".join(filter(None, (prefix, place.name))) for module, place in plan_of(root).modules.items()}
+    own[root] = prefix
+    aliases: dict[str, str] = {}
+    for module, path in own.items():
         for below, place in plan_of(module).modules.items():
             name = ".".join(filter(None, (path, place.name)))
-            if name not in titles:
-                titles[name] = type(below).__name__
-                if not any(below is other for other in above):
-                    waiting.append((name, below, (*above, below)))
-    return titles
+            if name != own.get(below, name):
+                aliases[name] = own[below]
+            titles[own.get(below, name)] = type(below).__name__
+    return titles, aliases
 
 
 def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

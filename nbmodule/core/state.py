@@ -53,7 +53,7 @@ class StateEntry:
 jax.tree_util.register_pytree_with_keys(
     StateEntry,
     lambda entry: (((jax.tree_util.GetAttrKey("value"), entry.value),), None),
-    lambda _, leaves: StateEntry(leaves[0]),
+    lambda _, leaves: StateEntry(*leaves),
     lambda entry: ((entry.value,), None),
 )
 
@@ -154,12 +154,13 @@ class _Exporter:
 
     def replaced_in_tuple(self, holder: Any, key: Any, value: tuple[Any, ...], path: str) -> Any:
         """A tuple cannot be changed in place: make it again where it holds entries."""
-        parts = [
+        parts: list[Any] = [
             self.key_for(part, f"{path}[{i}]") if isinstance(part, StateEntry) else part for i, part in enumerate(value)
         ]
         if all(a is b for a, b in zip(parts, value)):
             return value
-        made = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        kind: Any = type(value)
+        made = kind(*parts) if hasattr(value, "_fields") else kind(parts)
         self.put(holder, key, made)
         return made
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
 from nbmodule.core.building import ensure_built

@@ -7,7 +7,8 @@ tracker is there; the values of a call are kept if any of the nested trackers wa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -30,24 +31,32 @@ class Tracker:
         keep_before: what is kept of a module before it is called.
         timed: whether eager calls are to be timed, which waits for their arrays.
         log: where the calls of eager code are logged.
+        ready: asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
+            nobody were recording. Such a tracker only looks on: one that is entered inside takes its place.
     """
 
-    __slots__ = ("keep", "keep_before", "keep_gradient", "key", "log", "outer", "replacements", "timed", "wants")
+    __slots__ = (
+        "keep", "keep_before", "keep_gradient", "key", "log", "outer", "ready", "replacements", "timed", "wants",
+    )  # fmt: skip
 
     def __init__(
         self, wants: Callable[[Any], bool], keep: Callable[..., dict[str, Any]], key: Hashable,
         replacements: dict[Any, Callable[[Any], Any]] | None = None, *,
         keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None,
         keep_before: Callable[[Any], dict[str, Any]] | None = None, timed: bool = False, log: Log | None = None,
+        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None,
     ) -> None:  # fmt: skip
         self.wants, self.keep, self.replacements = wants, keep, replacements or {}
         self.key: Hashable = key
         self.keep_gradient, self.keep_before, self.timed = keep_gradient, keep_before, timed
         self.log = Log() if log is None else log
+        self.ready = ready
         self.outer: Tracker | None = None
 
     def __enter__(self) -> Tracker:
         self.outer = now.tracker
+        while self.outer is not None and self.outer.ready is not None:
+            self.outer = self.outer.outer
         if self.outer is not None:
             self.key = (self.key, self.outer.key)
             self.timed = self.timed or self.outer.timed
@@ -60,6 +69,17 @@ class Tracker:
         gate.leave()
         now.tracker = self.outer
         now.settle()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let nothing be recorded for a while."""
+        before, now.tracker = now.tracker, None
+        now.settle()
+        try:
+            yield
+        finally:
+            now.tracker = before
+            now.settle()
 
     def kept_by_any(self, module: Any) -> list[Tracker]:
         """The trackers, this one and those around it, that want the values of `module`."""

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.core.clock import clock
 from nbmodule.core.describe import describe_array, describe_shape
 from nbmodule.core.frame import EAGER, Home, Slot, birthplace, here, now, write
+from nbmodule.core.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.operators import install_operators
 from nbmodule.errors import DtypeError, NotBuiltError, ShapeError
 
@@ -55,7 +57,7 @@ class Variable:
         Array([6, 3, 4, 5], dtype=int32)
     """
 
-    __slots__ = ("__weakref__", "_frozen", "_home", "_pending", "_slot", "_value")
+    __slots__ = ("__weakref__", "_frozen", "_home", "_layout", "_pending", "_slot", "_value")
     __array_priority__ = 101  # np_array @ box asks the box first
     _is_variable = True
 
@@ -69,6 +71,8 @@ class Variable:
         if getattr(array, "weak_type", False):
             array = jax.lax.convert_element_type(array, array.dtype)
         self._value = array if device is None else jax.device_put(array, device)
+        if device is not None:
+            declare(self, device)
 
     @classmethod
     def pending(
@@ -86,6 +90,8 @@ class Variable:
         box = object.__new__(cls)
         box._frozen, box._home = False, birthplace()
         box._pending = Pending(draw, shape, jax.dtypes.canonicalize_dtype(dtype or jnp.float32), device)
+        if device is not None:
+            declare(box, device)
         return box
 
     # -- the value -----------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ class Variable:
             if not hasattr(self, "_value"):
                 value = self.drawn()
                 pending = self._pending
-                self._value = jax.device_put(value, pending.device)
+                self._value = (spread if layout_of(self) else jax.device_put)(value, pending.device)
                 del self._pending
             return self._value
 
@@ -163,13 +169,11 @@ class Variable:
                 f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. The variable was left "
                 f"unchanged. Convert the values yourself (`x.astype('{dtype}')`), or change the variable with `.to(dtype=...)`."
             )
-        if isinstance(new, jax.Array):
-            return (
-                jax.lax.convert_element_type(new, dtype)
-                if new.dtype != dtype or getattr(new, "weak_type", False)
-                else new
-            )
-        return jnp.array(new, dtype=dtype)
+        if not isinstance(new, jax.Array):
+            new = jnp.array(new, dtype=dtype)
+        elif new.dtype != dtype or getattr(new, "weak_type", False):
+            new = jax.lax.convert_element_type(new, dtype)
+        return laid_out(self, new) if layout_of(self) else new
 
     def describe(self) -> str:
         """`parameter float32[64, 3]`, for messages."""
@@ -194,9 +198,7 @@ class Variable:
 
     @property
     def nbytes(self) -> int:
-        return (
-            self.size * jnp.dtype(self.dtype).itemsize if jnp.issubdtype(self.dtype, np.generic) else self.value.nbytes
-        )
+        return self.size * self.dtype.itemsize
 
     @property
     def device(self) -> Any:
@@ -212,7 +214,8 @@ class Variable:
         if isinstance(place, jax.sharding.Sharding):
             return place
         if place is None:
-            place = jax.config.jax_default_device or jax.local_devices()[0]
+            default: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+            place = default or jax.local_devices()[0]
             place = jax.devices(place)[0] if isinstance(place, str) else place
         return jax.sharding.SingleDeviceSharding(place)
 
@@ -310,6 +313,8 @@ class Variable:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         box = object.__new__(type(self))
         box._frozen, box._home = self._frozen, birthplace()
+        if layout := layout_of(self):
+            box._layout = layout
         if self.is_pending:
             box._pending = self._pending  # the same draw gives the same value
         else:

@@ -112,7 +112,9 @@ class Plan:
 
     def __init__(self, root: Any) -> None:
         self.epoch, self.flags = clock.structure, clock.flags
-        self.structure = self._template = self.embedded = None  # see structure.py, linked.py
+        self.structure: Any = None  # see structure.py, linked.py
+        self._template: Any = None
+        self.embedded: Any = None
         self.version = root._nbm.version if hasattr(root, "_nbm") else 0
         walker = _Walker(root)
         self.modules: dict[Any, Place] = walker.modules
@@ -238,7 +240,8 @@ def _check_spellings(root: Any, plan: Plan) -> None:
     branches: dict[tuple[str, ...], Place] = {}
     names: dict[str, Place] = {}
     for place in plan.places.values():
-        for known, key in ((chains, place.chain), (names, place.name)):
+        both: Any = ((chains, place.chain), (names, place.name))
+        for known, key in both:
             other = known.setdefault(key, place)
             if other is not place:
                 raise _clash(root, other, place, "/".join(place.chain))

@@ -162,7 +162,7 @@ def show_mod_in_top_mod(
         print(f"{type(self).__name__} is a root: there is no module above it.")
         return
     line = line_of(self, _depth(upper_depth, "upper_depth"))
-    down = None if lower_depth is None else _depth(lower_depth, "lower_depth") + len(line) - 1
+    down = None if lower_depth is None else (_depth(lower_depth, "lower_depth") or 0) + len(line) - 1
     tree = sub_mods(line[0], show_v=False, depth=down)
     own = "/".join(step_name(parent, child) for parent, child in zip(line, line[1:]))
     if flatten_key_chains:

@@ -15,6 +15,7 @@ import jax
 
 from nbmodule.core.clock import clock
 from nbmodule.core.frame import Effects, Missed, now, take_over, write
+from nbmodule.core.layout import join
 from nbmodule.core.variable import Variable
 from nbmodule.core.walk import plan_of
 from nbmodule.tree.expression import settle as settle_expressions
@@ -44,9 +45,8 @@ class Binding:
     """
 
     __slots__ = (
-        "__weakref__", "bindings", "boxes", "called", "codes", "compiled", "donated", "epoch", "lists", "module_lists",
-        "pick_donated", "pick_kept", "program",
-        "seen", "things",
+        "__weakref__", "bindings", "boxes", "called", "cells", "codes", "compiled", "donated", "epoch", "lists", "module_lists",
+        "pick_donated", "pick_kept", "program", "seen", "sequences", "things",
     )  # fmt: skip
 
     def __init__(self, program: Program, things: list[Any], captured: list[Any]) -> None:
@@ -57,6 +57,7 @@ class Binding:
             boxes.update(dict.fromkeys(boxes_of(thing)))
         self.boxes = list(boxes)
         settle(self.boxes)
+        join(self.boxes)
         forget = weakref.WeakMethod(self._forget)
         self.things = tuple(weakref.ref(thing, lambda _: (call := forget()) and call()) for thing in things)
         modules = [thing for thing in (*things, *captured) if not isinstance(thing, Variable)]
@@ -68,7 +69,13 @@ class Binding:
             (live.values(), tuple(then.values())) if isinstance(live, dict) else (live, tuple(then))
             for live, then in watched
         ]
-        self.codes, self.bindings = program.watch.codes, program.watch.bindings
+        watch = program.watch
+        self.codes, self.bindings, self.cells, self.sequences = (
+            watch.codes,
+            watch.bindings,
+            watch.cells,
+            watch.sequences,
+        )
         self.seen = -1
         self.called: tuple[Any, Any, bool] = (
             (),
@@ -109,10 +116,7 @@ class Binding:
         for fn, code in self.codes:
             if fn.__code__ is not code:
                 return False
-        for names, name, helper in self.bindings:
-            if names.get(name) is not helper:
-                return False
-        return self.program.alive
+        return self.program.alive and self.program.watch.is_bound()
 
     def values(self) -> list[Any]:
         boxes = self.boxes
@@ -155,7 +159,8 @@ class Binding:
         It is one function with all it needs at hand: each look-up that is saved here counts, at ten leaves a tenth of the call.
         """
         program, compiled, boxes, things = self.program, self.compiled, self.boxes, self.things
-        module_lists, lists, codes, helpers = self.module_lists, self.lists, self.codes, self.bindings
+        module_lists, lists, codes, bindings = self.module_lists, self.lists, self.codes, self.bindings
+        cells, sequences = self.cells, self.sequences
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
@@ -177,6 +182,9 @@ class Binding:
                 for live, then in module_lists:
                     if live != then:
                         return SLOW
+                for cell, value in cells:
+                    if id(cell.cell_contents) != value:
+                        return SLOW
             except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
                 return SLOW
             for live, then in lists:
@@ -185,8 +193,11 @@ class Binding:
             for fn, code in codes:
                 if fn.__code__ is not code:
                     return SLOW
-            for names, name, helper in helpers:
-                if names.get(name) is not helper:
+            for names, name, value in bindings:
+                if id(names.get(name)) != value:
+                    return SLOW
+            for sequence, values in sequences:
+                if list(map(id, sequence)) != values:
                     return SLOW
             if holes:
                 args = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)])

@@ -22,6 +22,8 @@ _SETTLED = sys.stdlib_module_names | {
     "scipy",
     "einops",
 }
+_MOST = 1000  # items of a list or dict that are looked at
+_DEEPEST = 3  # attributes of attributes of plain objects
 
 
 def guess(fn: Any) -> list[Any]:
@@ -36,9 +38,9 @@ def guess(fn: Any) -> list[Any]:
 def _inside(thing: Any) -> Iterator[Any]:
     if is_stateful(thing):
         yield thing
-    elif type(thing) in (list, tuple) and len(thing) < 1000:
+    elif type(thing) in (list, tuple) and len(thing) < _MOST:
         yield from (item for item in thing if is_stateful(item))
-    elif type(thing) is dict and len(thing) < 1000:
+    elif type(thing) is dict and len(thing) < _MOST:
         yield from (item for item in thing.values() if is_stateful(item))
 
 
@@ -85,37 +87,100 @@ def is_users(fn: Any) -> bool:
 
 
 class CodeWatch:
-    """Notices that a function, or a global helper that it names, was redefined or reloaded."""
+    """Notices that a function or a global helper that it names was redefined, and that a name stands for another model now.
 
-    __slots__ = ("bindings", "codes")
+    Names are those that the code mentions: globals, closure cells, and attributes of plain objects that it can reach. What a
+    name stands for is remembered by its `id`; when that is gone, its program is too.
+    """
+
+    __slots__ = ("bindings", "cells", "codes", "sequences")
 
     def __init__(self, functions: list[Callable[..., Any]]) -> None:
         codes: dict[int, tuple[Any, Any]] = {}
-        bindings: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
-        waiting = [_function(fn) for fn in functions]
+        places = _Places()
+        waiting = list(functions)
         while waiting:
-            fn = waiting.pop()
+            given = waiting.pop()
+            fn = _function(given)
             if not isinstance(fn, types.FunctionType) or id(fn) in codes or not is_users(fn):
                 continue
             codes[id(fn)] = (fn, fn.__code__)
-            for name in _global_names(fn.__code__):
-                helper = fn.__globals__.get(name)
-                if isinstance(helper, types.FunctionType) and is_users(helper):
-                    bindings[id(fn.__globals__), name] = (fn.__globals__, name, helper)
-                    waiting.append(helper)
-            waiting += [
-                inner for inner in map(_contents, fn.__closure__ or ()) if isinstance(inner, types.FunctionType)
-            ]
-        self.codes, self.bindings = tuple(codes.values()), tuple(bindings.values())
+            names = frozenset(_global_names(fn.__code__))
+            places.look(getattr(given, "__self__", None), names)
+            for name in names:
+                value = fn.__globals__.get(name)
+                is_helper = isinstance(value, types.FunctionType) and is_users(value)
+                if is_helper or places.look(value, names):
+                    places.bindings[id(fn.__globals__), name] = (fn.__globals__, name, id(value))
+                waiting += [value] if is_helper else []
+            for cell in fn.__closure__ or ():
+                value = _contents(cell)
+                if isinstance(value, types.FunctionType) or places.look(value, names):
+                    places.cells[id(cell)] = (cell, id(value))
+                waiting += [value] if isinstance(value, types.FunctionType) else []
+        self.codes, self.bindings = tuple(codes.values()), tuple(places.bindings.values())
+        self.cells, self.sequences = tuple(places.cells.values()), tuple(places.sequences.values())
 
     def is_fresh(self) -> bool:
-        for fn, code in self.codes:
-            if fn.__code__ is not code:
+        """Whether all code is as it was, and all names stand for what they stood for."""
+        return self.has_code() and self.is_bound()
+
+    def has_code(self) -> bool:
+        """Whether no function was defined again; what was stays gone, while a name may go back to an earlier model."""
+        return all(fn.__code__ is code for fn, code in self.codes)
+
+    def is_bound(self) -> bool:
+        """Whether all names still stand for what they stood for."""
+        for names, name, value in self.bindings:
+            if id(names.get(name)) != value:
                 return False
-        for names, name, helper in self.bindings:
-            if names.get(name) is not helper:
+        for cell, value in self.cells:
+            if id(_contents(cell)) != value:
+                return False
+        for sequence, values in self.sequences:
+            if list(map(id, sequence)) != values:
                 return False
         return True
+
+
+class _Places:
+    """Where stateful things were found."""
+
+    def __init__(self) -> None:
+        self.bindings: dict[tuple[int, Any], tuple[Any, Any, int]] = {}
+        self.cells: dict[int, tuple[Any, int]] = {}
+        self.sequences: dict[int, tuple[Any, list[int]]] = {}
+
+    def look(self, value: Any, names: frozenset[str], depth: int = 0) -> bool:
+        """Whether `value` is stateful or holds what is, under one of these names; where it is held is kept."""
+        if is_stateful(value):
+            return True
+        if type(value) in (list, tuple):
+            return self._look_into_sequence(value)
+        if type(value) is dict:
+            held = {key: item for key, item in value.items() if is_stateful(item)} if len(value) < _MOST else {}
+        elif depth < _DEEPEST and _is_plain_object(value):
+            own = vars(value)
+            held = {name: own[name] for name in names & own.keys() if self.look(own[name], names, depth + 1)}
+            value = own
+        else:
+            return False
+        for key, item in held.items():
+            self.bindings[id(value), key] = (value, key, id(item))
+        return bool(held)
+
+    def _look_into_sequence(self, values: Any) -> bool:
+        if len(values) >= _MOST or not any(map(is_stateful, values)):
+            return False
+        if type(values) is list:
+            self.sequences[id(values)] = (values, list(map(id, values)))
+        return True
+
+
+def _is_plain_object(value: Any) -> bool:
+    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(
+        value, (type, types.FunctionType, types.BuiltinFunctionType)
+    )
 
 
 def _contents(cell: Any) -> Any:

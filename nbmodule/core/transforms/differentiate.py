@@ -209,7 +209,7 @@ def _check_scalar(fn: Any, value: Any) -> None:
         )
     if shape != ():
         raise GradientError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found {value.dtype}{list(shape)}. "
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found {getattr(value, 'dtype', type(value).__name__)}{list(shape)}. "
             "Nothing was changed. Reduce it, as in `.mean()` or `.sum()`."
         )
 

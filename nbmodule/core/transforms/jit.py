@@ -9,8 +9,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
+from nbmodule.core.explain_facts import History
 from nbmodule.core.frame import Missed, apart, gate, now
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
@@ -54,6 +56,7 @@ class Jit:
     def __init__(self, fn: Callable[..., Any], donate: bool, options: dict[str, Any]) -> None:
         self.fn, self.donate, self.options = fn, donate, options
         self.programs: dict[Any, list[Program]] = {}
+        self.history = History()  # of traces, for `nb.explain_retrace`
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None  # the last call again, at its cheapest
         self._last: tuple[Binding | None, tuple[Any, ...]] = (None, ())
         self._last_tracked: tuple[Any, tuple[Binding | None, tuple[Any, ...]]] = (
@@ -70,6 +73,15 @@ class Jit:
             outputs = steady(args)
             if outputs is not SLOW:
                 return outputs if type(outputs) is not Packed else unpacked(outputs)
+        tracker = now.tracker
+        if (
+            tracker is not None
+            and tracker.ready is not None
+            and now.frame is None
+            and not tracker.ready(self, args, kwargs)
+        ):
+            with tracker.paused():
+                return self(*args, **kwargs)
         binding, kinds = self._last if not now.busy else self._watched()
         if binding is not None and not kwargs and len(args) == len(kinds):
             things: Any = ()
@@ -124,6 +136,7 @@ class Jit:
         """Use the binding; each box that is met for the first time is added, and the function is traced again."""
         __tracebackhide__ = True
         asked = now.taps.mark() if now.taps is not None else None
+        met: list[Variable] = []
         while True:
             if now.taps is not None:
                 now.taps.rewind(asked)
@@ -134,6 +147,12 @@ class Jit:
             except Missed as missed:
                 if missed.frame is not binding.program.frame:
                     raise
+                if any(missed.box is box for box in (*met, *binding.boxes)):
+                    raise TraceError(
+                        f"{self!r} met {missed.box.describe()} as unknown although it is an input: an error of nbmodule, not "
+                        "of the function. Nothing was changed; please report it."
+                    ) from None
+                met.append(missed.box)
                 binding = self._extended(key, binding, things, missed)
 
     def _key(self, things: list[Any], holes: Holes, count: int) -> Any:
@@ -147,7 +166,7 @@ class Jit:
     def _bound(self, key: Any, things: list[Any]) -> Binding:
         """The binding of a known program to these things, or of a new one."""
         programs = self.programs.setdefault(key, [])
-        programs[:] = [program for program in programs if program.alive and program.watch.is_fresh()]
+        programs[:] = [program for program in programs if program.alive and program.watch.has_code()]
         for program in programs:
             binding = program.bind(things)
             if binding is not None:
@@ -160,7 +179,8 @@ class Jit:
         )
 
     def _add(self, key: Any, things: list[Any], captured: list[Any]) -> Binding:
-        program = Program(self.fn, things, *key[2], captured, self.options, self.donate)
+        holes, count = key[2]
+        program = Program(self.fn, things, holes, count, captured, self.options, self.donate, self.history)
         self.programs.setdefault(key, []).append(program)
         binding = program.bind(things)
         if binding is None:
@@ -170,10 +190,6 @@ class Jit:
         return binding
 
     def _extended(self, key: Any, binding: Binding, things: list[Any], missed: Missed) -> Binding:
-        if any(missed.box is box for box in binding.boxes):
-            raise TraceError(
-                f"{self!r} met {missed.box.describe()} as unknown although it is an input. Nothing was changed."
-            )
         program = binding.program
         captured = [thing for reference in program.captured if (thing := reference()) is not None]
         self.programs[key] = [other for other in self.programs.get(key, ()) if other is not program]
@@ -189,6 +205,11 @@ class Jit:
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's lowered form of the function for these arguments; nothing is run and no variable changes."""
         return self._staged("lower", args, kwargs)
+
+    def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        """The compiled form that a call would use now; it is found or begun, and neither traced nor run."""
+        args, kwargs, things, holes = split_call(args, kwargs)
+        return self._bound(self._key(things, holes, len(args)), things).program
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the outputs; nothing is run and no variable changes."""

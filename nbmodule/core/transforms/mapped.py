@@ -110,7 +110,7 @@ def vmap(
 
 
 def _local(arguments: Any) -> Any:
-    """Copies of the modules among them, born in this frame: what they write stays theirs. (JAX made them outside of it.)"""
+    """Copies of the modules among them, born in this frame: what they write stays theirs, though JAX made them outside of it."""
     return jax.tree.map(lambda leaf: leaf, arguments)
 
 

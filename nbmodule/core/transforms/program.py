@@ -13,7 +13,9 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.frame import Frame, Missed, Slot, now
+from nbmodule.core.explain_facts import History, trace_of
+from nbmodule.core.frame import Frame, Missed, now
+from nbmodule.core.layout import constrained, layouts_of
 from nbmodule.core.parcel import pack
 from nbmodule.core.record import CallInfo
 from nbmodule.core.structure import Structure, functions_of, structure_of
@@ -46,7 +48,9 @@ jax.tree_util.register_static(Hole)
 
 def signature_of(thing: Any) -> Any:
     """What must be equal for a program to serve `thing`."""
-    return (type(thing), thing._frozen) if isinstance(thing, Variable) else structure_of(thing)
+    own: Any = (type(thing), thing._frozen) if isinstance(thing, Variable) else structure_of(thing)
+    layouts = layouts_of((thing,) if isinstance(thing, Variable) else plan_of(thing).boxes)
+    return own if layouts is None else (own, layouts)
 
 
 def fill(arguments: Any, things: list[Any]) -> Any:
@@ -69,13 +73,15 @@ class Program:
         captured: list[Any],
         options: dict[str, Any],
         donate: bool,
+        history: History,
     ) -> None:
+        self.history = history
         self.fn, self.holes, self.count, self.options = fn, holes, count, options
         self.alive = True
         self.captured = [weakref.ref(thing, self._lost) for thing in captured]
         self.signatures = [signature_of(thing) for thing in captured]
         self.watched: list[tuple[Any, Structure]] = []  # modules that are called and have no boxes here
-        self.watch = CodeWatch([fn, *_forwards([*things, *captured])])
+        self.watch = CodeWatch([fn, *forwards_of([*things, *captured])])
         self.donates = donate
         self.learned = not donate  # whether it is known which boxes are written
         self.donated: tuple[int, ...] = ()
@@ -143,6 +149,8 @@ class Program:
         values = dict(zip(self.donated, donated))
         values |= zip((i for i in range(len(boxes)) if i not in given), kept)
         things = [reference() for reference in binding.things]
+        captured = [thing for reference in self.captured if (thing := reference()) is not None]
+        trace = trace_of(self.fn, self.holes, things, captured, self.watch.codes, args, kwargs)
         self.frame = frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
         with frame:
             filled, kwargs = fill((list(args), kwargs), things)
@@ -150,9 +158,11 @@ class Program:
                 filled[position] = things[number]
             outputs = packed(self.fn(*filled, **kwargs))
             effects = frame.effects()
+            effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
             if frame.log.infos:
                 effects.records = pack(effects.records)
         self._watch_touched(frame, things)
+        self.history.add(trace, [reference() for reference, _ in self.watched])
         index = {box: i for i, box in enumerate(boxes)}
         names = tuple(index.get(box, box.slot) for box in frame.written)
         self.frame = None  # it holds boxes and traced values
@@ -172,7 +182,7 @@ class Program:
         for module in frame.touched:
             if id(module) not in known and module._nbm.home is None:
                 self.watched.append((weakref.ref(module, self._lost), structure_of(module)))
-                self.watch = CodeWatch([*(fn for fn, _ in self.watch.codes), *_forwards([module])])
+                self.watch = CodeWatch([*(fn for fn, _ in self.watch.codes), *forwards_of([module])])
 
     def missing(self, missed: Missed) -> Any:
         """What must be captured too, so that the missed box is an input: a module that was being called, or the box."""
@@ -205,11 +215,11 @@ def _called(info: CallInfo, modules: list[Any]) -> CallInfo:
     return replace(info, module=slot_of(modules[number][i]))
 
 
-def _renamed(info: CallInfo, module: Slot | tuple[int, int]) -> CallInfo:
+def _renamed(info: CallInfo, module: Any) -> CallInfo:
     return info if info.module is module else replace(info, module=module)
 
 
-def _forwards(things: list[Any]) -> list[Any]:
+def forwards_of(things: list[Any]) -> list[Any]:
     """The forwards and hooks that calls of these things may run, each once."""
     modules = [
         module for thing in things if not isinstance(thing, Variable) for module in (thing, *plan_of(thing).modules)

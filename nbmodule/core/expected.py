@@ -1,0 +1,98 @@
+"""`model(x, expected_submod_rets=...)`: the first submodule whose return differs from what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
+
+
+def check_expected(module: Any, expected: Any) -> Any:
+    if expected is not None and not isinstance(expected, Mapping):
+        raise ArgumentTypeError(
+            f"expected_submod_rets takes a Container or a dict, by submodule; found {type(expected).__name__}. Nothing was computed."
+        )
+    for key, wanted in (expected or {}).items():
+        if isinstance(wanted, Mapping) and "val" not in wanted:
+            raise ArgumentError(
+                f'expected_submod_rets["{key}"] is {{"val": values, "atol": ..., "rtol": ...}} or the values alone; there is no "val" among '
+                f"{', '.join(map(repr, wanted))}. Nothing was computed."
+            )
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(expected)):
+        raise ArgumentError(
+            "expected_submod_rets holds traced arrays: it was passed through a transform, where nothing can be compared. Let the compiled "
+            "function find it in the surrounding code; the comparison is made when the call is over. Nothing was computed."
+        )
+    return expected
+
+
+def compare(module: Any, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise for the first submodule whose return differs from what was expected."""
+    for key, returned in rets.items():
+        wanted = expected.get(key)
+        if wanted is None:
+            continue
+        atols = rtols = None
+        if isinstance(wanted, Mapping):
+            atols, rtols, wanted = wanted.get("atol"), wanted.get("rtol"), wanted["val"]
+        wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        for number, (actual, value) in enumerate(zip(returned, wanted)):
+            if value is not None:
+                _compare_one(module, key, number, actual, value, _nth(atols, number, 1e-6), _nth(rtols, number, 1e-5))
+
+
+def _nth(given: Any, number: int, default: float) -> float:
+    if isinstance(given, (list, tuple)):
+        given = given[number] if number < len(given) else None
+    return default if given is None else float(given)
+
+
+def _compare_one(module: Any, key: str, number: int, actual: Any, expected: Any, atol: float, rtol: float) -> None:
+    leaves, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    title = f'{type(module).__name__}: the return of "{key}", call {number},'
+    if len(leaves) != len(wanted):
+        raise SubmoduleReturnError(f"{title} has {len(leaves)} arrays, expected were {len(wanted)}.")
+    for found, value in zip(leaves, wanted):
+        found, value = np.asarray(found), np.asarray(value)
+        if found.shape != value.shape and value.ndim:
+            raise SubmoduleReturnError(f"{title} has shape {list(found.shape)}, expected was {list(value.shape)}.")
+        if found.dtype.kind not in "biufcV" or value.dtype.kind not in "biufcV":  # texts and the like; V is bfloat16
+            if not np.array_equal(found, value):
+                raise _raised(f"{title} is {found!s:.40}, expected was {value!s:.40}.", key, number, value, found)
+            continue
+        wide = np.complex128 if "c" in (found.dtype.kind, value.dtype.kind) else np.float64
+        a, b = found.astype(wide), np.broadcast_to(value, found.shape).astype(wide)
+        if not np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True):
+            error = np.abs(a - b)
+            where = np.unravel_index(int(np.argmax(np.where(np.isnan(error), np.inf, error))), error.shape)
+            text = (
+                f"{title} differs from what was expected: the largest difference is {error[where]:.6g} at "
+                f"[{', '.join(map(str, where))}] (expected {b[where]:.6g}, found {a[where]:.6g}; atol {atol:g}, rtol {rtol:g})."
+            )
+            text += f"\n{side_by_side(b, a, where)}" if where else ""
+            raise _raised(text, key, number, value, found)
+
+
+def _raised(text: str, path: str, number: int, expected: Any, actual: Any) -> SubmoduleReturnError:
+    error: Any = SubmoduleReturnError(text)
+    error.path, error.number, error.expected, error.actual = path, number, expected, actual
+    return error
+
+
+def side_by_side(expected: np.ndarray, actual: np.ndarray, where: tuple[Any, ...]) -> str:
+    """The elements around a place on the last axis, expected, actual and their difference, as a small table."""
+    first = max(int(where[-1]) - 2, 0)
+    places = [(*map(int, where[:-1]), i) for i in range(first, min(first + 5, actual.shape[-1]))]
+    rows = [
+        ("at", *(str(list(place)) for place in places)),
+        ("expected", *(f"{expected[place]:.6g}" for place in places)),
+        ("actual", *(f"{actual[place]:.6g}" for place in places)),
+        ("difference", *(f"{actual[place] - expected[place]:.6g}" for place in places)),
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(places) + 1)]
+    return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)

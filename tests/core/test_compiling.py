@@ -1,0 +1,264 @@
+"""`model.compile()`: the same results, variables as inputs, changes of named objects kept, and an honest fallback."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+X = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
+
+
+class Counted(nb.Module):
+    """A layer that notes when its code runs: at each call if eager, once for each trace if compiled."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.linear = nb.Linear(3, 2)
+
+    def forward(self, x):
+        RUNS.append(x.shape)
+        return self.linear(x)
+
+
+RUNS: list[tuple[int, ...]] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_runs():
+    RUNS.clear()
+
+
+def test_a_compiled_call_gives_what_the_eager_call_gives():
+    model = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.ReLU())
+    twin = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.ReLU())
+    twin.load_state_dict(model.state_dict())
+
+    assert not model.compiled_
+    assert model.compile() is model
+    assert model.compiled_
+
+    np.testing.assert_allclose(model(X), twin(X), rtol=1e-6)
+    np.testing.assert_allclose(model[1].running_mean, twin[1].running_mean, rtol=1e-6)
+
+
+def test_variables_stay_inputs():
+    model = Counted().compile()
+    first = model(X)
+    traced = len(RUNS)
+    model.v = model.v * 2.0
+
+    np.testing.assert_allclose(model(X), first * 2, rtol=1e-6)
+    assert len(RUNS) == traced
+
+
+def test_compiling_with_arguments_traces_at_once_and_runs_nothing():
+    model = nb.Sequential(Counted(), nb.BatchNorm1d(2))
+    before = np.asarray(model[1].running_mean)
+
+    model.compile(args=(X,))
+
+    assert RUNS
+    np.testing.assert_array_equal(model[1].running_mean, before)
+    traced = len(RUNS)
+    model(X)
+    assert len(RUNS) == traced
+
+
+@pytest.mark.parametrize("make", [lambda: Counted(compile_on_next_step=True), lambda: Counted().compile()])
+def test_compiling_on_the_next_call_traces_then(make):
+    model = make()
+    assert not RUNS
+    for _ in range(3):
+        model(X)
+    assert set(RUNS) == {(2, 3)}
+    traced = len(RUNS)
+    model(X)
+    assert len(RUNS) == traced
+    assert model.compiled_
+
+
+def test_tracking_works_in_a_compiled_call():
+    model = nb.Sequential(nb.Linear(3, 4), nb.ReLU()).compile()
+    model(X, track_submod_rets=True)
+    model.eval()
+
+    np.testing.assert_allclose(model.submod_rets["0"][0], model[0](X), rtol=1e-6)
+
+
+class Branching(nb.Module):
+    """A forward that looks at a value, which a trace has not."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.linear = nb.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x) if float(x.sum()) > 0 else self.linear(-x)
+
+
+def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
+    model = Branching(fallback_to_non_compiled=True).compile()
+
+    with pytest.warns(
+        UserWarning, match="Branching: the compiled call failed and is done eagerly .*ConcretizationTypeError"
+    ):
+        first = model(X + 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        second = model(X - 2)
+
+    np.testing.assert_allclose(first, model.linear(X + 2), rtol=1e-6)
+    np.testing.assert_allclose(second, model.linear(2 - X), rtol=1e-6)
+
+
+def test_without_a_fallback_the_error_comes_out():
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        Branching().compile()(X)
+
+
+class Plain:
+    """An object of the user's, neither a module nor a container."""
+
+    def __init__(self):
+        self.total, self.name = jnp.zeros(()), "plain"
+
+
+class Writing(nb.Module):
+    """Changes an object that it is given, or that it finds in its surroundings."""
+
+    def __init__(self, found=None, **options):
+        super().__init__(**options)
+        self._found = lambda: found
+
+    def forward(self, x, cont=None, *, other=None):
+        held = cont if cont is not None else other if other is not None else self._found()
+        if isinstance(held, Plain):
+            held.total = held.total + x.sum()
+            held.name = "written"
+        elif isinstance(held, list):
+            held.append(x * len(held))
+        elif isinstance(held, nb.Module):
+            held.count.value = held.count + 1
+        else:
+            held["total"] = held["total"] + x.sum()
+            held["inner"]["last"] = x
+        return x * 2
+
+
+def make(kind):
+    if kind is dict:
+        return {"total": jnp.zeros(()), "inner": {"last": None}, "name": "mine"}
+    return (
+        nb.Container(total=jnp.zeros(()), inner=nb.Container(last=jnp.zeros((2, 3))))
+        if kind is nb.Container
+        else kind()
+    )
+
+
+WAYS = {
+    "arg_stateful_idxs": ({"arg_stateful_idxs": [[1]]}, lambda model, held: model(X + 1, held)),
+    "kwarg_stateful_idxs": ({"kwarg_stateful_idxs": [["other"]]}, lambda model, held: model(X + 1, other=held)),
+    "of the call": ({}, lambda model, held: model(X + 1, held, arg_stateful_idxs=[[1]])),
+    "stateful": ({}, lambda model, held: model(X + 1, held, stateful=[held])),
+}
+
+
+@pytest.mark.parametrize("kind", [dict, nb.Container])
+@pytest.mark.parametrize("way", WAYS)
+def test_changes_of_a_named_dict_belong_to_the_compiled_call(way, kind):
+    options, call = WAYS[way]
+    model, held = Writing(**options).compile(), make(kind)
+    inner = held["inner"]
+
+    for _ in range(3):
+        np.testing.assert_allclose(call(model, held), (X + 1) * 2)
+
+    assert float(held["total"]) == pytest.approx(18.0)
+    assert held["inner"] is inner  # the object that others may hold
+    np.testing.assert_allclose(inner["last"], X + 1)
+    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(dict(held)))
+
+
+def test_a_list_and_an_object_of_the_users_can_be_named_too():
+    listed, plain = [], Plain()
+    model = Writing(arg_stateful_idxs=[[1]]).compile()
+
+    for _ in range(2):
+        model(X, listed)
+        model(X + 1, plain)
+
+    assert [float(x[1, 2]) for x in listed] == [0.0, 1.0]
+    assert (float(plain.total), plain.name) == (12.0, "written")
+
+
+def test_an_object_of_the_surroundings_is_named_by_itself():
+    held = make(dict)
+    model = Writing(found=held, stateful=[held]).compile()
+
+    model(X + 1)
+    model(X + 1)
+
+    assert float(held["total"]) == pytest.approx(12.0)
+
+
+def test_a_module_among_the_arguments_needs_no_name():
+    counter = nb.Module(count=nb.Buffer(0.0))
+    model = Writing().compile()
+    for _ in range(3):
+        model(X, counter)
+
+    assert float(counter.count()) == 3.0
+
+
+def test_compiling_with_arguments_changes_nothing_that_is_named():
+    held = make(dict)
+    Writing(arg_stateful_idxs=[[1]]).compile(args=(X, held))
+
+    assert float(held["total"]) == 0.0
+    assert held["inner"] == {"last": None}
+
+
+def test_a_call_that_raises_changes_nothing():
+    class Failing(Writing):
+        def forward(self, x, cont):
+            cont["total"] = cont["total"] + 1
+            raise ValueError("no")
+
+    held = make(dict)
+    with pytest.raises(ValueError, match="no"):
+        Failing(arg_stateful_idxs=[[1]]).compile()(X, held)
+    assert float(held["total"]) == 0.0
+
+
+def test_a_place_that_no_argument_has_is_refused():
+    with pytest.raises(
+        nb.NbModuleError, match=r"arg_stateful_idxs=\[\[7\]\] names no argument of this call \(IndexError"
+    ):
+        Writing(arg_stateful_idxs=[[7]]).compile()(X, {})
+    with pytest.raises(nb.NbModuleError, match=r"kwarg_stateful_idxs=\[\['there'\]\] names no argument"):
+        Writing(kwarg_stateful_idxs=[["there"]]).compile()(X, {})
+
+
+def test_arguments_of_another_kind_are_refused():
+    with pytest.raises(nb.ArgumentTypeError, match=r"compile\(args=\.\.\.\) takes the positional arguments"):
+        Counted().compile(args=X)
+    with pytest.raises(nb.ArgumentTypeError, match=r"compile\(kwargs=\.\.\.\) takes the keyword arguments"):
+        Counted().compile(kwargs=[X])
+
+
+def test_a_retrace_of_a_compiled_call_with_named_objects_is_explained():
+    held = make(dict)
+    model = Writing(arg_stateful_idxs=[[1]]).compile()
+    model(X, held)
+    model(X, held)  # `inner.last` was None in the first
+
+    assert not nb.explain_retrace(model, X, held).expected
+    assert [str(change) for change in nb.explain_retrace(model, X[:1], held).changes] == [
+        "argument x: float32[2, 3] before, float32[1, 3] now"
+    ]

@@ -1,0 +1,267 @@
+"""`nb.explain_retrace` names what made a compiled function trace again, before the call and after it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+
+X = jnp.ones((4, 3))
+
+
+class Counted:
+    """A compiled step over a model from the surroundings, and how often it was traced."""
+
+    def __init__(self, model, **options):
+        self.traces = 0
+
+        def step(x, scale=1.0, *, mode="train"):
+            self.traces += 1
+            y = model(x) * scale
+            return y if mode == "train" else -y
+
+        self.step = nb.jit(step, static_argnames="mode", **options)
+
+
+@pytest.fixture
+def model():
+    nb.seed(0)
+    return nb.Sequential(nb.Linear(3, 2), nb.Dropout(0.5), nb.Sequential(nb.Linear(2, 2), nb.ReLU()))
+
+
+def whats(found):
+    return [str(change) for change in found.changes]
+
+
+def doubled(module, inputs, outputs):
+    return outputs * 2
+
+
+def freeze(model):
+    model[0].weight.requires_grad_(False)
+
+
+CHANGES = {
+    "eval": (lambda m: m.eval(), "training of model and 5 more: True before, False now"),
+    "attribute": (lambda m: setattr(m[1], "rate", 0.25), "model.1.rate: 0.5 before, 0.25 now"),
+    "layer": (lambda m: m.__setitem__(1, nb.Identity()), "model.1: Dropout before, Identity now"),
+    "hook": (lambda m: m[2].register_forward_hook(doubled), "forward hooks of model.2: none before, doubled now"),
+    "frozen": (
+        freeze,
+        "model.0.weight: Parameter float32[2, 3] before, Parameter float32[2, 3] frozen now",
+    ),
+    "dtype": (
+        lambda m: m[0].to(dtype="bfloat16"),
+        "model.0.bias: Parameter float32[2] before, Parameter bfloat16[2] now",
+    ),
+    "shared": (
+        lambda m: setattr(m[2][0], "bias", m[0].bias),
+        "model.2.0.bias: Parameter float32[2] before, the box 0.bias now",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changed_in_a_model_is_named_before_and_after_the_call(model, name):
+    change, words = CHANGES[name]
+    counted = Counted(model)
+    counted.step(X)
+    before = nb.explain_retrace(counted.step, X)
+    assert (before.expected, before.trace, before.changes) == (False, 1, ())
+    kept = change(model)
+
+    traced = counted.traces
+    expected = nb.explain_retrace(counted.step, X)
+    assert counted.traces == traced
+    counted.step(X)
+    found = nb.explain_retrace(counted.step, X)
+
+    assert counted.traces > traced
+    assert (expected.expected, expected.traces) == (True, 1)
+    assert (found.expected, found.traces, found.trace) == (False, 2, 2)
+    assert words in whats(expected)
+    assert words in whats(found)
+    del kept
+
+
+ARGUMENTS = {
+    "shape": ((jnp.ones((5, 3)),), {}, "argument x: float32[4, 3] before, float32[5, 3] now"),
+    "dtype": ((jnp.ones((4, 3), "float16"),), {}, "argument x: float32[4, 3] before, float16[4, 3] now"),
+    "static": ((X,), {"mode": "test"}, "argument mode: 'train' before, 'test' now"),
+    "count": ((X, 2.0), {}, "argument scale: not there before, float32[] from a Python number now"),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_the_argument_that_differs_is_named(model, name):
+    args, kwargs, words = ARGUMENTS[name]
+    counted = Counted(model)
+    counted.step(X, mode="train")
+    kwargs = {"mode": "train"} | kwargs
+    traced = counted.traces
+
+    assert whats(nb.explain_retrace(counted.step, *args, **kwargs)) == [words]
+    counted.step(*args, **kwargs)
+    assert counted.traces > traced
+    assert whats(nb.explain_retrace(counted.step, *args, **kwargs)) == [words]
+
+
+def test_a_change_of_values_is_no_change(model):
+    counted = Counted(model)
+    counted.step(X)
+    traced = counted.traces
+    model.v = model.v * 2.0
+
+    assert not nb.explain_retrace(counted.step, X * 3).expected
+    counted.step(X * 3)
+    assert counted.traces == traced
+
+
+def test_a_known_call_names_its_own_trace(model):
+    counted = Counted(model)
+    for rows in (4, 5, 6):
+        counted.step(jnp.ones((rows, 3)))
+
+    assert [nb.explain_retrace(counted.step, jnp.ones((rows, 3))).trace for rows in (4, 5, 6)] == [1, 2, 3]
+    assert "float32[9, 3]" in repr(nb.explain_retrace(counted.step, jnp.ones((9, 3))))
+
+
+def test_settings_of_jax_are_named(model):
+    counted = Counted(model)
+    counted.step(X)
+    traced = counted.traces
+
+    with jax.default_matmul_precision("highest"):
+        assert whats(nb.explain_retrace(counted.step, X)) == [
+            "JAX's setting jax_default_matmul_precision: None before, highest now"
+        ]
+        counted.step(X)
+    assert counted.traces == traced + 1
+
+
+def test_tracking_is_another_trace_and_says_so(model):
+    counted = Counted(model)
+    counted.step(X)
+
+    with nb.track(model):
+        assert whats(nb.explain_retrace(counted.step, X)) == ["tracking: off before, on now"]
+
+
+def test_models_among_the_arguments_go_by_the_name_of_the_parameter():
+    @nb.jit
+    def predict(net, x):
+        return net(x)
+
+    predict(nb.Linear(3, 2), X)
+
+    assert not nb.explain_retrace(predict, nb.Linear(3, 2), X).expected  # equal structures share a program
+    assert whats(nb.explain_retrace(predict, nb.Conv2d(3, 2, 1), X)) == ["net: Linear before, Conv2d now"]
+    assert "net.out_features: 2 before, 5 now" in whats(nb.explain_retrace(predict, nb.Linear(3, 5), X))
+
+
+def test_a_compiled_module_is_explained_by_its_own_arguments():
+    model = nb.Linear(3, 2).compile()
+    model(X)
+
+    assert not nb.explain_retrace(model).expected  # its first call
+    assert repr(nb.explain_retrace(model, jnp.ones((7, 3)))).splitlines() == [
+        "Linear was traced once; this call would be traced, since compared with trace 1",
+        "  argument x: float32[4, 3] before, float32[7, 3] now",
+    ]
+
+
+def test_a_helper_that_is_defined_again_is_named(model):
+    names = {"model": model, "nb": nb}
+    exec("def helper(y):\n    return y * 2\n\n@nb.jit\ndef step(x):\n    return helper(model(x))", names)
+    names["step"](X)
+    exec("def helper(y):\n    return y * 3", names)
+
+    assert any(
+        "the code of" in text and "helper was changed" in text for text in whats(nb.explain_retrace(names["step"], X))
+    )
+
+
+def test_donated_memory_makes_no_second_trace():
+    count = nb.Buffer(jnp.zeros(3))
+
+    @nb.jit(donate=True)
+    def tick(x):
+        count.value = count + x
+        return count * 2
+
+    tick(jnp.ones(3))
+
+    assert nb.explain_retrace(tick, jnp.ones(3)).traces == 1
+
+
+def test_what_was_captured_and_is_gone_is_named():
+    held = [nb.Linear(3, 2)]
+
+    @nb.jit
+    def step(x):
+        return sum(model(x) for model in held)
+
+    step(X)
+    held[0] = nb.Linear(3, 2)
+    gc.collect()
+
+    assert whats(nb.explain_retrace(step, X)) == ["Linear: there before, gone now"]
+
+
+def test_the_memory_of_a_function_keeps_no_model_alive():
+    model = nb.Linear(3, 2)
+
+    @nb.jit
+    def predict(net, x):
+        return net(x)
+
+    predict(model, X)
+    seen = weakref.ref(model)
+    del model
+    gc.collect()
+
+    assert seen() is None
+    assert predict.history.count == 1
+
+
+def test_the_last_sixteen_traces_are_known():
+    double = nb.jit(lambda x: x)
+    for rows in range(1, 20):
+        double(jnp.ones(rows))
+
+    assert nb.explain_retrace(double, jnp.ones(19)).trace == 19
+    assert nb.explain_retrace(double, jnp.ones(1)).traces == 19
+    assert len(double.history.traces) == 16
+
+
+def test_what_was_never_called_says_so(model):
+    found = nb.explain_retrace(Counted(model).step, X)
+
+    assert repr(found).endswith("has not been traced; its first call will be.")
+    assert found.expected
+
+
+def test_explaining_traces_and_draws_nothing(model):
+    counted = Counted(model)
+    counted.step(X)
+    programs = {key: list(found) for key, found in counted.step.programs.items()}
+    traced = counted.traces
+    model.eval()
+    nb.explain_retrace(counted.step, jnp.ones((9, 3)))
+
+    assert counted.traces == traced
+    assert {key: list(found) for key, found in counted.step.programs.items()} == programs
+
+
+def test_what_is_not_compiled_here_is_refused(model):
+    with pytest.raises(nb.ArgumentTypeError, match=r"takes a function of nb\.jit or a compiled module; found function"):
+        nb.explain_retrace(lambda x: x, X)
+    with pytest.raises(nb.ArgumentTypeError, match="jax_explain_cache_misses"):
+        nb.explain_retrace(jax.jit(jnp.sin), X)
+    with pytest.raises(nb.NbModuleError, match=r"its calls are not compiled\. Compile it with model\.compile\(\)"):
+        nb.explain_retrace(model, X)
