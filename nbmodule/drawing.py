@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from nbmodule.core.asked import remembered
-from nbmodule.core.staging import Staged, staged
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
-from nbmodule.graph import Graph, Options, read_graph, save
+from nbmodule.graph import Graph, Options, save
 from nbmodule.graph.options import prepare
 from nbmodule.views.layout import terminal_width
-from nbmodule.views.of_graphs import GraphRecord, graph_page, running_cell, show_inline
+from nbmodule.views.of_graphs import graph_of, graph_page, graph_record, running_cell, show_inline
 from nbmodule.views.show import in_notebook, mimebundle
 from nbmodule.views.text import text_of
 
@@ -25,8 +24,8 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
     """Give the computation graph of a module or a function, without running it; nothing changes.
 
     Variables of modules are nodes of their own, whether the modules are arguments or come from the surrounding code, and
-    operations are grouped by the submodule that made them. What a function writes into variables is no output: it is
-    shown with `output_connected_only=False`.
+    operations are grouped by the submodule that made them. What the function writes into variables stands among the
+    outputs as `written: bn.running_mean`.
 
     Args:
         fn: a module, or any function that JAX can trace: compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
@@ -35,7 +34,8 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
 
     Returns:
         `nodes` in order of evaluation (`operation`, `path`, `shape`, `dtype`, `source`), `edges`, nested `groups`. If the
-        function fails while it is traced, the graph ends there and `failure` tells where and why.
+        function fails while it is traced, the graph ends there and `failure` tells where and why. `graph.drawn(...)`
+        shows it in another way, `graph.save(path)` writes it to a file.
 
     Example:
         >>> import jax.numpy as jnp
@@ -46,18 +46,7 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
     """
     if not callable(fn):
         raise ArgumentTypeError(f"nb.graph takes a function or a module; found {type(fn).__name__}.")
-
-    def read(made: Staged) -> Graph:
-        return read_graph(
-            made.fn,
-            [made.values, *made.args],
-            made.kwargs,
-            variables=1,
-            names=made.names,
-            titles=made.titles,
-        )
-
-    return staged(fn, args, kwargs, read)
+    return graph_of(fn, args, kwargs)
 
 
 def show_graph(module: Any, options: Options, *, save_to_disk: bool, notebook: bool, fname: Any) -> Graph:
@@ -65,12 +54,14 @@ def show_graph(module: Any, options: Options, *, save_to_disk: bool, notebook: b
     if fname is not None and not isinstance(fname, (str, os.PathLike)):
         raise ArgumentTypeError(f"fname is the name of a file; found {type(fname).__name__}. Nothing was written.")
     args, kwargs = _arguments(module)
-    made = _Shown(graph(module, *args, **kwargs), options)
+    plain = graph(module, *args, **kwargs)
+    parts: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
+    parts["options"] = options
+    made = _Shown(**parts)
     prepare(made, options)  # an unknown subgraph is an error, not a picture of one
     if save_to_disk or fname is not None:
         target = Path(fname) if fname is not None else Path(f"{type(module).__name__}.html")
-        choices = {field.name: getattr(options, field.name) for field in fields(options)}
-        print(f"graph written to {save(made, target, html=graph_page, **choices)}")
+        print(f"graph written to {save(made, target, html=graph_page)}")
     _display(made, notebook)
     return made
 
@@ -92,26 +83,20 @@ def _arguments(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _display(made: _Shown, notebook: bool) -> None:
-    if (in_notebook() or notebook) and show_inline(made.record):
+    record = graph_record(made)
+    if (in_notebook() or notebook) and show_inline(record):
         made.cell = running_cell()
     else:
-        print(text_of(made.record, width=terminal_width(), limit=MOST_LINES))
+        print(text_of(record, width=terminal_width(), limit=MOST_LINES))
 
 
+@dataclass(eq=False, repr=False)
 class _Shown(Graph):
     """A graph that was shown already: the cell that did so does not show it again as its last value."""
 
-    def __init__(self, made: Graph, options: Options) -> None:
-        super().__init__(made.nodes, made.groups, made.root, made.inputs, made.outputs, made.failure, made._signature)
-        self.options, self.cell = options, None
-
-    cell: int | None
-
-    @property
-    def record(self) -> GraphRecord:
-        return GraphRecord(self, self.options)
+    cell: int | None = None
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if self.cell is not None and self.cell == running_cell():
             return {"text/plain": repr(self)}
-        return mimebundle(self.record)
+        return mimebundle(graph_record(self))

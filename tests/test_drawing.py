@@ -108,7 +108,7 @@ def test_a_gradient_has_forward_and_backward_operations_of_each_module(model):
     graph = nb.graph(nb.grad(lambda m, x: m(x).sum()), model, X)
     phases = {group.phase for group in graph.groups if group.path == "Sequential.0"}
     assert phases == {"forward", "backward"}
-    assert [node.shape for node in graph.nodes if node.kind == "output"] == [(4,), (4, 3), (4,), (4,)]
+    assert [node.shape for node in graph.nodes if node.operation == "output"] == [(4,), (4, 3), (4,), (4,)]
 
 
 def test_a_compiled_function_is_read_like_the_function_itself(model):
@@ -318,14 +318,20 @@ def test_each_argument_changes_the_picture(model, tmp_path):
     assert svg(highlight_subgraph=0) == svg(highlight_subgraph="0")
 
 
-def test_what_a_model_writes_is_shown_where_it_is_asked_for(model, tmp_path):
+def test_dead_operations_are_shown_where_they_are_asked_for(tmp_path):
+    class Wasteful(nb.Module):
+        def forward(self, x):
+            jnp.exp(x)
+            return x * 2
+
+    model = Wasteful()
     model(X)
     texts = []
     for connected in (True, False):
         model.show_graph(fname=tmp_path / "g.txt", output_connected_only=connected)
         texts.append((tmp_path / "g.txt").read_text())
-    assert "<- dead" not in texts[0]
-    assert "<- dead" in texts[1]
+    assert "exp" not in texts[0]
+    assert "exp  → float32[2, 3]  <- dead" in texts[1]
 
 
 def test_a_page_needs_no_network_and_is_one_file(model, tmp_path, capsys):
@@ -364,7 +370,7 @@ def test_graphviz_makes_pictures_for_print(model, tmp_path, ending, magic):
 # -- forms ------------------------------------------------------------------------------------------------
 def test_a_graph_displays_itself_as_text_and_as_a_view(model):
     bundle = nb.graph(model, X)._repr_mimebundle_()
-    assert bundle["text/plain"].startswith("Sequential  35 operations")
+    assert bundle["text/plain"].startswith("Sequential  48 operations")
     assert "BatchNorm1d" in bundle["text/plain"]
     assert '<nbm-view data-nbm="' in bundle["text/html"]
     assert "data:image/svg+xml;base64," in bundle["text/html"]

@@ -10,7 +10,7 @@ import { isPill } from "./graph_forms.js";
  * @typedef {import("./graph_scene.js").Line} Line
  * @typedef {{ selected: string, level: number, edges: boolean, found: Set<string>, marked: Set<string>, fill: (box: Box) => string,
  *   note: (box: Box) => string, facts: (box: Box) => string, name: (box: Box) => string, id: string,
- *   mark: (box: Box) => string, returned: (box: Box) => { shape: string, text: string, bad: number } | null }} Look
+ *   mark: (box: Box) => string, returned: (box: Box) => { shape: string, text: string, bad: number, picture?: string, size?: number[] } | null }} Look
  * @typedef {{ left: number, top: number, right: number, bottom: number }} Area
  */
 
@@ -249,6 +249,18 @@ function addLabel(labels, box, look) {
   const shape = returned && (!look.edges || returned.shape !== child.label) ? returned.shape : "";
   add([shape, returned?.text].filter(Boolean).join("  "), "");
   add(returned?.bad ? `NaN ${returned.bad}` : "", " nbm-gbad");
+  if (returned?.picture) labels.append(thumbnail(returned.picture, returned.size ?? [24, 24], box));
+}
+
+/**
+ * A small picture of what was returned, left of the line that carries it.
+ * @param {string} source
+ * @param {number[]} size width and height
+ * @param {Box} box
+ */
+function thumbnail(source, [width, height], box) {
+  const place = { x: box.x + box.width / 2 - 5 - width, y: box.y + box.height + 4, width, height };
+  return svg("image", { href: source, ...place, preserveAspectRatio: "none", class: "nbm-gthumb" });
 }
 
 /** @param {string} kind */

@@ -213,7 +213,8 @@ export function itemsIn(forms, item) {
   let labels = item.labels;
   const plan = item.plan;
   item.inner = plan.form.children.map((child, i) => {
-    const path = child.kind === "scope" ? (item.path ? `${item.path}.${child.name}` : child.name) : item.path;
+    const below = child.kind === "scope" ? (item.path ? `${item.path}.${child.name}` : child.name) : item.path;
+    const path = forms.data.aliases[below] ?? below;
     const inner = plan.inner[i];
     /** @type {Item} */
     const found = {

@@ -36,7 +36,8 @@ function colorChoice(graph) {
   const choice = el("select", "button");
   choice.setAttribute("aria-label", "Color boxes by");
   const timed = Object.keys(data.seconds).length ? ["time"] : [];
-  for (const name of ["", "flops", "bytes", ...timed, ...(data.color === "value" ? ["value"] : [])]) {
+  const known = Object.keys(data.returns).length ? ["non-finite"] : [];
+  for (const name of ["", "flops", "bytes", ...timed, ...known, ...(data.color === "value" ? ["value"] : [])]) {
     choice.append(new Option(`color: ${name || "none"}`, name, false, name === graph.color));
   }
   choice.addEventListener("change", () => {
@@ -140,6 +141,12 @@ function returnNodes(graph, box) {
       bars.append(bar);
     }
     line.append(bars);
+  }
+  if (found.picture) {
+    const image = el("img", "gshot");
+    image.src = found.picture;
+    image.alt = `what ${box.item.path} returned`;
+    line.append(image);
   }
   if (found.bad) line.append(el("span", "badge wrong", `NaN ${found.bad}`));
   return [line];

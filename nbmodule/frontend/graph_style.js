@@ -36,6 +36,8 @@ const RULES = [
   ".nbm-ghead.nbm-gselected>rect{stroke:none}",
   ".nbm-gmarked{fill:none;stroke:var(--wrong);stroke-width:2.5px;pointer-events:none}",
   ".nbm-gport .nbm-gbad{fill:var(--wrong);font-weight:600}",
+  ".nbm-gthumb,.nbm-gshot{image-rendering:pixelated}",
+  ".nbm-gshot{display:block;margin-top:4px;max-width:100%;min-width:96px;max-height:160px;object-fit:contain;object-position:left;background:#fff}",
   ".nbm-gmap{position:absolute;right:6px;top:6px;border:1px solid var(--line);background:var(--gmix);opacity:.9;cursor:pointer}",
   ".nbm-narrow .nbm-gmap{visibility:hidden}",
   ".nbm-gmap path{fill:color-mix(in srgb,var(--blue) 45%,var(--gmix));stroke:none}",

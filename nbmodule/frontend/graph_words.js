@@ -93,11 +93,21 @@ export function wordsOf(forms, item, ends) {
  * What is known of an item's return.
  * @param {Forms} forms
  * @param {Item} item
- * @returns {{ shape: string, text: string, bad: number, bars: number[] } | null}
+ * @returns {{ shape: string, text: string, bad: number, bars: number[], picture?: string, size?: number[] } | null}
  */
 export function returnOf(forms, item) {
-  if (item.child?.kind !== "scope") return null;
+  if (item.child?.kind !== "scope" || item.child.phase !== "forward") return null;
   return forms.data.returns[item.path]?.[item.child.call] ?? null;
+}
+
+/**
+ * How many elements of the returns of each path are not finite.
+ * @param {Forms} forms
+ * @returns {Record<string, number>}
+ */
+function badByPath(forms) {
+  const sum = (/** @type {{ bad: number }[]} */ calls) => calls.reduce((total, call) => total + call.bad, 0);
+  return Object.fromEntries(Object.entries(forms.data.returns).map(([path, calls]) => [path, sum(calls)]));
 }
 
 /**
@@ -113,7 +123,7 @@ export function numberOf(forms, item, color) {
     if (child.form < 0 && child.kind !== "operation") return null;
     return (child.form >= 0 ? forms.form(child.form) : forms.record(child.record))[color];
   }
-  const table = color === "time" ? forms.data.seconds : forms.data.numbers;
+  const table = color === "time" ? forms.data.seconds : color === "non-finite" ? badByPath(forms) : forms.data.numbers;
   if (!table || child.form < 0) return null;
   if (child.kind === "scope") return table[item.path] ?? null;
   if (child.kind !== "run") return null;

@@ -2,7 +2,7 @@
 
 from nbmodule.graph.cost import compiler_cost
 from nbmodule.graph.data import data
-from nbmodule.graph.evaluate import evaluate
+from nbmodule.graph.evaluate import evaluate, evaluate_written
 from nbmodule.graph.export import save, to_dot, to_svg
 from nbmodule.graph.model import Edge, Failure, Graph, Group, Literal, Node, Ref, Source, Value
 from nbmodule.graph.options import Options
@@ -23,6 +23,7 @@ __all__ = [
     "compiler_cost",
     "data",
     "evaluate",
+    "evaluate_written",
     "headline",
     "outline",
     "read_graph",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nbmodule.graph.model import ROOT, Group, Literal, Node, Ref, Value
 from nbmodule.graph.scopes import Mark, Scope, read_scopes
@@ -18,6 +18,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.groups: list[Group] = []
         self.root = Group(ROOT, "", "graph", "", 0, "forward", ROOT)
+        self.aliases: Mapping[str, str] = {}
         self._node_position: list[int] = []
         self._group_position: list[int] = []
         self._scopes: dict[tuple[int, str, str], list[Group]] = {}
@@ -88,6 +89,7 @@ class Builder:
         else:
             call = len(same) if scope.call is None else scope.call
         path = f"{parent.path}.{scope.name}" if parent.path else scope.name
+        path = self.aliases.get(path, path)  # a shared module has one path, whoever calls it
         same.append(self._append(parent, scope.name, "scope", path, call, scope.phase, None))
         return same[-1]
 

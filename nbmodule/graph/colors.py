@@ -12,7 +12,10 @@ LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
 
 
 def fills(
-    scene: Scene, color: str | Mapping[str, float] | None, numbers: Mapping[str, float] | None
+    scene: Scene,
+    color: str | Mapping[str, float] | None,
+    numbers: Mapping[str, float] | None,
+    aliases: Mapping[str, str],
 ) -> tuple[dict[Place, str], tuple[str, str, str] | None]:
     """The color of each folded box that has a number, and what the legend says.
 
@@ -20,12 +23,13 @@ def fills(
         scene: What is visible.
         color: `flops`, `bytes`, `time`, a mapping, or None.
         numbers: Numbers by path, where the color does not come from the graph itself.
+        aliases: As in `Forms`.
     """
     if color is None:
         return {}, None
     found = {}
     for box in scene.boxes:
-        number = None if box.is_open else box_number(box, color, numbers)
+        number = None if box.is_open else box_number(box, color, numbers, aliases)
         if number is not None:
             found[box.place] = number
     if not found:
@@ -37,7 +41,9 @@ def fills(
     return {place: _rgb((number - low) / spread) for place, number in found.items()}, legend
 
 
-def box_number(box: Box, color: str | Mapping[str, float], numbers: Mapping[str, float] | None) -> float | None:
+def box_number(
+    box: Box, color: str | Mapping[str, float], numbers: Mapping[str, float] | None, aliases: Mapping[str, str]
+) -> float | None:
     """The number of one box: cost for operations and groups, the caller's for paths; of a run the largest."""
     thing = box.child.thing
     if numbers is None:
@@ -47,14 +53,14 @@ def box_number(box: Box, color: str | Mapping[str, float], numbers: Mapping[str,
         return None
     if thing.kind == "scope":
         return numbers.get(box.path)
-    inside = [numbers[path] for path in _paths(box.path, thing) if path in numbers] if thing.kind == "run" else []
-    return max(inside, default=None)
+    paths = _paths(box.path, thing, aliases) if thing.kind == "run" else ()
+    return max((numbers[path] for path in paths if path in numbers), default=None)
 
 
-def _paths(path: str, form: Form) -> Iterator[str]:
+def _paths(path: str, form: Form, aliases: Mapping[str, str]) -> Iterator[str]:
     for child in form.children:
         if isinstance(child.thing, Form):
-            yield child_path(path, child)
+            yield child_path(path, child, aliases)
 
 
 def _rgb(share: float) -> str:

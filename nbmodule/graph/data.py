@@ -6,14 +6,14 @@ are named by their position there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbmodule.graph.forms import Form, Record
 from nbmodule.graph.labels import exit_text, group_facts, group_note, group_title, node_note
 from nbmodule.graph.layout import Plan
 from nbmodule.graph.model import Graph, Source
-from nbmodule.graph.options import Drawing, Options, prepare
+from nbmodule.graph.options import Drawing, chosen, prepare
 from nbmodule.graph.returns import returns_of
 from nbmodule.graph.text import headline
 
@@ -51,8 +51,7 @@ def data(graph: Graph, *, budget: int = BUDGET, **options: Any) -> dict[str, Any
     >>> data(trace_graph(jnp.sin, jnp.ones(3)))["title"]
     ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
     """
-    checked = Options(**options)
-    drawing = prepare(graph, checked)
+    drawing = prepare(graph, chosen(graph, options))
     return _Writer(drawing, budget).write(graph)
 
 
@@ -94,11 +93,11 @@ class _Writer:
             "records": self.record_columns(), "texts": self.texts.all, "values": [str(v) for v in self.values.all],
             "bytes": [v.bytes for v in self.values.all], "files": self.files.all, "sources": self.source_columns(),
             "labels": [label.name for label in drawing.forms.labels],
-            "shared": {i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared}, "focus": _spell(drawing.focus),
+            "aliases": dict(drawing.forms.aliases), "shared": {i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared}, "focus": _spell(drawing.focus),
             "open": sorted(map(_spell, drawing.opened)), "highlight": sorted(map(_spell, drawing.highlight)),
             "color": options.color if isinstance(options.color, str) else "value" if numbers else "",
-            "numbers": dict(numbers) if numbers else None, "seconds": dict(options.seconds or {}),
-            "returns": {path: returns_of(found) for path, found in options.values.items()},
+            "numbers": dict(options.color) if isinstance(options.color, Mapping) else None, "seconds": dict(options.seconds or {}),
+            "returns": {path: returns_of(found) for path, found in options.returns.items()},
             "edges": int(options.with_edge_labels), "ins": int(options.with_arg_labels),
             "outs": int(options.with_output_labels), "jitter": float(options.randomness_factor),
         }  # fmt: skip
@@ -109,7 +108,7 @@ class _Writer:
             notes.append(f"could not be traced to its end. {graph.failure}")
             if graph.failure.code:
                 notes.append(f"line {graph.failure.source.line}: {graph.failure.code}" if graph.failure.source else "")
-        if self.drawing.forms.hidden:
+        if self.drawing.forms.hidden and graph.failure is None:
             count = self.drawing.forms.hidden
             what = "1 node that no output needs is" if count == 1 else f"{count:,} nodes that no output needs are"
             notes.append(f"{what} left out; output_connected_only=False shows them")

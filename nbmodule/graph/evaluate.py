@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from nbmodule.errors import TraceError
 from nbmodule.graph.jaxpr import bind
-from nbmodule.graph.model import Graph, Group, Literal, Node, Ref
+from nbmodule.graph.model import WRITTEN, Graph, Group, Literal, Node, Ref
 
 Values = dict[Ref, Any]
 
@@ -35,6 +35,31 @@ def evaluate(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         >>> evaluate(graph, jnp.array([1.0, 2.0, 3.0]))
         Array(12., dtype=float32)
     """
+    results = _results(graph, args, kwargs)
+    results = [x for i, x in zip(graph.outputs, results, strict=True) if graph.nodes[i].operation != WRITTEN]
+    signature = graph._signature[0] if graph._signature is not None else None
+    if signature is None or signature.result is None:
+        return results[0] if len(results) == 1 else tuple(results)
+    return jax.tree.unflatten(signature.result, results)
+
+
+def evaluate_written(graph: Graph, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Run the operations of a graph, and give what its function writes into variables, by their names.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.graph import read_graph
+        >>> graph = read_graph(lambda n: (n, {"count": n + 1}), [jnp.zeros(())], written=True)
+        >>> evaluate_written(graph, jnp.ones(()))
+        {'count': Array(2., dtype=float32)}
+    """
+    found = zip(graph.outputs, _results(graph, args, kwargs), strict=True)
+    return {
+        graph.nodes[i].name.removeprefix(f"{WRITTEN}: "): x for i, x in found if graph.nodes[i].operation == WRITTEN
+    }
+
+
+def _results(graph: Graph, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     if graph.failure is not None:
         raise TraceError(
             f"the graph cannot be evaluated, since the function could not be traced to its end: {graph.failure}"
@@ -46,10 +71,7 @@ def evaluate(graph: Graph, *args: Any, **kwargs: Any) -> Any:
     values: Values = {Ref(i): jnp.asarray(x) for i, x in zip(graph.inputs, arrays, strict=True)}
     values.update({Ref(i): value for i, value in constants.items()})
     _run(graph, graph.root.items, values)
-    results = [values[Ref(i)] for i in graph.outputs]
-    if signature is None or signature.result is None:
-        return results[0] if len(results) == 1 else tuple(results)
-    return jax.tree.unflatten(signature.result, results)
+    return [values[Ref(i)] for i in graph.outputs]
 
 
 def _run(graph: Graph, items: Sequence[int], values: Values) -> None:
@@ -90,7 +112,8 @@ def _run_scan(graph: Graph, group: Group, values: Values) -> None:
     after, stacks = group.ports.get("carried", ()), group.ports.get("stack", ())
     state = [_operand(graph.nodes[i].inputs[0], values) for i in carry]
     whole = [_operand(graph.nodes[i].inputs[0], values) for i in slices]
-    body = [item for item in group.items if item < 0 or item not in {*carry, *slices, *after, *stacks}]
+    ends = {*carry, *slices, *after, *stacks}
+    body = [item for item in group.items if item < 0 or item not in ends]
     collected: list[list[Any]] = [[] for _ in stacks]
     steps = range(group.count or 0)
     for step in reversed(steps) if group._equation.params["reverse"] else steps:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nbmodule.errors import ArgumentError, NbModuleError
+from nbmodule.errors import ArgumentError, FileWriteError
 from nbmodule.graph.dot import dot_text, render
 from nbmodule.graph.model import Graph
-from nbmodule.graph.options import Options, prepare
+from nbmodule.graph.options import Options, chosen, prepare
 from nbmodule.graph.svg import draw
 from nbmodule.graph.text import headline, outline
 
 ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
 MOST_FOR_GRAPHVIZ = 200
-
-
-class UnwritableError(NbModuleError, OSError):
-    """A file cannot be written where it was asked for."""
 
 
 def to_svg(graph: Graph, **options: Any) -> str:
@@ -35,7 +32,7 @@ def to_svg(graph: Graph, **options: Any) -> str:
     >>> to_svg(trace_graph(jnp.sin, jnp.ones(3))).startswith("<svg")
     True
     """
-    drawing = prepare(graph, Options(**options))
+    drawing = prepare(graph, chosen(graph, options))
     scene = drawing.scene()
     return draw(scene, drawing.forms.labels, drawing.look(scene), headline(graph))
 
@@ -48,7 +45,7 @@ def to_dot(graph: Graph, **options: Any) -> str:
     >>> print(to_dot(trace_graph(jnp.sin, jnp.ones(3))).splitlines()[0])
     digraph "sin" {
     """
-    return dot_text(prepare(graph, Options(**options)))
+    return dot_text(prepare(graph, chosen(graph, options)))
 
 
 def save(
@@ -67,11 +64,11 @@ def save(
 
     Raises:
         ArgumentError: if the ending is unknown; the message lists those that are known.
-        UnwritableError: if nothing can be written there; an `OSError`.
+        FileWriteError: if nothing can be written there; an `OSError`.
         MissingDependencyError: if Graphviz is needed and not there.
     """
     target = Path(path)
-    checked = Options(**options)
+    checked = chosen(graph, options)
     ending = target.suffix.lower()
     if ending not in (*ENDINGS, ".gv"):
         found = f'"{target.suffix}"' if target.suffix else "no ending"
@@ -85,19 +82,18 @@ def save(
             )
         content = html(graph, checked).encode()
     else:
-        content = _content(graph, ending, checked, options)
+        content = _content(replace(graph, options=checked), ending, checked)
     write_whole(target, content)
     return target
 
 
-def _content(graph: Graph, ending: str, checked: Options, options: dict[str, Any]) -> bytes:
+def _content(graph: Graph, ending: str, checked: Options) -> bytes:
     if ending == ".svg":
-        return to_svg(graph, **options).encode()
+        return to_svg(graph).encode()
     if ending in (".dot", ".gv"):
-        return to_dot(graph, **options).encode()
+        return to_dot(graph).encode()
     if ending == ".txt":
-        text = outline(graph, depth=checked.depth, connected_only=checked.output_connected_only)
-        return (text + "\n").encode()
+        return (outline(graph, options=checked) + "\n").encode()
     drawing = prepare(graph, checked, most=MOST_FOR_GRAPHVIZ)
     return render(dot_text(drawing), ending[1:])
 
@@ -106,7 +102,7 @@ def write_whole(target: Path, content: bytes) -> None:
     """Write beside, then rename; a reader never sees half a file.
 
     Raises:
-        UnwritableError: naming the path and the reason; a file that was there before is unchanged.
+        FileWriteError: naming the path and the reason; a file that was there before is unchanged.
     """
     temporary = None
     try:
@@ -124,7 +120,7 @@ def write_whole(target: Path, content: bytes) -> None:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
         reason = error.strerror or str(error)
-        raise UnwritableError(
+        raise FileWriteError(
             f'cannot write the graph to "{target}": {reason}. Nothing was changed; choose a folder that can be written to.'
         ) from error
 

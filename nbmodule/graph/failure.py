@@ -12,6 +12,7 @@ import os
 import sys
 import sysconfig
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
-from nbmodule.graph.jaxpr import count_equations, scopes_now
+from nbmodule.graph.jaxpr import count_equations, is_layer_file, scopes_now
 from nbmodule.graph.model import Failure, Source, Value
 from nbmodule.graph.scopes import Scope
 
@@ -55,13 +56,15 @@ def partial_trace(fn: Callable[..., Any], arrays: Sequence[Any], error: Exceptio
 def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Failure:
     """Where an exception arose in the user's code, and the arrays that stand in that line."""
     frames = list(traceback.walk_tb(_user_traceback(error)))
-    users = [i for i, (frame, _) in enumerate(frames) if is_user_file(frame.f_code.co_filename)]
+    files = [frame.f_code.co_filename for frame, _ in frames]
+    users = [i for i, name in enumerate(files) if is_user_file(name)]
+    users = users or [i for i, name in enumerate(files) if is_layer_file(name)]
     path = ".".join(scope.name for scope in scopes)
     if not users:
         return Failure(type(error).__name__, str(error), _operation(frames), None, "", (), path)
     place = users[-1]
     summary = traceback.extract_tb(_user_traceback(error))[place]
-    shapes = tuple((name, text) for name, text, _ in _arrays_in_line(frames[place][0], summary))
+    shapes = tuple((name, text) for name, text, _ in _arrays_given(error))
     source = Source(summary.filename, summary.lineno or 0, summary.name)
     code = (summary.line or "").strip()
     return Failure(type(error).__name__, str(error), _operation(frames[place + 1 :]), source, code, shapes, path)
@@ -102,13 +105,16 @@ def _watch_scopes(seen: dict[int, tuple[Scope, ...]]) -> Iterator[None]:
 
     A debugger's own trace function is left alone; then nothing is noted.
     """
-    last: list[BaseException] = []  # kept alive, so that its id stays its own
+    known: deque[BaseException] = deque(
+        maxlen=64
+    )  # kept alive, so that their ids stay their own; others come in between
 
     def note(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
         frame.f_trace_lines = False
-        if event == "exception" and isinstance(argument[1], BaseException) and argument[1] not in last[-1:]:
-            last.append(argument[1])
-            seen[id(argument[1])] = scopes_now()
+        if event == "exception" and isinstance(argument[1], Exception) and not isinstance(argument[1], StopIteration):
+            if not any(argument[1] is error for error in known):
+                known.append(argument[1])
+                seen[id(argument[1])] = scopes_now()
         return note
 
     if sys.gettrace() is not None:
@@ -138,13 +144,20 @@ def _operation(frames: Sequence[tuple[FrameType, int]]) -> str:
 
 
 def _operands(error: BaseException) -> tuple[Any, ...]:
-    frames = list(traceback.walk_tb(error.__traceback__))
-    users = [i for i, (frame, _) in enumerate(frames) if is_user_file(frame.f_code.co_filename)]
-    if not users:
-        return ()
-    summary = traceback.extract_tb(error.__traceback__)[users[-1]]
-    values = (value for _, _, value in _arrays_in_line(frames[users[-1]][0], summary))
-    return tuple(value for value in values if isinstance(value, Tracer))
+    return tuple(value for _, _, value in _arrays_given(error) if isinstance(value, Tracer))
+
+
+def _arrays_given(error: BaseException) -> list[tuple[str, str, Any]]:
+    """The arrays in the failing line, be it the user's or that of a ready layer; of outer lines where it has none."""
+    trace = _user_traceback(error)
+    lines = zip(traceback.walk_tb(trace), traceback.extract_tb(trace), strict=True)
+    for (frame, _), summary in reversed(list(lines)):
+        name = frame.f_code.co_filename
+        if is_user_file(name) or is_layer_file(name):
+            found = _arrays_in_line(frame, summary)
+            if found:
+                return found
+    return []
 
 
 def _arrays_in_line(frame: FrameType, summary: traceback.FrameSummary) -> list[tuple[str, str, Any]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nbmodule.graph.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Label, Record, Wire, add_totals
-from nbmodule.graph.model import ROOT, Graph, Group, Node, Ref
+from nbmodule.graph.model import ROOT, WRITTEN, Graph, Group, Node, Ref
 from nbmodule.graph.neighbors import goes_on, longest_run, run_name, stretches
 
 MOST_ENDS = 8
@@ -59,7 +59,8 @@ class _Builder:
 
         parts = self.fold_long(self.fold_runs(parts, depth), leaves)
         if group.index == ROOT:
-            parts = self.fold_ends(self.fold_ends(parts, "input"), "output")
+            for kind in ("input", "output", WRITTEN):
+                parts = self.fold_ends(parts, kind)
         own = (group.name, group.call, group.phase)
         return self.assemble(parts, group.kind, group.count, group.title, own, leaves, group.index)
 
@@ -161,11 +162,12 @@ class _Builder:
 
     def fold_ends(self, parts: list[_Part], kind: str) -> list[_Part]:
         """Put inputs, or outputs, into one child where there are too many to stand side by side."""
-        ends = [p for p in parts if p.child.thing.kind == kind]
-        if len(ends) <= MOST_ENDS:
+        is_end = [p.child.thing.kind in ("input", "output") and p.child.record.operation == kind for p in parts]
+        if sum(is_end) <= MOST_ENDS:
             return parts
-        rest = [p for p in parts if p.child.thing.kind != kind]
-        folded = self.assemble(ends, "ends", len(ends), "", (f"{kind}s", 0, "forward"), lambda _: True)
+        ends, rest = ([p for p, end in zip(parts, is_end, strict=True) if end is wanted] for wanted in (True, False))
+        name = kind if kind == WRITTEN else f"{kind}s"
+        folded = self.assemble(ends, "ends", len(ends), "", (name, 0, "forward"), lambda _: True)
         return [folded, *rest] if kind == "input" else [*rest, folded]
 
     def fold_long(self, parts: list[_Part], leaves: Callable[[Ref], bool], first: int = 1) -> list[_Part]:
@@ -241,7 +243,7 @@ def fold(graph: Graph, *, connected_only: bool = True) -> Forms:
     failure = str(graph.failure) if graph.failure else ""
     return Forms(
         part.child.thing, graph.root.name, list(builder.forms.values()), list(part.labels), builder.steps,
-        shown.count(False), failure,
+        shown.count(False), failure, graph.aliases,
     )  # fmt: skip
 
 

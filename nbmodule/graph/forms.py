@@ -7,7 +7,8 @@ blocks cost as much as one, and an edge of the whole graph is found by following
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nbmodule.graph.model import ROOT, Source, Value
@@ -124,6 +125,7 @@ class Forms:
         steps: For each group the group that holds it (runs have numbers of their own) and its position there.
         hidden: Number of dead nodes that were left out.
         failure: Why the graph ends early, or empty.
+        aliases: The one path of a shared submodule, for each other path that calls may take to it.
     """
 
     root: Form
@@ -133,6 +135,7 @@ class Forms:
     steps: dict[int, tuple[int, int]]
     hidden: int = 0
     failure: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def place(self, group: int) -> tuple[int, ...] | None:
         """The way from the root to a group, as positions of children; None if nothing of it is shown."""

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
@@ -48,8 +49,13 @@ class Where(NamedTuple):
 
 
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
+_LAYERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "nn") + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 source_info_util.register_exclusion(_PACKAGE)  # a line of the user's code is wanted, not the layer that calls JAX
+for _checker in ("jaxtyping", "beartype", "typeguard"):  # nor one that checks annotations around it
+    _found = find_spec(_checker)
+    for _folder in (_found.submodule_search_locations or ()) if _found else ():
+        source_info_util.register_exclusion(_folder + os.sep)
 
 
 def locate(where: Where | None) -> Source | None:
@@ -60,6 +66,21 @@ def locate(where: Where | None) -> Source | None:
         if match:
             return Source(match[1], int(match[2]), match[3])
         link = link.outer
+    return _layer(where)
+
+
+def is_layer_file(name: str) -> bool:
+    """Whether a file holds ready layers of this package."""
+    return name.startswith(_LAYERS) and os.path.basename(name) != "kernel.py"
+
+
+def _layer(where: Where | None) -> Source | None:
+    """The line of the library's own layer, where no line of the user's is known: a model of ready layers alone."""
+    while where is not None:
+        for frame in getattr(where.source_info.traceback, "frames", ()):
+            if is_layer_file(frame.file_name):
+                return Source(frame.file_name, frame.line_num, frame.function_name)
+        where = where.outer
     return None
 
 

@@ -14,6 +14,7 @@ def find(graph: Graph, path: str, call: int | None = None) -> Group:
     """The group of a submodule's call; see `Graph.find`."""
     if path == "":
         return graph.root
+    path = graph.aliases.get(path, path)
     found = [g for g in graph.groups if g.kind == "scope" and g.path == path]
     if not found:
         raise PathError(_unknown(graph, path))
@@ -86,7 +87,7 @@ def subgraph(graph: Graph, group: Group) -> Graph:
         nodes.append(_output(len(nodes), Ref(numbers[ref.node], ref.output), value, len(leaving), len(outputs) - 1))
     items = [*range(count), *(_renumbered(i, numbers, group_numbers) for i in group.items), *outputs]
     root = replace(group, index=ROOT, parent=ROOT, items=items, kind="graph", name=group.path or group.name, call=0)
-    return Graph(nodes, groups, root, tuple(range(count)), tuple(outputs), None, None)
+    return Graph(nodes, groups, root, tuple(range(count)), tuple(outputs), aliases=graph.aliases)
 
 
 def _entering(graph: Graph, inside: set[int]) -> list[Ref]:

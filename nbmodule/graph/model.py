@@ -10,14 +10,16 @@ import linecache
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from nbmodule.tree.sockets import socket
 
 ROOT = -1
+WRITTEN = "written"
+"""Operation of the outputs that are values written into variables."""
 
 
 class Value(NamedTuple):
@@ -116,7 +118,7 @@ class Node:
 
     Attributes:
         index: Position in `Graph.nodes`; operands always have a smaller one, but for the ends of loops.
-        operation: Name of JAX's primitive, or the kind for what is no operation.
+        operation: Name of JAX's primitive, or the kind for what is no operation; `written` for outputs that go into variables.
         kind: `operation`; `input`, `variable`, `constant`, `output` for the graph's ends; `carry`, `slice`, `carried`,
             `stack`, `select`, `condition`, `argument`, `result` for the ends of loops, branches and opaque calls; `failure`.
         parameters: Short text of what else the operation was given, literal operands included.
@@ -248,6 +250,8 @@ class Graph:
     outputs: tuple[int, ...]
     failure: Failure | None = None
     _signature: Any = field(default=None, repr=False)
+    options: Any = field(default=None, repr=False)
+    aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def edges(self) -> list[Edge]:
@@ -333,13 +337,61 @@ class Graph:
 
         return lookup.subgraph(self, lookup.resolve(self, path, call))
 
+    def drawn(self, **options: Any) -> Graph:
+        """The same graph, displayed in another way.
+
+        Args:
+            options: `color` (`flops`, `bytes`, `time`, `non-finite` or numbers by path), `values` (tracked calls, whose
+                shapes, statistics and pictures stand at the edges), `focus` (the path of the submodule that fills the
+                picture), `depth` (levels of groups to open), `highlight_subgraph` and whatever else `show_graph` takes.
+
+        Raises:
+            ArgumentError: if an option has a value that makes no sense.
+            PathError: if a path is unknown; the message names the closest.
+
+        Example:
+            >>> import jax, jax.numpy as jnp
+            >>> from nbmodule.graph import trace_graph
+            >>> graph = trace_graph(jax.named_scope("head")(lambda x: jnp.sin(x) + 1), jnp.ones(3))
+            >>> print(graph.drawn(depth=0))
+            lambda · 2 operations · 6 FLOP · float32[3] → float32[3]
+            ├─ x  input  float32[3]
+            ├─ head  2 ops · 6 FLOP
+            └─ output  float32[3]
+        """
+        from nbmodule.graph.options import Options, prepare
+
+        checked = Options(**options)
+        prepare(self, checked)
+        parts = (self.nodes, self.groups, self.root, self.inputs, self.outputs, self.failure, self._signature)
+        return Graph(*parts, options=checked, aliases=self.aliases)
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> Any:
+        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or with Graphviz `.png`, `.pdf`.
+
+        Args:
+            path: Its ending chooses the format. Missing folders are made; the file appears whole or not at all.
+            options: As in `drawn`; by default those the graph is drawn with.
+
+        Returns:
+            The path.
+
+        Raises:
+            ArgumentError: if the ending is unknown.
+            OSError: if nothing can be written there.
+            MissingDependencyError: if Graphviz is needed and not there.
+        """
+        from nbmodule.graph.export import save
+
+        return save(self, path, html=lambda graph, checked: socket("page")(replace(graph, options=checked)), **options)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return socket("display")(self)
 
     def __str__(self) -> str:
         from nbmodule.graph.text import outline
 
-        return outline(self)
+        return outline(self, options=self.options)
 
     def __repr__(self) -> str:
         from nbmodule.graph.text import headline

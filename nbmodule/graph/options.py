@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
@@ -15,10 +16,10 @@ from nbmodule.graph.forms import Forms
 from nbmodule.graph.hover import Look
 from nbmodule.graph.model import Graph, Group
 from nbmodule.graph.placement import Spacing
-from nbmodule.graph.returns import return_texts
+from nbmodule.graph.returns import bad_by_path, return_texts, seconds_by_path, values_by_path
 from nbmodule.graph.scene import FEWEST, MOST, Picture, Place, Scene
 
-COLORINGS = ("flops", "bytes", "time")
+COLORINGS = ("flops", "bytes", "time", "non-finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +33,12 @@ class Options:
         with_output_labels: Say what comes out of a box in its hover text.
         output_connected_only: Leave out what no output depends on.
         highlight_subgraph: Path of a submodule, or an index into `graph.groups`; drawn in red.
-        color: `flops`, `bytes`, `time`, or numbers by path.
-        seconds: Measured time by path, for `color="time"`.
+        color: `flops`, `bytes`, `time`, `non-finite`, or numbers by path.
+        seconds: Measured time by path, for `color="time"`; by default the times of `values`, if these are calls.
         focus: Path or index of the group that fills the picture.
         depth: How many levels of groups to open; by default as many as show 5 to 25 boxes.
-        values: What is known of the returns by path (`{"shape": ..., "mean": ..., "std": ...}`, or a list of these,
-            one for each call), shown at the edges.
+        values: What is known of the returns, shown at the edges: tracked calls (`with nb.track(model) as values:`), or
+            facts by path (`{"shape": ..., "mean": ..., "std": ...}`, or a list of these, one for each call).
     """
 
     randomness_factor: float = 0.0
@@ -50,9 +51,15 @@ class Options:
     seconds: Mapping[str, float] | None = None
     focus: str | int | Group | None = None
     depth: int | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Any = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.values, (Mapping, Sequence)):
+            raise ArgumentTypeError(
+                f"values are tracked calls, or a mapping from path to facts; found {type(self.values).__name__}."
+            )
+        if self.seconds is None and self.values:
+            object.__setattr__(self, "seconds", seconds_by_path(self.values) or None)
         factor = self.randomness_factor
         if isinstance(factor, bool) or not isinstance(factor, (int, float)):
             raise ArgumentTypeError(f"randomness_factor must be a number from 0 to 1, not {type(factor).__name__}.")
@@ -70,8 +77,10 @@ class Options:
                 )
             if self.color == "time" and not self.seconds:
                 raise ArgumentError(
-                    'color="time" needs measured times: pass seconds={path: seconds}, for instance from `nb.track`.'
+                    'color="time" needs measured times: pass seconds={path: seconds}, or values=calls from `nb.track`.'
                 )
+            if self.color == "non-finite" and not self.values:
+                raise ArgumentError('color="non-finite" needs what was returned: pass values=calls from `nb.track`.')
         elif isinstance(self.color, Mapping):
             wrong = {path: x for path, x in self.color.items() if not isinstance(x, (int, float)) or math.isnan(x)}
             if wrong:
@@ -80,12 +89,24 @@ class Options:
         elif self.color is not None:
             raise ArgumentTypeError(f"color must be a word or a mapping, not {type(self.color).__name__}.")
 
+    @cached_property
+    def returns(self) -> Mapping[str, Any]:
+        """What is known of the returns, by path."""
+        return values_by_path(self.values)
+
     @property
     def numbers(self) -> Mapping[str, float] | None:
         """The numbers by path that color the picture, None where it is colored by cost or not at all."""
         if self.color == "time":
             return self.seconds
+        if self.color == "non-finite":
+            return bad_by_path(self.values)
         return self.color if isinstance(self.color, Mapping) else None
+
+
+def chosen(graph: Graph, given: Mapping[str, Any]) -> Options:
+    """The options that a graph is drawn with: those given, else its own, else the usual ones."""
+    return replace(graph.options, **given) if graph.options is not None else Options(**given)
 
 
 @dataclass(frozen=True)
@@ -105,9 +126,9 @@ class Drawing:
 
     def look(self, scene: Scene) -> Look:
         """What to point out in a scene of this drawing."""
-        colors, legend = fills(scene, self.options.color, self.options.numbers)
+        colors, legend = fills(scene, self.options.color, self.options.numbers, self.forms.aliases)
         options = self.options
-        returns = return_texts(scene.boxes, options.values)
+        returns = return_texts(scene.boxes, options.returns)
         return Look(self.highlight, colors, legend, options.with_arg_labels, options.with_output_labels, returns)
 
 
@@ -124,19 +145,32 @@ def prepare(graph: Graph, options: Options, *, most: int | None = None) -> Drawi
     """
     forms = fold(graph, connected_only=options.output_connected_only)
     picture = Picture(forms, Spacing(options.with_edge_labels, float(options.randomness_factor)))
-    focus = () if options.focus is None else _place(graph, forms, options.focus, "focus")
-    highlight: frozenset[Place] = frozenset()
-    if options.highlight_subgraph is not None:
-        highlight = frozenset([_place(graph, forms, options.highlight_subgraph, "highlight")])
-    if options.numbers:
-        _check_paths(graph, options.numbers)
+    focus, highlight = places_of(graph, forms, options)
+    if isinstance(options.color, Mapping):
+        _check_paths(graph, options.color)
+    elif options.returns:
+        _check_some(graph, options.returns)
     if options.depth is None:
         opened = picture.open_at_first(focus, FEWEST, min(MOST, most or MOST))
     else:
         opened = _open_levels(picture, focus, options.depth, most)
-    for place in highlight:
+    for place in (*highlight, *ways_to_failure(graph, forms)):
         opened |= picture.ways_to(place)
     return Drawing(forms, picture, frozenset(opened), focus, highlight, options)
+
+
+def places_of(graph: Graph, forms: Forms, options: Options) -> tuple[Place, frozenset[Place]]:
+    """Where the group that fills the picture is, and what is highlighted."""
+    focus = () if options.focus is None else _place(graph, forms, options.focus, "focus")
+    wanted = options.highlight_subgraph
+    return focus, frozenset() if wanted is None else frozenset([_place(graph, forms, wanted, "highlight")])
+
+
+def ways_to_failure(graph: Graph, forms: Forms) -> list[Place]:
+    """A place within the group that failed, if it is not the whole: what failed is never folded away."""
+    groups = [node.group for node in graph.nodes if node.kind == "failure"]
+    places = (forms.place(group) for group in groups)
+    return [(*place, 0) for place in places if place]
 
 
 def _open_levels(picture: Picture, focus: Place, depth: int, most: int | None) -> set[Place]:
@@ -169,6 +203,17 @@ def _place(graph: Graph, forms: Forms, wanted: str | int | Group, purpose: str) 
             f"output_connected_only=False shows it."
         )
     return place
+
+
+def _check_some(graph: Graph, values: Mapping[str, Any]) -> None:
+    """Values of which no path is in the graph come from another function."""
+    known = {group.path for group in graph.groups} | {""}
+    if not any(path in known for path in values):
+        path = next(iter(values))
+        raise PathError(
+            f'none of the values belongs to a submodule of this graph: they begin with "{path}", the graph has '
+            f"{', '.join(sorted(known - {''})[:4]) or 'none'}. Trace and track the same call."
+        )
 
 
 def _check_paths(graph: Graph, numbers: Mapping[str, float]) -> None:

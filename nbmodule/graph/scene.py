@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -126,7 +126,7 @@ class Picture:
         if focus:
             child = self._child_at(focus)
             boxes.append(Box(focus, child, path, 0.0, room, frame.width, frame.height, True, label))
-        _add_boxes(root, path, label, boxes, self.placer)
+        _add_boxes(root, path, label, boxes, self.forms.aliases)
         lines, ends = _lines(root, self.placer.spacing.stub)
         labels = _labels(boxes, lines) if self.placer.spacing.labels else []
         if focus:
@@ -166,7 +166,7 @@ class Picture:
             for i in range(len(form.children) - 1, -1, -1):
                 child = form.children[i]
                 if isinstance(child.thing, Form):
-                    below = child_path(path, child)
+                    below = child_path(path, child, self.forms.aliases)
                     yield (*at, i), child, below
                     stack.append(((*at, i), child.thing, below))
 
@@ -199,16 +199,17 @@ class Picture:
         form, path, label = self.forms.root, "", 0
         for position in place:
             label += sum(map(_variables, form.children[:position]))
-            path = child_path(path, form.children[position])
+            path = child_path(path, form.children[position], self.forms.aliases)
             form = form.children[position].form
         return path, label
 
 
-def child_path(path: str, child: Child) -> str:
-    """The path of a child within a group of that path; only submodules add to it."""
+def child_path(path: str, child: Child, aliases: Mapping[str, str]) -> str:
+    """The path of a child within a group of that path; only submodules add to it, and a shared one has but one."""
     if not isinstance(child.thing, Form) or child.thing.kind != "scope":
         return path
-    return f"{path}.{child.name}" if path else child.name
+    below = f"{path}.{child.name}" if path else child.name
+    return aliases.get(below, below)
 
 
 def _variables(child: Child) -> int:
@@ -220,16 +221,16 @@ def _count(plan: Plan) -> int:
     return sum(1 for i in range(len(plan.form.children)) if i not in beside)
 
 
-def _add_boxes(at: _Open, path: str, label: int, boxes: list[Box], placer: Placer) -> None:
+def _add_boxes(at: _Open, path: str, label: int, boxes: list[Box], aliases: Mapping[str, str]) -> None:
     at.trunks = {trunk.source: trunk for trunk in at.frame.plan.trunks}
     for i, child in enumerate(at.frame.plan.form.children):
         x, y, width, height = at.frame.boxes[i]
         inner = at.frame.inner.get(i)
-        below = child_path(path, child)
+        below = child_path(path, child, aliases)
         boxes.append(Box((*at.place, i), child, below, at.x + x, at.y + y, width, height, inner is not None, label))
         if inner is not None:
             at.inner[i] = _Open(inner, at.x + x, at.y + y, at, i, (*at.place, i))
-            _add_boxes(at.inner[i], below, label, boxes, placer)
+            _add_boxes(at.inner[i], below, label, boxes, aliases)
         label += _variables(child)
 
 

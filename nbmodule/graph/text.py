@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from nbmodule.graph.fold import fold
 from nbmodule.graph.forms import Child, Form
 from nbmodule.graph.labels import amount, group_facts, group_note, group_title
-from nbmodule.graph.model import Graph
+from nbmodule.graph.model import WRITTEN, Graph
+from nbmodule.graph.returns import return_of
+from nbmodule.graph.scene import Place, child_path
+
+if TYPE_CHECKING:
+    from nbmodule.graph.options import Options
 
 
 def headline(graph: Graph) -> str:
@@ -26,19 +33,21 @@ def headline(graph: Graph) -> str:
         place = f" at {graph.failure.source.place}" if graph.failure.source else ""
         words.append(f"failed: {graph.failure.error}{place}")
     else:
-        made = [str(graph.nodes[i].outputs[0]) for i in graph.outputs]
+        ends = [graph.nodes[i] for i in graph.outputs]
+        made = [str(node.outputs[0]) for node in ends if node.operation != WRITTEN]
         words.append(f"{_some(given)} → {_some(made)}")
+        if writes := len(ends) - len(made):
+            words.append("writes 1 variable" if writes == 1 else f"writes {writes:,} variables")
     return " · ".join(words)
 
 
-def outline(graph: Graph, *, depth: int | None = None, lines: int | None = None, connected_only: bool = True) -> str:
+def outline(graph: Graph, *, lines: int | None = None, options: Options | None = None) -> str:
     """Groups and operations, indented; of equal neighbors the first stands for all.
 
     Args:
         graph: What to print.
-        depth: Levels of groups to open; all by default.
         lines: Longest text; what is cut is counted in a last line.
-        connected_only: Leave out dead operations.
+        options: How: what to leave out, highlight or open, and what is known of the returns.
 
     >>> import jax, jax.numpy as jnp
     >>> from nbmodule.graph import trace_graph
@@ -49,8 +58,21 @@ def outline(graph: Graph, *, depth: int | None = None, lines: int | None = None,
     │  └─ sin  → float32[3]
     └─ output  float32[3]
     """
-    forms = fold(graph, connected_only=connected_only)
-    rows = [headline(graph), *_rows(forms.root, "", depth)]
+    from nbmodule.graph.options import Options, places_of, ways_to_failure
+
+    options = options or Options()
+    forms = fold(graph, connected_only=options.output_connected_only)
+    focus, marked = places_of(graph, forms, options)
+    form, path = forms.root, ""
+    for position in focus:
+        path = child_path(path, form.children[position], forms.aliases)
+        form = form.children[position].form
+    rows = [
+        headline(graph),
+        *_Outline(options, marked, marked.union(ways_to_failure(graph, forms)), forms.aliases).rows(
+            form, focus, path, "", options.depth
+        ),
+    ]
     if lines is not None and len(rows) > lines:
         rows = [*rows[: lines - 1], f"… {len(rows) - lines + 1:,} more rows: print(graph)"]
     return "\n".join(rows)
@@ -62,27 +84,42 @@ def _some(values: list[str]) -> str:
     return ", ".join(values) or "nothing"
 
 
-def _rows(form: Form, indent: str, depth: int | None) -> Iterator[str]:
-    children = form.children[:1] if form.kind == "run" and _period(form) == 1 else form.children
-    for i, child in enumerate(children):
-        last = i == len(children) - 1
-        yield f"{indent}{'└─' if last else '├─'} {_row(child)}"
-        if isinstance(child.thing, Form) and (depth is None or depth > 0):
-            below = None if depth is None else depth - 1
-            yield from _rows(child.thing, indent + ("   " if last else "│  "), below)
+@dataclass(frozen=True)
+class _Outline:
+    options: Options
+    marked: frozenset[Place]
+    ways: frozenset[Place]
+    aliases: Mapping[str, str]
 
+    def rows(self, form: Form, place: Place, path: str, indent: str, depth: int | None) -> Iterator[str]:
+        """The rows below a form, whose place and path are given."""
+        shown = self.shown(form, place)
+        for i in shown:
+            child, last = form.children[i], i == shown[-1]
+            here, below = (*place, i), child_path(path, child, self.aliases)
+            yield f"{indent}{'└─' if last else '├─'} {self.row(child, here, below)}"
+            opens = depth is None or depth > 0 or any(len(m) > len(here) and m[: len(here)] == here for m in self.ways)
+            if isinstance(child.thing, Form) and opens:
+                less = None if depth is None else max(depth - 1, 0)
+                yield from self.rows(child.thing, here, below, indent + ("   " if last else "│  "), less)
 
-def _period(form: Form) -> int:
-    return len(form.children) // (form.count or 1)
+    def shown(self, form: Form, place: Place) -> list[int]:
+        """Which children have a row: of equal neighbors the first, and what is highlighted among them."""
+        if form.kind != "run" or len(form.children) != form.count:
+            return list(range(len(form.children)))
+        end = len(place)
+        return sorted({0} | {mark[end] for mark in self.ways if len(mark) > end and mark[:end] == place})
 
-
-def _row(child: Child) -> str:
-    thing = child.thing
-    if isinstance(thing, Form):
-        return "  ".join(filter(None, [group_title(child), group_note(thing), group_facts(thing)]))
-    values = ", ".join(map(str, thing.outputs))
-    if thing.kind in ("input", "variable", "constant", "output"):
-        return f"{child.name}  {thing.kind + '  ' if child.name != thing.kind else ''}{values}"
-    words = [child.name, thing.parameters, f"→ {values}" if values else ""]
-    marks = "  <- dead" if thing.dead else "  <- failed" if thing.kind == "failure" else ""
-    return "  ".join(filter(None, words)) + marks
+    def row(self, child: Child, place: Place, path: str) -> str:
+        """What stands on one row."""
+        thing = child.thing
+        mark = "<- highlighted" if place in self.marked else ""
+        if isinstance(thing, Form):
+            known = return_of(path, child, self.options.returns)
+            return "  ".join(filter(None, [group_title(child), group_note(thing), group_facts(thing), known, mark]))
+        values = ", ".join(map(str, thing.outputs))
+        if thing.kind in ("input", "variable", "constant", "output"):
+            return f"{child.name}  {thing.kind + '  ' if thing.operation not in (child.name, WRITTEN) else ''}{values}"
+        shape = f"→ {values}" if values and self.options.with_edge_labels else ""
+        marks = "<- dead" if thing.dead else "<- failed" if thing.kind == "failure" else ""
+        return "  ".join(filter(None, [child.name, thing.parameters, shape, marks]))

@@ -10,7 +10,7 @@ import jax
 
 from nbmodule.errors import ArgumentError
 from nbmodule.graph.jaxpr import Reader, value_of
-from nbmodule.graph.model import Graph, Literal, Node, Ref, Value
+from nbmodule.graph.model import WRITTEN, Graph, Literal, Node, Ref, Value
 from nbmodule.graph.signature import Signature, input_names, output_names
 
 
@@ -42,7 +42,9 @@ def read_graph(
     variables: int = 0,
     names: Sequence[str | None] | Mapping[int, str] | None = None,
     titles: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
     name: str | None = None,
+    written: bool = False,
 ) -> Graph:
     """The same as `trace_graph`, for callers that know what the arguments are.
 
@@ -55,7 +57,10 @@ def read_graph(
         names: Names of the arrays, in the order of the leaves that are arrays; None or absent keeps the name that the
             parameter gives.
         titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
+        aliases: The one path of a submodule, for each other path that calls may take to it.
         name: Name of the whole; the function's own by default.
+        written: The function gives a pair: its results, and a dict of what it writes into variables by name. What is
+            written stands among the outputs as `written: bn.running_mean`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -68,16 +73,18 @@ def read_graph(
     arrays = signature.arrays(args, kwargs)
     labels = _labels(input_names(fn, args, kwargs), names)
     count = len(Signature.of(args[:variables], {}).places)
+    told = (titles or {}, aliases or {})
     try:
         closed, shape = jax.make_jaxpr(lambda *a: signature.call(fn, a), return_shape=True)(*arrays)
     except Exception as error:  # noqa: BLE001 - whatever it is, the graph says so
         from nbmodule.graph.failure import partial_trace
 
         partial = partial_trace(lambda *a: signature.call(fn, a), arrays, error)
-        return _finish(partial.jaxpr, labels, count, [], signature, titles, _name(fn, name), partial)
-    structure = jax.tree.structure(shape)
-    outputs = output_names(structure)
-    return _finish(closed, labels, count, outputs, replace(signature, result=structure), titles, _name(fn, name), None)
+        return _finish(partial.jaxpr, labels, count, [], signature, told, _name(fn, name), partial)
+    results, effects = shape if written else (shape, {})
+    structure = jax.tree.structure(results)
+    outputs = [*output_names(structure), *(f"{WRITTEN}: {name}" for name in sorted(effects))]
+    return _finish(closed, labels, count, outputs, replace(signature, result=structure), told, _name(fn, name), None)
 
 
 def _labels(default: list[str], names: Sequence[str | None] | Mapping[int, str] | None) -> list[str]:
@@ -96,9 +103,10 @@ def _name(fn: Callable[..., Any], name: str | None) -> str:
 
 
 def _finish(
-    closed: Any, labels: list[str], variables: int, outputs: list[str], signature, titles, name, partial
+    closed: Any, labels: list[str], variables: int, outputs: list[str], signature, told, name, partial
 ) -> Graph:
     reader = Reader()
+    titles, reader.aliases = told
     reader.root.name = name
     inputs = []
     for i, (label, variable) in enumerate(zip(labels, closed.jaxpr.invars, strict=True)):
@@ -108,18 +116,19 @@ def _finish(
     ends = []
     for label, operand in zip(outputs, results, strict=partial is None):
         value = _value_of(reader, operand)
-        ends.append(reader.add(reader.root, "output", "output", (operand,), (value,), name=label).node)
+        operation = WRITTEN if label.startswith(f"{WRITTEN}: ") else "output"
+        ends.append(reader.add(reader.root, operation, "output", (operand,), (value,), name=label).node)
     failure = None
     if partial is not None:
         failure = partial.failure
         ends = [_add_failure(reader, partial, results)]
     graph = Graph(
         reader.nodes, reader.groups, reader.root, tuple(r.node for r in inputs), tuple(ends), failure,
-        (signature, {ref.node: value for ref, value in reader.constants.values()}),
+        (signature, {ref.node: value for ref, value in reader.constants.values()}), aliases=reader.aliases,
     )  # fmt: skip
     for group in graph.groups:
-        group.title = (titles or {}).get(group.path, "") if group.kind == "scope" else ""
-    graph.root.title = (titles or {}).get("", "")
+        group.title = titles.get(group.path, "") if group.kind == "scope" else ""
+    graph.root.title = titles.get("", "")
     mark_dead(graph, {*ends, *reader.effects}, keep_all=partial is not None)
     add_totals(graph)
     return graph
@@ -153,6 +162,8 @@ def _add_failure(reader: Reader, partial: Any, results: Sequence[Ref | Literal])
 def mark_dead(graph: Graph, alive: set[int], keep_all: bool = False) -> None:
     """Mark the nodes on which none of these depends; the end of a loop's body feeds its beginning."""
     feeds = _loop_feeds(graph)
+    if keep_all:  # of a program that ends early nothing is dead but the variables that it had not come to
+        alive = alive | {node.index for node in graph.nodes if node.kind != "variable"}
     stack = list(alive)
     reached = set(alive)
     while stack:
@@ -162,7 +173,7 @@ def mark_dead(graph: Graph, alive: set[int], keep_all: bool = False) -> None:
                 reached.add(next_)
                 stack.append(next_)
     for node in graph.nodes:
-        node.dead = node.index not in reached and not (keep_all and node.kind != "variable")
+        node.dead = node.index not in reached
 
 
 def _loop_feeds(graph: Graph) -> dict[int, tuple[int, ...]]:

@@ -25,6 +25,12 @@ test("a path grows with submodules only", () => {
   assert.equal(itemAt(forms, root, "2").path, "");
 });
 
+test("a shared submodule has its one path, whoever calls it, and so has all below it", () => {
+  const shared = new Forms({ ...data, aliases: { "encoder.layers.1": "encoder.layers.0" } });
+  assert.equal(itemAt(shared, rootItem(shared), "1/0/1").path, "encoder.layers.0");
+  assert.equal(itemAt(shared, rootItem(shared), "1/0/2").path, "encoder.layers.2");
+});
+
 test("keys are made of names, so that they outlive a change of the data", () => {
   assert.equal(itemAt(forms, root, "1/0/2").key, "/encoder#0/layers 0…3#0/layers.2#0");
   const keys = itemsIn(forms, itemAt(forms, root, "3")).map((item) => item.key);

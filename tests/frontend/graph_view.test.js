@@ -201,6 +201,24 @@ test("returns stand at the edges, those that are not finite in words", () => {
   assert.ok(labels.includes("[2, 3]  0.25 ± 1.5") && labels.includes("NaN 3"));
 });
 
+test("a picture of what was returned stands at the edge and, larger, in the detail", () => {
+  end();
+  const { returns } = JSON.parse(text);
+  show({ returns: { head: [{ ...returns.head[0], picture: "data:image/png;base64,AAAA", size: [24, 8] }] } });
+  const image = host.querySelector("image.nbm-gthumb");
+  assert.deepEqual(["href", "width", "height"].map((name) => image.getAttribute(name)), ["data:image/png;base64,AAAA", "24", "8"]);
+  press("Home");
+  for (let i = 0; i < 3; i++) press("ArrowDown");
+  press("d");
+  assert.equal(host.querySelector(".nbm-detail img").alt, "what head returned");
+});
+
+test("boxes are colored by what is not finite", () => {
+  end();
+  show({ color: "non-finite" });
+  assert.equal(host.querySelector(".nbm-legend").textContent, "non-finite 03");
+});
+
 test("edge labels can be left out", () => {
   end();
   show({ edges: 0, returns: {} });
@@ -209,7 +227,7 @@ test("edge labels can be left out", () => {
 
 test("boxes are colored on demand, with a legend", () => {
   const choice = host.querySelector("select");
-  assert.deepEqual([...choice.options].map((option) => option.value), ["", "flops", "bytes", "time"]);
+  assert.deepEqual([...choice.options].map((option) => option.value), ["", "flops", "bytes", "time", "non-finite"]);
   choice.value = "flops";
   choice.dispatchEvent(new window.Event("change"));
   assert.ok(host.querySelector(".nbm-legend").textContent.startsWith("flops 0 FLOP"));

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from nbmodule.graph import trace_graph
+import nbmodule as nb
+from nbmodule.graph import to_svg, trace_graph
 
 X = jnp.ones((2, 4))
 
@@ -165,3 +166,19 @@ def test_no_tracer_is_kept():
         graph = trace_graph(lambda x: jnp.sin(x) + 1, X)
 
     assert leaks(graph) == []
+
+
+def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_named():
+    """Two exceptions come in between while the error passes through the layers."""
+    layers = nb.Sequential(nb.Linear(4, 8), nb.ReLU(), nb.Linear(7, 2))
+
+    graph = nb.graph(layers, jnp.ones((3, 4)))
+
+    assert [node.name for node in graph.nodes if node.kind == "variable" and not node.dead] == ["0.bias", "0.weight"]
+    assert graph.failure.path == "2"
+    failed = next(node for node in graph.nodes if node.kind == "failure")
+    assert [graph.nodes[x.node].path for x in failed.inputs] == ["1"]  # what the layer was given
+    assert dict(graph.failure.shapes)["x"] == "float32[3, 8]"
+    assert "<- failed" in str(graph)
+    assert 'class="x"' in to_svg(graph, depth=0)  # never folded away
+    assert "<- failed" in str(graph.drawn(depth=0))

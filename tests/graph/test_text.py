@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from nbmodule.graph import headline, outline, trace_graph
+from nbmodule.graph import Options, headline, outline, trace_graph
 
 X = jnp.ones((2, 3))
 
@@ -31,7 +31,7 @@ def test_the_outline_shows_groups_operations_and_runs():
 
 
 def test_the_depth_can_be_limited():
-    assert outline(trace_graph(model, X), depth=0).count("\n") == 4
+    assert outline(trace_graph(model, X), options=Options(depth=0)).count("\n") == 4
 
 
 def test_what_is_cut_is_counted():
@@ -50,7 +50,7 @@ def test_many_inputs_are_counted():
 
 
 def test_dead_and_failed_are_said_in_words():
-    dead = outline(trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X), connected_only=False)
+    dead = outline(trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X), options=Options(output_connected_only=False))
     failed = outline(trace_graph(lambda x: x @ x, X))
 
     assert "exp  → float32[2, 3]  <- dead" in dead

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import pickle
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import nbmodule as nb
 from nbmodule.errors import ArgumentError
 from nbmodule.graph import Ref, Value, data, outline, to_dot, to_svg, trace_graph
 from nbmodule.graph.trace import read_graph
@@ -296,3 +298,11 @@ def test_a_partial_function_has_the_name_of_what_it_wraps():
         return x * scale
 
     assert trace_graph(functools.partial(loss, 2.0), X).root.name == "loss"
+
+
+def test_source_of_a_model_of_ready_layers_is_the_layer_itself():
+    graph = nb.graph(nb.Sequential(nb.Linear(4, 3)), jnp.ones((2, 4)))
+
+    sources = [node.source for node in graph.nodes if node.kind == "operation"]
+    assert {os.path.basename(source.file) for source in sources} == {"linear.py"}
+    assert {source.code.startswith("return linear(x, self.weight") for source in sources} == {True}

@@ -1,0 +1,215 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Graphs: what does it compute?
+#
+# Code says what you meant. A *graph* says what the machine will do: every operation, what flows into it and out of it,
+# what it costs, and which line of yours asked for it. A model of any size has thousands of operations, so the graph is
+# folded by module, and opens where you look.
+#
+# Nothing runs when a graph is made. The function is followed with shapes alone, and no variable, random key or statistic
+# of the model is touched.
+
+# %%
+import os
+import tempfile
+
+import jax.numpy as jnp
+
+import nbmodule as nb
+
+nb.seed(0)  # the same numbers in each run
+
+# %% [markdown]
+# ## A model
+#
+# A small language model: each letter becomes a vector, six blocks let the letters look at those before them, and the last
+# layer gives a score to each letter that may come next.
+
+
+# %%
+class Block(nb.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nb.LayerNorm(width), nb.LayerNorm(width)
+        self.attention = nb.MultiHeadAttention(width, heads)
+        self.mlp = nb.Sequential(nb.Linear(width, 4 * width), nb.GELU(), nb.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x), is_causal=True)
+        return x + self.mlp(self.norm2(x))
+
+
+class Letters(nb.Module):
+    def __init__(self, layers=6, width=64, heads=4, letters=128):
+        super().__init__()
+        self.embed = nb.Embedding(letters, width)
+        self.blocks = [Block(width, heads) for _ in range(layers)]
+        self.norm = nb.LayerNorm(width)
+        self.head = nb.Linear(width, letters)
+
+    def forward(self, text):
+        x = self.embed(text)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+model = Letters()
+model
+
+# %% [markdown]
+# ## Its graph
+#
+# `nb.graph` takes a function or a model, and arguments to try it with. The six blocks are equal, so they are one box:
+# click it and it opens to its members, click a member and it shows what is inside, down to single operations. A double
+# click lets one box fill the picture. The arrow keys walk along the edges, `/` searches, `i` and `o` light up everything
+# that a box depends on, or that depends on it.
+
+# %%
+text = jnp.asarray([[ord(letter) for letter in "the graph of a small model"]])
+graph = nb.graph(model, text)
+graph
+
+# %% [markdown]
+# In a terminal the same graph is an outline, and `depth` says how far it is opened.
+
+# %%
+print(graph.drawn(depth=1))
+
+# %% [markdown]
+# It is data, too. Each node knows its operation, the path of the module that made it, shape, dtype, and the line of code.
+
+# %%
+products = [node for node in graph.nodes if node.operation == "dot_general"]
+print(f"{graph.operations} operations, {len(products)} of them are matrix products; those of one block:")
+for node in products:
+    if node.path.startswith("blocks.0"):
+        print(f"  {node.path:28} {node.dtype}{list(node.shape)!s:16} {node.flops:>9,} FLOP")
+
+# %% [markdown]
+# ## What does it cost?
+#
+# `color="flops"` tints each box by the floating point operations inside it, `"bytes"` by the memory it reads and writes.
+# Here one block is opened: which of its parts is the most expensive?
+
+# %%
+graph.drawn(color="flops", focus="blocks.0")
+
+# %% [markdown]
+# **Exercise.** A product of an `n × k` and a `k × m` matrix takes `2 n k m` operations: for each of the `n m` results, `k`
+# products and `k` sums. Compute by hand what the two products of `mlp` take together, and compare with the graph.
+
+# %% tags=["solution"]
+length, width = text.shape[1], 64
+by_hand = 2 * length * width * (4 * width) + 2 * length * (4 * width) * width
+in_the_graph = sum(node.flops for node in products if node.path.startswith("blocks.0.mlp"))
+nb.check(in_the_graph, by_hand)
+
+# %% [markdown]
+# ## What flows along the edges?
+#
+# A graph knows shapes. Numbers come from a call that is tracked. Together they show the mean, the spread and a small
+# picture of what each module returned. A value that is not finite is counted in red.
+
+# %%
+with nb.track(model) as calls:
+    model(text)
+graph.drawn(values=calls, focus="blocks.0")
+
+# %% [markdown]
+# ## A training step
+#
+# Any function has a graph, and a training step is a function. The forward and the backward pass of each module stand apart,
+# the optimizer is a box of its own, and what the step *writes* into variables stands at the end, beside the loss that it
+# returns. Open `written` to see the names.
+
+# %%
+optimizer = nb.Adam(1e-3)
+
+
+def train_step(text):
+    def loss(model):
+        return nb.cross_entropy(model(text[:, :-1]), text[:, 1:])
+
+    value, gradients = nb.value_and_grad(loss)(model)
+    optimizer.update(model, gradients)
+    return value
+
+
+step = nb.graph(train_step, text)
+step
+
+# %%
+written = [node.name.removeprefix("written: ") for node in step.nodes if node.operation == "written"]
+print(f"{len(written)} variables are written, among them {written[0]} and {written[-1]}")
+print(
+    f"forward {graph.flops / 1e6:.1f} MFLOP, the whole step {step.flops / 1e6:.1f} MFLOP: {step.flops / graph.flops:.1f} times as much"
+)
+
+# %% [markdown]
+# About three times as much as the forward pass: the gradient of a matrix product is two products.
+#
+# ## When it does not fit
+#
+# A function that fails while it is traced still has a graph: up to the operation that failed, which is red, with the line
+# of code and the shapes it was given. Here somebody made the `head` for vectors of another width.
+
+# %%
+broken = Letters()
+broken.head = nb.Linear(32, 128)
+nb.graph(broken, text).drawn(depth=0)
+
+# %% [markdown]
+# ## Why was it traced again?
+#
+# A compiled function is traced at its first call, and again whenever something changes that is not a number: a shape, a
+# flag, a layer. Then a call that took a millisecond suddenly takes seconds. `nb.explain_retrace` tells the reason, before the
+# call or after it.
+
+# %%
+fast_step = nb.jit(train_step)
+fast_step(text)
+fast_step(text)  # the same shapes: the compiled function is used
+nb.explain_retrace(fast_step, text[:, :10])
+
+# %% [markdown]
+# One letter less or more is another shape and another compilation: cut texts to a few lengths, or fill them up. Flags
+# count, too:
+
+# %%
+model.eval()
+nb.explain_retrace(fast_step, text)
+
+# %% [markdown]
+# ## Keep it
+#
+# `save` writes a page that needs no kernel and no network, or a picture for a paper; the ending decides. `model.show_graph()`
+# does the same for the last call of a model in one line.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    for ending in ("html", "svg", "dot", "txt"):
+        path = graph.save(os.path.join(folder, f"letters.{ending}"))
+        print(f"{path.name:13} {path.stat().st_size / 1000:6.1f} kB")
+
+# %% [markdown]
+# ## Try it
+#
+# - Color the graph by `"bytes"`. Which boxes move much and compute little?
+# - Let two blocks be one: `model.blocks[1] = model.blocks[0]`. What does the graph say about its variables?
+# - Look at `nb.graph(jax.nn.softmax, jnp.ones((2, 3)))`: functions of JAX have graphs as well.
+# - Print `nb.graph(nb.grad(lambda x: jnp.tanh(x) ** 2), 1.0)` and derive each line by hand.
