@@ -16,3 +16,7 @@ class Shown:
     def show(self) -> None:
         """Put it on the screen, also outside of notebooks."""
         socket("show")(self)
+
+    def plot(self, file: Any = None) -> Any:
+        """Draw it as a matplotlib figure, and write that to an `.svg`, `.png` or `.pdf` file if one is named; see `nb.plot`."""
+        return socket("plot")(self, file)

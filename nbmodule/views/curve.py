@@ -7,6 +7,7 @@ logging never waits for the device.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 import weakref
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import jax
+import jax.core
 import numpy as np
 
 from nbmodule.errors import ArgumentTypeError
@@ -26,6 +28,8 @@ MOST_WAITING = 256
 """Values that may wait for the device before the oldest is read whatever it takes."""
 KEPT_POINTS = 8192
 LOG_EVERY = 60.0
+WHOLE_EVERY = 5.0
+BRIEF_POINTS = 400
 
 
 class LossCurve:
@@ -137,6 +141,13 @@ class LossCurve:
         self._read()
         return text_of(self.record(), color=False)
 
+    def plot(self, file: Any = None, *, log: bool = False) -> Any:
+        """Draw the series as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        from nbmodule.views.figures import plot
+
+        self._read()
+        return plot(self.record(), file, log=log)
+
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from nbmodule.views.show import mimebundle
 
@@ -154,21 +165,53 @@ def _output() -> Any:
 
 
 class _Notebook:
+    """Sends the whole view now and then, for a page that is opened in the middle, and between only what is drawn anew."""
+
     def __init__(self) -> None:
         self._handle: Any = None
+        self._whole_at = float("-inf")
 
     def show(self, history: History, *, last: bool) -> None:
         from IPython.display import display
 
-        from nbmodule.views.show import mimebundle
+        from nbmodule.views.show import chosen_form, mimebundle
 
-        bundle = mimebundle(history)
+        whole = last or time.monotonic() - self._whole_at >= WHOLE_EVERY or chosen_form() == "text"
+        bundle = mimebundle(history) if whole else brief_bundle(history)
+        if whole:
+            self._whole_at = time.monotonic()
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)
         else:
             self._handle.update(bundle, raw=True)
         if last:
             self._handle = None
+
+
+def brief_bundle(history: History) -> dict[str, str]:
+    """A display of a history for a page that has its renderer already: as many points as the curve has pixels.
+
+    Example:
+        >>> steps = tuple(map(float, range(5000)))
+        >>> bundle = brief_bundle(History('run', (Series('loss', steps, tuple(1 / (k + 1) for k in steps)),)))
+        >>> len(bundle['text/html']) < 8000, bundle['text/plain'][:15]
+        (True, 'run  step 4,999')
+    """
+    from nbmodule.views.html import tag, view_element
+    from nbmodule.views.payload import payload_of
+    from nbmodule.views.text import capped_text_of
+
+    kept = [thinned(series.values, BRIEF_POINTS) for series in history.series]
+    series = tuple(
+        Series(one.name, tuple(one.steps[i] for i in at), tuple(one.values[i] for i in at))
+        for one, at in zip(history.series, kept, strict=True)
+    )
+    data = payload_of(dataclasses.replace(history, series=series))
+    text = capped_text_of(history)
+    return {
+        "text/plain": text,
+        "text/html": view_element("curve", data, tag("pre", text), brings_renderer=False),
+    }
 
 
 class _Terminal:

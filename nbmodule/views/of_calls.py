@@ -53,10 +53,9 @@ def call_table(calls: Calls) -> CallTable:
         [('', 0, 'float32[2, 4]'), ('0', 1, 'float32[2, 4]'), ('1', 1, 'float32[2, 4]')]
     """
     steps = calls.steps
-    listed = list(calls)
+    listed = shown_calls(calls)
     notes = list(calls.notes)
     if len(steps) > 1:
-        listed = [call for call in listed if call.step == steps[-1]]
         notes.insert(
             0,
             f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]}); calls.step(n) shows another",
@@ -68,6 +67,12 @@ def call_table(calls: Calls) -> CallTable:
     profiled = any(call.seconds is not None and call.start is None for call in listed)
     timing = "each module measured alone, compiled" if profiled else "measured"
     return CallTable(calls.name or "calls", rows, calls.not_called, timing, notes=tuple(notes))
+
+
+def shown_calls(calls: Calls) -> list[Call]:
+    """The calls that are a row each: those of the last step."""
+    steps = calls.steps
+    return [call for call in calls if call.step == steps[-1]] if len(steps) > 1 else list(calls)
 
 
 def _rows(calls: Sequence[Call], *, pictured: bool) -> list[CallRow]:
@@ -140,12 +145,20 @@ def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
 # -- what `model(x, track_submod_rets=True)` fills -----------------------------------------------------
 def return_table(returns: SubmodRets) -> ReturnTable:
     """Make the record of `model.submod_rets`: a row for each return, with its picture."""
-    calls = []
-    for key, values in returns.items():
-        for index, value in enumerate(values if isinstance(values, list) else [values]):
-            path = key.replace("__", ".")
-            calls.append(Call(path, {"output": value}, index=index, return_shapes=describe(value), depth=0))
+    calls = [
+        Call(path, {"output": value}, index=index, return_shapes=describe(value), depth=0)
+        for path, index, value in listed_returns(returns)
+    ]
     return ReturnTable("submod_rets", _rows(calls, pictured=True), root="model.submod_rets")
+
+
+def listed_returns(returns: SubmodRets) -> list[tuple[str, int, Any]]:
+    """Path, number and value of each return, one for each row of the record."""
+    return [
+        (key.replace("__", "."), index, value)
+        for key, values in returns.items()
+        for index, value in enumerate(values if isinstance(values, list) else [values])
+    ]
 
 
 def order_table(order: CallOrder) -> CallTable | VariableTree:

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import base64
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from nbmodule.graph import Graph, Options, data, headline, outline, to_svg
+import jax
+
+from nbmodule.core.staging import Staged, staged
+from nbmodule.graph import Graph, Options, data, headline, outline, read_graph, to_svg
+from nbmodule.views.arrays import is_array
+from nbmodule.views.drawing import source_of
 from nbmodule.views.format import plain
 from nbmodule.views.html import Markup, tag, view_element
 from nbmodule.views.payload import payload_of
+from nbmodule.views.pictures import picture_of
 from nbmodule.views.records import Titled
 from nbmodule.views.registry import register_record
 from nbmodule.views.show import mimebundle
@@ -24,6 +31,9 @@ from nbmodule.views.titles import title_facts
 MOST_LINES = 150
 MOST_SVG = 120_000
 """Bytes of the still picture; a larger one is drawn less open, then left out."""
+MOST_PICTURES = 64
+SIDE = 24
+"""Cells along one side of a small picture."""
 _PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
 _PAGE = "margin:0 auto;padding:16px;max-width:1400px;font:14px/1.45 system-ui,sans-serif"
 _THEME = "@media (prefers-color-scheme: dark){body{background:#111418;color:#e6e8ea;color-scheme:dark}}"
@@ -38,6 +48,23 @@ class GraphRecord(Titled):
     root: str = "graph"
 
 
+def graph_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """Trace a module or a function with its variables taken out; see `nbmodule.graph` for what comes of it.
+
+    Example:
+        >>> graph_of(nb.Linear(3, 2), (jnp.ones((4, 3)),), {}).flops
+        56
+    """
+
+    def read(made: Staged) -> Graph:
+        return read_graph(
+            made.whole, [made.values, *made.args], made.kwargs, variables=1, names=made.names, titles=made.titles,
+            aliases=made.aliases, written=True,
+        )  # fmt: skip
+
+    return staged(fn, args, kwargs, read)
+
+
 def graph_record(graph: Graph, options: Options | None = None) -> GraphRecord:
     """Make the record of a graph.
 
@@ -48,7 +75,7 @@ def graph_record(graph: Graph, options: Options | None = None) -> GraphRecord:
         >>> title_of(graph_record(trace_graph(jnp.sin, jnp.ones(3))))
         ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
     """
-    return GraphRecord(graph, options or Options())
+    return GraphRecord(graph, options or graph.options or Options())
 
 
 def graph_page(graph: Graph, options: Options | None = None) -> str:
@@ -106,8 +133,23 @@ def _(record: GraphRecord) -> list[str]:
 @payload_of.register
 def _(record: GraphRecord) -> dict[str, Any]:
     made = data(record.graph, **_choices(record.options))
+    _add_pictures(made["returns"], record.options.values)
     notes = [note for note in (*made["notes"], *record.notes) if note]
     return made | ({"title": list(record.title)} if record.title else {}) | {"notes": notes}
+
+
+def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None:
+    """A small picture of what each tracked call returned, as far as the arrays were kept."""
+    room = MOST_PICTURES
+    for call in () if isinstance(values, Mapping) else values:
+        known = returns[call.path]
+        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
+        if room and array is not None and call.index < len(known) and "picture" not in known[call.index]:
+            room -= 1
+            made = picture_of(array, side=SIDE, tiles=1)
+            high, wide = made.shape[-2:] if len(made.shape) > 1 else (1, 2)
+            size = [max(SIDE * x // max(high, wide), SIDE // 3) for x in (wide, high)]
+            known[call.index] |= {"picture": source_of(made), "size": size}
 
 
 @text_form(GraphRecord)
@@ -116,8 +158,7 @@ def _text(record: GraphRecord, width: int, color: bool) -> list[str]:
 
 
 def _outline(record: GraphRecord, lines: int | None = None) -> str:
-    options = record.options
-    return outline(record.graph, depth=options.depth, lines=lines, connected_only=options.output_connected_only)
+    return outline(record.graph, lines=lines, options=record.options)
 
 
 @body_of.register

@@ -18,6 +18,7 @@ from nbmodule.core.naming import defined_children
 from nbmodule.core.variable import Buffer, Parameter, Variable
 from nbmodule.core.walk import aliases, plan_of
 from nbmodule.tree.container import Container
+from nbmodule.views.arrays import place_of
 from nbmodule.views.leaves import array_card, measured, pytree_record
 from nbmodule.views.records import ArrayCard, ModuleRow, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.registry import register_record
@@ -118,16 +119,23 @@ def variable_tree(module: Module, *, buffers: bool = True, name: str = "v") -> V
         if alias != plan.places[box].name:
             others.setdefault(box, []).append(alias)
     chosen = {box: place for box, place in plan.places.items() if buffers or isinstance(box, Parameter)}
-    rows = [_variable_row(box, place, others.get(box)) for box, place in chosen.items()]
+    known: dict[Any, tuple[Any, ...]] = {}
+    rows = [_variable_row(box, place, others.get(box), known) for box, place in chosen.items()]
     return measured(
         VariableTree(name, rows, root=f"model.{name}" if name == "v" else name), [_value(box) for box in chosen]
     )
 
 
-def _variable_row(box: Variable, place: Any, others: list[str] | None) -> VariableRow:
+def _variable_row(
+    box: Variable, place: Any, others: list[str] | None, known: dict[Any, tuple[Any, ...]]
+) -> VariableRow:
+    """One row; what variables of one type and place have in common is worked out once."""
+    key = (box.dtype, box.shape, box.sharding)
+    facts = known.get(key)
+    if facts is None:
+        facts = known[key] = (box.shape, str(box.dtype), box.nbytes, describe_device(box), place_of(box.sharding)[1])
     return VariableRow(
-        place.name, "/".join(place.chain), "buffer" if isinstance(box, Buffer) else "parameter", box.shape, str(box.dtype),
-        box.nbytes, describe_device(box), None if len(box.sharding.device_set) == 1 else str(box.sharding),
+        place.name, "/".join(place.chain), "buffer" if isinstance(box, Buffer) else "parameter", *facts,
         isinstance(box, Parameter) and not box.requires_grad, others[0] if others else None, keys=place.chain,
     )  # fmt: skip
 
@@ -138,11 +146,25 @@ def _value(box: Variable) -> Any:
 
 def container_record(container: Container) -> VariableTree:
     """Make the record of a Container: of the model's variables, if it is a current `v`, else of a PyTree."""
+    module = module_of(container)
+    return pytree_record(container, "Container") if module is None else variable_tree(module, buffers=False)
+
+
+def module_of(container: Container) -> Module | None:
+    """The module whose current `v` a Container is."""
     link = container._link
     module = link.module() if link is not None else None
     if module is not None and link.root is not None and link.root() is container and link.is_current(module):
-        return variable_tree(module, buffers=False)
-    return pytree_record(container, "Container")
+        return module
+    return None
+
+
+def boxes_of(container: Container) -> tuple[Module, list[Variable]] | None:
+    """The module whose current `v` a Container is, and its variables, one for each row of the record."""
+    module = module_of(container)
+    if module is None:
+        return None
+    return module, [box for box in plan_of(module).places if isinstance(box, Parameter)]
 
 
 def variable_card(box: Variable) -> ArrayCard:

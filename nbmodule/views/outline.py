@@ -26,6 +26,7 @@ class Outline:
     label: list[str] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
     members: dict[int, tuple[int, str]] = field(default_factory=dict)
+    _ends: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.depth)
@@ -36,12 +37,15 @@ class Outline:
 
     def ends(self) -> list[int]:
         """For each line, the first line after it that is not below it."""
+        if len(self._ends) == len(self.depth):  # a tree that is built is read several times
+            return self._ends
         end = [len(self.depth)] * len(self.depth)
         waiting: list[int] = []
         for i, d in enumerate(self.depth):
             while waiting and self.depth[waiting[-1]] >= d:
                 end[waiting.pop()] = i
             waiting.append(i)
+        self._ends = end
         return end
 
 

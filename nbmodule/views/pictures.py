@@ -16,10 +16,11 @@ import numpy as np
 
 from nbmodule.views.arrays import facts_of, is_integer, to_host
 from nbmodule.views.format import count_noun, format_number, plain
+from nbmodule.views.host_statistics import in_threads
 from nbmodule.views.records import Picture
 from nbmodule.views.statistics import lies_elsewhere
 
-LARGEST_TILE = 160
+LARGEST_TILE = 120
 """Cells along one side of a single overview."""
 LARGEST_SMALL_TILE = 48
 """Cells along one side of a tile in a grid."""
@@ -49,7 +50,7 @@ def picture_of(
         labels: Names of the bars, or tokens along the axes of heads.
         tiles: How many tiles of a grid are drawn.
         side: Most cells along one side of a tile.
-        weights: Whether `x` is a parameter: `[3, 3, I, O]` then shows one tile for each pair of channels.
+        weights: Whether `x` is a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile for each pair of channels.
 
     Example:
         >>> picture = picture_of(np.arange(6.0).reshape(2, 3))
@@ -73,7 +74,7 @@ def text_picture(of: str, reason: str) -> Picture:
 
 def kind_for(shape: tuple[int, ...], *, weights: bool = False) -> str:
     """Suggest a kind of picture for a shape, after leading axes of length 1 are left out."""
-    if weights and len(shape) == 4 and shape[0] == shape[1] <= LARGEST_WINDOW:
+    if weights and len(shape) == 4 and _window(shape) is not None:
         return "kernels"
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
@@ -82,6 +83,12 @@ def kind_for(shape: tuple[int, ...], *, weights: bool = False) -> str:
     if len(shape) == 2:
         return "heatmap"
     return "heads" if shape[-1] == shape[-2] > 1 else "channels"
+
+
+def _window(shape: tuple[int, ...]) -> int | None:
+    """The axis at which the window of a convolution kernel begins: 0 or 1, the smaller window first; None for no kernel."""
+    places = [k for k in (1, 0) if shape[k] == shape[k + 1] <= LARGEST_WINDOW]
+    return min(places, key=lambda k: shape[k], default=None)
 
 
 def _draw(x: Any, kind: str, labels: tuple[str, ...], tiles: int, side: int | None, of: str) -> Picture:
@@ -129,7 +136,9 @@ def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int
     if kind == "heads" or (kind == "heatmap"):
         return _leading_tiles(x, tiles if kind == "heads" else 1, notes)
     if kind == "kernels":
-        x = x.reshape(*shape[:2], -1)
+        if _window(shape) == 1:  # channels out first
+            x = x.transpose(1, 2, 0, 3)
+        x = x.reshape(*x.shape[:2], -1)
         total, x = x.shape[-1], x[:, :, :tiles]
     else:
         if len(shape) > 3:
@@ -183,9 +192,16 @@ def _reduced_shape(shape: tuple[int, ...], block: tuple[int, int]) -> tuple[int,
 
 def _block_sums(x: np.ndarray, block: tuple[int, int]) -> np.ndarray:
     if block[0] > 1:  # adding whole rows is several times faster than `reduceat` along them
-        starts = range(0, x.shape[1], block[0])
-        x = np.stack([x[:, i : i + block[0]].sum(axis=1) for i in starts], axis=1)
+        rows = _reduced_shape(x.shape, block)[1]
+        out = np.empty((x.shape[0], rows, x.shape[2]), x.dtype)
+        in_threads(functools.partial(_add_rows, x, out, block[0]), rows, x.size)
+        x = out
     return np.add.reduceat(x, np.arange(0, x.shape[2], block[1]), axis=2) if block[1] > 1 else x
+
+
+def _add_rows(x: np.ndarray, out: np.ndarray, step: int, first: int, last: int) -> None:
+    for k in range(first, last):
+        np.add.reduce(x[:, k * step : (k + 1) * step], axis=1, out=out[:, k])
 
 
 def _block_sizes(shape: tuple[int, ...], block: tuple[int, int]) -> np.ndarray:
@@ -209,9 +225,12 @@ def _reduce_on_device(x: jax.Array, block: tuple[int, int]) -> tuple[jax.Array, 
 
 
 def quantize(
-    values: np.ndarray, bad: np.ndarray, dtype: Any
+    values: np.ndarray, bad: np.ndarray, dtype: Any, limit: float | None = None
 ) -> tuple[bytes, str, tuple[float, float], tuple[str, ...], int]:
-    """Give each cell one byte: its bytes, the kind of scale, the limits, names of classes, how many cells were clipped."""
+    """Give each cell one byte: its bytes, the kind of scale, the limits, names of classes, how many cells were clipped.
+
+    The end of the scale is `limit`, by default 99.5 % of the largest values.
+    """
     finite = values[bad == 0] if bad.any() else values.reshape(-1)
     classes = _classes(finite, dtype)
     if classes is not None:
@@ -222,7 +241,7 @@ def quantize(
     if not finite.size:
         return _with_marks(np.full(values.shape, FIRST), bad), "positive", (0.0, 0.0), (), 0
     size = np.abs(finite)
-    limit = float(np.quantile(size, LIMIT)) or float(size.max())
+    limit = limit or float(np.quantile(size, LIMIT)) or float(size.max())
     limit = float(f"{limit:.4g}") if limit else 0.0
     signed = bool((finite < 0).any())
     low = -limit if signed else 0.0

@@ -1,15 +1,17 @@
 """The facts that views draw: plain records, made without knowing how they will be shown.
 
 A record holds text, numbers and bytes only: no array, no module, no tracer, so that it can be kept, compared and drawn
-later. Rows are named tuples rather than dataclasses: a tree of 100,000 leaves makes 100,000 of them, a named tuple is
-made four times faster, and `zip(*rows)` turns rows into columns without a Python loop.
+later. Rows are named tuples rather than dataclasses: a named tuple is made four times faster, and `zip(*rows)` turns rows
+into columns without a Python loop. A large PyTree makes none before one is read; see `columns.LeafRows`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from nbmodule.tree.sockets import socket
 
 
 class Statistics(NamedTuple):
@@ -54,6 +56,10 @@ class Picture(NamedTuple):
     notes: tuple[str, ...] = ()
     """What the picture does not show: blocks that were averaged, tiles left out, values clipped."""
 
+    def plot(self, file: Any = None) -> Any:
+        """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        return socket("plot")(self, file)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Titled:
@@ -63,6 +69,10 @@ class Titled:
     """The facts of the title line, the name first. Empty: worked out from the rows."""
     notes: tuple[str, ...] = ()
     """What the foot line says: what was left out, what is stale, what failed, what it costs."""
+
+    def plot(self, file: Any = None, **options: Any) -> Any:
+        """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        return socket("plot")(self, file, **options)
 
 
 class ModuleRow(NamedTuple):
@@ -105,6 +115,8 @@ class ModuleTree(Titled):
     variables: tuple[str, ...] = ()
     root: str = "model"
     """The name that stands for the root in copied code."""
+    color: Mapping[str, float] = field(default_factory=dict)
+    """A number for paths, by which rows are tinted."""
 
 
 class VariableRow(NamedTuple):
@@ -138,6 +150,8 @@ class VariableTree(Titled):
     noun: str = "variable"
     spelled: Mapping[str, str] = field(default_factory=dict)
     """How a step is written in Python where that is not `.name` or `[0]`, as `{"a": "['a']"}`."""
+    color: Mapping[str, float] = field(default_factory=dict)
+    """A number for paths, by which rows are tinted."""
 
 
 class CallRow(NamedTuple):

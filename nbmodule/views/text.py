@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from nbmodule.views.format import (
     count_noun,
+    cut_middle,
     format_array,
     format_bytes,
     format_count,
@@ -40,6 +41,8 @@ from nbmodule.views.records import (
 from nbmodule.views.titles import title_of
 from nbmodule.views.trees import call_outline, module_outline, variable_outline
 
+MOST_FLOW = 40
+"""Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row would be seen."""
 _FORMS: dict[type, Callable[..., list[str]]] = {}
 
 
@@ -63,6 +66,9 @@ def text_of(record: Record, *, width: int | None = None, limit: int | None = Non
     lines = [paint("  ".join(title_of(record)), "bold", color)]
     rows = getattr(record, "rows", ())
     cut = 0
+    within = getattr(record, "within", None)
+    if limit is not None and within is not None:  # it shares the lines out among its parts
+        record = within(limit)
     if limit is not None and len(rows) > limit:  # what will not be shown is not laid out
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=rows[:limit])
@@ -187,18 +193,18 @@ def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]
     outline = call_outline(table.rows)
     lines = [Line(("#", "call", "in → out", "time", "mean ± std"), color="dim")] if table.rows else []
     for r, lead in zip(outline.row, outline.label, strict=True):
-        lines.append(_call_line(table.rows[r], lead))
+        lines.append(_call_line(table.rows[r], lead, max(MOST_FLOW, width - 60)))
     out = align(lines, frozenset({0, 3}), width, color)
     missing = getattr(table, "not_called", ())
     return [*out, *([f"not called: {plain(', '.join(missing), 2000)}"] if missing else [])]
 
 
-def _call_line(row: CallRow, label: str) -> Line:
+def _call_line(row: CallRow, label: str, room: int) -> Line:
     stats = row.statistics
     cells = (
         str(row.order),
         "  " * row.depth + plain(label),
-        plain(flow(row)),
+        cut_middle(plain(flow(row)), room),
         format_seconds(row.seconds) if row.seconds is not None else "",
         spread(stats),
     )

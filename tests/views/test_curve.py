@@ -91,3 +91,27 @@ def test_the_text_is_complete_without_closing():
     curve = LossCurve("run", display=False)
     curve.log(loss=1.0)
     assert repr(curve).startswith("run  step 0\nloss  1")
+
+
+def test_an_update_while_a_cell_runs_sends_little_and_the_last_one_stands_alone(monkeypatch):
+    from nbmodule.views import curve as curves
+
+    sent = []
+
+    class Handle:
+        def update(self, bundle, raw):
+            sent.append(bundle)
+
+    monkeypatch.setattr("IPython.display.display", lambda bundle, **_: sent.append(bundle) or Handle())
+    output = curves._Notebook()
+    curve = LossCurve(display=False)
+    for i in range(3000):
+        curve.log(loss=1 / (i + 1))
+    for last in (False, False, True):
+        output.show(curve.record(), last=last)
+    first, update, final = (bundle["text/html"] for bundle in sent)
+    assert len(update) < 8_000 < len(first)
+    assert "DecompressionStream" in first
+    assert "DecompressionStream" in final
+    assert "DecompressionStream" not in update
+    assert "step 2,999" in update

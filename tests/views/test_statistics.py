@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nbmodule.views import statistics
+from nbmodule.views import host_statistics, statistics
 from nbmodule.views.statistics import statistics_of
 
 floats = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e3, 1e3, width=32))
@@ -34,7 +34,7 @@ def test_every_number_type_is_measured(dtype):
 
 
 def test_arrays_longer_than_a_block_are_whole():
-    x = np.random.default_rng(0).normal(size=(3, statistics.BLOCK)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(3, host_statistics.BLOCK)).astype("float32")
     x[1, 7] = np.nan
     (s,) = statistics_of([x])
     assert (s.nan, sum(s.bins)) == (1, x.size - 1)
@@ -46,7 +46,7 @@ def test_reduction_on_a_device_agrees_with_that_on_the_host():
     x = np.random.default_rng(0).normal(size=(64, 33)).astype("float32")
     x[0, :3] = np.nan, np.inf, 0
     device = statistics._from_parts(x, statistics._reduce_on_device(jnp.asarray(x), 32))
-    host = statistics.statistics_on_host(x)
+    host = host_statistics.statistics_on_host(x)
     assert device[:5] == pytest.approx(host[:5], rel=1e-5)
     assert (device.nan, device.inf, device.zero) == (host.nan, host.inf, host.zero)
     assert (device.low_at, device.high_at) == (host.low_at, host.high_at)
@@ -63,3 +63,51 @@ def test_what_has_no_values_has_no_statistics():
     deleted = jnp.ones(3)
     deleted.delete()
     assert statistics_of([deleted, np.array(["a"]), "text", None]) == [None] * 4
+
+
+def large(kind):
+    rng = np.random.default_rng(1)
+    x = {
+        "normal": rng.normal(size=700_001),
+        "shifted": rng.normal(size=700_001) * 1e-2 + 1e3,
+        "sorted": np.linspace(-5, 1e4, 700_001),
+        "late": np.concatenate([np.zeros(400_000), rng.normal(size=300_001) + 1e4]),
+        "constant": np.full(700_001, 3.25),
+        "holes": np.where(rng.uniform(size=700_001) < 0.1, np.nan, rng.normal(size=700_001)),
+        "wide": np.where(rng.uniform(size=700_001) < 0.5, 1e30, -1e30),
+    }[kind]
+    return x.astype("float32")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", ["normal", "shifted", "sorted", "late", "constant", "holes", "wide"])
+def test_many_elements_are_reduced_as_numpy_does(kind, shared, monkeypatch):
+    monkeypatch.setattr(host_statistics, "SHARED_FROM", 1 if shared else 1 << 40)
+    monkeypatch.setattr(host_statistics.os, "cpu_count", lambda: 3)
+    x = large(kind)
+    s, wide = host_statistics.statistics_on_host(x), x.astype("float64")
+    assert s.mean == pytest.approx(np.nanmean(wide), rel=1e-5, abs=1e-5 * np.nanmax(np.abs(wide)))
+    assert s.std == pytest.approx(np.nanstd(wide), rel=1e-4, abs=1e-9)
+    assert (s.low, s.high) == (np.nanmin(x), np.nanmax(x))
+    assert (s.low_at, s.high_at) == ((np.nanargmin(x),), (np.nanargmax(x),))
+    assert (s.nan, s.zero) == (np.isnan(x).sum(), (x == 0).sum())
+    expected = np.histogram(wide[np.isfinite(wide)], 32, (s.low, s.high))[0] if s.low < s.high else [x.size] + [0] * 31
+    assert sum(s.bins) == x.size - s.nan
+    assert np.abs(np.subtract(s.bins, expected)).sum() <= x.size / 1e3
+
+
+@pytest.mark.parametrize("bins", [1, 7, 32, 100])
+def test_any_number_of_bins_counts_every_element(bins):
+    x = np.random.default_rng(2).normal(size=300_000).astype("float32")
+    s = host_statistics.statistics_on_host(x, bins)
+    assert np.abs(np.subtract(s.bins, np.histogram(x.astype("f8"), bins, (s.low, s.high))[0])).max() <= 8
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "float64", "float16", "bool"])
+def test_other_types_in_many_elements(dtype):
+    x = (np.random.default_rng(3).uniform(size=(300, 1001)) * 200).astype(dtype)
+    s = host_statistics.statistics_on_host(x)
+    assert s.mean == pytest.approx(x.mean(dtype="float64"), rel=1e-5)
+    assert s.std == pytest.approx(x.std(dtype="float64"), rel=1e-5)
+    assert x[s.high_at] == x.max()
+    assert sum(s.bins) == x.size

@@ -1,0 +1,322 @@
+// One call of a model, all of it, joined: modules, calls, returns and the graph under one selection.
+import { button, copy, el, mountView, reader } from "./base.js";
+import { render as calls } from "./calls.js";
+import { count, seconds } from "./format.js";
+import { render as graph } from "./graph.js";
+import { Divider } from "./inspect_divider.js";
+import { INSPECT_STYLES } from "./inspect_style.js";
+import { badges, facts, numbers, numberWords } from "./marks.js";
+import { render as modules } from "./modules.js";
+import { render as note } from "./note.js";
+import { drawPicture } from "./picture.js";
+
+/**
+ * A submodule's call: its path, and how many calls of that path came before it.
+ * @typedef {{ path: string, call: number }} Place
+ */
+
+/** @type {Record<string, import("./base.js").Render>} */
+const PARTS = { modules, calls, graph, note };
+const WIDE = 900;
+const MIDDLE = ["calls", "graph"];
+let serial = 0;
+
+/** The panes of one inspection, and what is selected in all of them. */
+class Panel {
+  /**
+   * @param {import("./base.js").View} view
+   * @param {import("./base.js").Data} data
+   * @param {import("./base.js").Channel | null} channel
+   */
+  constructor(view, data, channel) {
+    this.view = view;
+    this.data = data;
+    this.channel = channel;
+    this.id = `nbmi${++serial}-`;
+    this.columns = columnsOf(data.parts);
+    /** @type {Place} what a reader chose, else the innermost call that failed, else the model itself */
+    this.selected = view.memory.get("selected") ?? this.columns.failed ?? { path: "", call: 0 };
+    this.tab = view.memory.get("tab") ?? (this.columns.places.length ? "calls" : "graph");
+    this.wide = true;
+    this.frame = el("div", "panes");
+    /** @type {Record<string, HTMLElement>} */
+    this.panes = {};
+    /** @type {Record<string, HTMLButtonElement>} */
+    this.tabs = {};
+    /** @type {(() => void)[]} */
+    this.ends = [];
+    this.assemble();
+    this.listen();
+    this.arrange();
+    this.drawDetail();
+    const chosen = view.memory.get("selected");
+    channel?.send({ type: "joined", path: null, ...chosen });
+  }
+
+  assemble() {
+    const { view } = this;
+    const sheet = el("style");
+    sheet.textContent = INSPECT_STYLES;
+    view.root.prepend(sheet);
+    const bar = el("div", "tools");
+    bar.setAttribute("role", "tablist");
+    for (const name of [...Object.keys(this.data.parts), "selected"]) {
+      const pane = (this.panes[name] = el("section", `pane${name === "selected" ? " detailpane" : ""}`));
+      pane.id = this.id + name;
+      pane.setAttribute("role", "tabpanel");
+      pane.setAttribute("aria-label", name);
+      const tab = (this.tabs[name] = button(name, `Show ${name}`, () => this.show(name)));
+      tab.setAttribute("role", "tab");
+      tab.setAttribute("aria-controls", pane.id);
+      bar.append(tab);
+    }
+    this.panes.selected.tabIndex = 0;
+    bar.addEventListener("keydown", (event) => this.tabKey(event), { signal: view.signal });
+    view.tools.before(bar);
+    view.tools.append(button("show all", "Show the whole height", () => this.frame.classList.toggle("nbm-tall")));
+    const { modules: left, calls: middle, graph: other, selected: right } = this.panes;
+    this.dividers = [new Divider(view, "width", 28, 1), new Divider(view, "detail", 32, -1)];
+    this.frame.append(left, this.dividers[0].node, middle, other, this.dividers[1].node, right);
+    this.dividers.forEach((divider) => (divider.moved = () => this.size()));
+    view.body.append(this.frame);
+  }
+
+  listen() {
+    const { view, channel } = this;
+    const options = { signal: view.signal };
+    for (const [name, pane] of Object.entries(this.panes)) {
+      pane.addEventListener("nbm-select", (event) => this.told(/** @type {CustomEvent} */ (event), name), options);
+    }
+    view.root.addEventListener("keydown", (event) => this.key(event), { ...options, capture: true });
+    const resize = new ResizeObserver(() => this.arrange());
+    resize.observe(view.root);
+    const off = channel?.onMessage((message) => message?.type === "mark" && this.choose({ path: message.path ?? "", call: message.call ?? 0 }, "kernel"));
+    view.signal.addEventListener("abort", () => {
+      resize.disconnect();
+      off?.();
+      for (const end of this.ends) end();
+    });
+  }
+
+  /** Show three panes where there is room for them, else one. */
+  arrange() {
+    const { clientWidth } = this.view.root;
+    this.wide = clientWidth >= WIDE || clientWidth === 0;
+    const middle = MIDDLE.includes(this.tab) ? this.tab : (this.view.memory.get("middle") ?? (this.columns.places.length ? "calls" : "graph"));
+    for (const [name, pane] of Object.entries(this.panes)) {
+      const shown = this.wide ? !MIDDLE.includes(name) || name === middle : name === this.tab;
+      pane.hidden = !shown;
+      this.tabs[name].hidden = this.wide && !MIDDLE.includes(name);
+      this.tabs[name].setAttribute("aria-selected", String(shown));
+      this.tabs[name].setAttribute("aria-pressed", String(shown));
+      this.tabs[name].tabIndex = shown ? 0 : -1;
+      if (shown) this.open(name);
+    }
+    for (const divider of this.dividers ?? []) divider.node.hidden = !this.wide;
+    this.size();
+  }
+
+  size() {
+    const [left, right] = (this.dividers ?? []).map((divider) => divider.share);
+    const widths = { modules: left, calls: 100 - left - right, graph: 100 - left - right, selected: right };
+    for (const [name, share] of Object.entries(widths)) this.panes[name].style.flexBasis = this.wide ? `${share}%` : "100%";
+  }
+
+  /**
+   * Draw a part when it is first shown: what is hidden has no size.
+   * @param {string} name
+   */
+  open(name) {
+    const pane = this.panes[name];
+    const data = this.data.parts[name];
+    if (!data || pane.childNodes.length) return;
+    this.ends.push(PARTS[data.view](pane, { ...data, inside: true }, null));
+    this.mark(name);
+  }
+
+  /** @param {string} name */
+  show(name) {
+    this.tab = name;
+    this.view.memory.set("tab", name);
+    if (MIDDLE.includes(name)) this.view.memory.set("middle", name);
+    this.arrange();
+  }
+
+  /**
+   * @param {CustomEvent} event
+   * @param {string} from
+   */
+  told(event, from) {
+    event.stopPropagation();
+    const { path, call } = event.detail;
+    if (typeof path === "string") this.choose({ path, call: call ?? 0 }, from);
+  }
+
+  /**
+   * Select a call in all panes.
+   * @param {Place} place
+   * @param {string} from the pane where it was selected, which shows it already
+   */
+  choose(place, from) {
+    const changed = place.path !== this.selected.path || place.call !== this.selected.call;
+    if (!changed && from !== "kernel") return;
+    this.selected = place;
+    this.view.memory.set("selected", place);
+    for (const name of Object.keys(this.data.parts)) if (name !== from) this.mark(name);
+    this.drawDetail();
+    this.view.root.dispatchEvent(new CustomEvent("nbm-select", { detail: { key: place.path, ...place }, bubbles: true, composed: true }));
+    if (from !== "kernel") this.channel?.send({ type: "select", ...place });
+  }
+
+  /** @param {string} name */
+  mark(name) {
+    const inner = this.panes[name].querySelector(".nbm-view");
+    inner?.dispatchEvent(new CustomEvent("nbm-mark", { detail: this.selected }));
+  }
+
+  /**
+   * Arrows go from tab to tab.
+   * @param {KeyboardEvent} event
+   */
+  tabKey(event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const names = Object.keys(this.tabs).filter((name) => !this.tabs[name].hidden);
+    const next = by && names[names.findIndex((name) => this.tabs[name] === event.target) + by];
+    if (!next) return;
+    this.show(next);
+    this.tabs[next].focus();
+    event.preventDefault();
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const step = { "[": -1, "]": 1 }[event.key];
+    const at = /** @type {Element} */ (event.target);
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || at.closest("input, select, .nbm-gport")) return;
+    event.preventDefault();
+    event.stopPropagation(); // the rows have a meaning of their own for these keys
+    this.step(step);
+  }
+
+  /**
+   * The previous or next call, in the order of the calls.
+   * @param {number} step
+   */
+  step(step) {
+    const { places } = this.columns;
+    const next = places[this.rowOf(this.selected) + step];
+    if (next) this.choose(next, "keys");
+    else this.view.say(step > 0 ? "this is the last call" : "this is the first call");
+  }
+
+  /** @param {Place} place */
+  rowOf({ path, call }) {
+    const { places } = this.columns;
+    const exact = places.findIndex((one) => one.path === path && one.call === call);
+    return exact >= 0 ? exact : places.findIndex((one) => one.path === path);
+  }
+
+  /** The selected call: what went in and came out, the module that ran, its code. */
+  drawDetail() {
+    const pane = this.panes.selected;
+    const { selected, columns, data } = this;
+    const i = this.rowOf(selected);
+    pane.replaceChildren();
+    pane.scrollTop = 0;
+    const root = (data.parts.calls ?? {}).root ?? "view.calls";
+    const code = i < 0 ? selected.path : `${root}[${JSON.stringify(selected.path)}${selected.call ? `, ${selected.call}` : ""}]`;
+    const head = el("div", "path", el("b", "", selected.path || data.title[0]));
+    if (i >= 0) head.append(button("copy", `Copy ${code}`, () => void copy(this.view, code)));
+    pane.append(head);
+    this.drawRepeats(pane);
+    if (i >= 0) this.drawCall(pane, i);
+    else pane.append(el("div", "quiet", data.parts.calls?.view === "note" ? "no calls are known" : "not called"));
+    const m = columns.moduleOf.get(selected.path);
+    if (m !== undefined) this.drawModule(pane, m);
+    this.drawCode(pane);
+  }
+
+  /** @param {HTMLElement} pane */
+  drawRepeats(pane) {
+    const { path, call } = this.selected;
+    const n = this.columns.places.filter((one) => one.path === path).length;
+    if (n < 2) return;
+    const go = (/** @type {number} */ k) => k >= 0 && k < n && this.choose({ path, call: k }, "detail");
+    pane.append(
+      el("div", "tools", button("‹", "Previous call of this module", () => go(call - 1)), `call ${call + 1} of ${n}`, button("›", "Next call of this module", () => go(call + 1))),
+    );
+  }
+
+  /**
+   * @param {HTMLElement} pane
+   * @param {number} i
+   */
+  drawCall(pane, i) {
+    const { get } = this.columns;
+    const words = el("div", "words");
+    badges(words, numberWords(get("st")(i)));
+    pane.append(words);
+    const time = get("sec")(i);
+    facts(pane, [
+      ["error", get("err")(i)],
+      ["in", get("in")(i)],
+      ["out", get("out")(i)],
+      ["time", time === null || time === undefined ? "" : seconds(time)],
+    ]);
+    for (const each of get("pic")(i) ?? []) pane.append(drawPicture(this.view, each, 280));
+    numbers(pane, get("st")(i));
+  }
+
+  /**
+   * @param {HTMLElement} pane
+   * @param {number} i
+   */
+  drawModule(pane, i) {
+    const get = (/** @type {string} */ name) => reader(this.data.parts.modules[name])(i);
+    pane.append(el("h3", "", "module"));
+    facts(pane, [
+      ["class", `${get("cls") ?? ""} ${get("sum") ?? ""}`.trim()],
+      ["", get("doc")],
+      ["parameters", get("p") ? count(get("p")) : ""],
+      ["variables", (get("vars") ?? []).join(", ")],
+      ["shared", get("shared") ? `with ${get("shared")}` : ""],
+    ]);
+  }
+
+  /** @param {HTMLElement} pane */
+  drawCode(pane) {
+    const { at, lines: code } = this.data;
+    if (!Object.hasOwn(at ?? {}, this.selected.path)) return;
+    const [place, first, text, more] = code[at[this.selected.path]];
+    pane.append(el("h3", "", `source ${place}`));
+    if (!text) return;
+    const lines = text.split("\n").flatMap((/** @type {string} */ line, /** @type {number} */ k) => [el("span", "lineno", String(first + k)), el("span", "", line)]);
+    const box = el("code", "code", ...lines);
+    box.tabIndex = -1;
+    pane.append(box, more ? el("div", "quiet", `… ${more} more lines`) : "");
+  }
+}
+
+/**
+ * The calls as places, and where the modules stand.
+ * @param {Record<string, import("./base.js").Data>} parts
+ */
+function columnsOf(parts) {
+  const table = parts.calls?.view === "calls" ? parts.calls : {};
+  const get = (/** @type {string} */ name) => reader(table[name]);
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const places = (table.path ?? []).map((/** @type {string} */ path) => {
+    const call = seen.get(path) ?? 0;
+    seen.set(path, call + 1);
+    return { path, call };
+  });
+  const failed = places.filter((/** @type {Place} */ _, /** @type {number} */ i) => get("err")(i)).pop();
+  const tree = parts.modules?.view === "modules" ? parts.modules : { depth: [] };
+  const path = reader(tree.path);
+  const moduleOf = new Map(tree.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), i]).filter((/** @type {any[]} */ pair) => pair[0]));
+  return { get, failed: /** @type {Place | undefined} */ (failed), places: /** @type {Place[]} */ (places), moduleOf: /** @type {Map<string, number>} */ (moduleOf) };
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new Panel(view, data, channel));

@@ -1,0 +1,128 @@
+"""Large trees: one walk, no object for a row that nobody reads, and a place in the notebook that stays small."""
+
+import collections
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nbmodule as nb
+from nbmodule.views import mimebundle, record_for
+from nbmodule.views.columns import LeafRows, flatten
+from nbmodule.views.records import VariableRow
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+def tree_of(count):
+    return {
+        f"block_{i}": {f"p{j}": np.full((2, 3) if j % 2 else (4,), i + j, "float32") for j in range(10)}
+        for i in range(count // 10)
+    }
+
+
+leaves = st.one_of(st.none(), st.integers(), st.text(max_size=3), st.floats(allow_nan=False))
+trees = st.recursive(
+    leaves,
+    lambda below: st.one_of(
+        st.dictionaries(st.text("ab1", max_size=2), below, max_size=3),
+        st.lists(below, max_size=3),
+        st.tuples(below, below),
+        st.builds(Pair, below, below),
+        st.builds(collections.OrderedDict, st.lists(st.tuples(st.sampled_from("xyz"), below), max_size=3)),
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees)
+def test_the_leaves_are_those_of_jax_in_its_order(tree):
+    rows, found, _ = flatten(tree)
+    expected = jax.tree.leaves(tree, is_leaf=lambda x: x is None)
+    assert len(found) == len(rows) == len(expected)
+    assert all(a is b or a == b for a, b in zip(found, expected, strict=True))
+
+
+@given(trees)
+def test_the_lines_lead_to_the_rows(tree):
+    rows, _, spelled = flatten(tree)
+    above = []
+    for depth, label, row in zip(rows.outline.depth, rows.outline.label, rows.outline.row, strict=True):
+        del above[depth:]
+        above.append(label)
+        if row >= 0:
+            assert rows.keys(row) == tuple(above)
+            assert rows[row].path == ".".join(above)
+    assert set(spelled) >= {step for i in range(len(rows)) for step in rows.keys(i)}
+    ends = rows.outline.ends()
+    assert all(row >= 0 or ends[i] > i + 1 for i, row in enumerate(rows.outline.row))
+
+
+def test_steps_are_spelled_as_python_that_works():
+    tree = {"a": [Pair(np.zeros(1), 2)], "b c": {3: np.ones(2)}, "7": None}
+    rows, found, spelled = flatten(tree)
+    for i, leaf in enumerate(found):
+        code = "tree" + "".join(spelled[step] for step in rows.keys(i))
+        assert eval(code, {"tree": tree}) is leaf
+
+
+def test_a_row_is_made_when_it_is_read(monkeypatch):
+    made = []
+    monkeypatch.setattr("nbmodule.views.columns.VariableRow", lambda *a: made.append(a) or VariableRow(*a))
+    mimebundle(tree_of(5_000))
+    assert len(made) < 600
+
+
+def test_what_arrays_have_in_common_is_worked_out_once(monkeypatch):
+    asked = []
+    from nbmodule.views import columns
+
+    whole = columns.facts_of
+    monkeypatch.setattr(columns, "facts_of", lambda x: asked.append(x) or whole(x))
+    rows = flatten([jnp.ones((2, 3)), jnp.zeros((2, 3)), np.zeros(2), np.ones(2), jnp.ones((2, 3), jnp.int32)])[0]
+    assert len(asked) == 3
+    assert [row.dtype for row in rows] == ["float32", "float32", "float64", "float64", "int32"]
+
+
+def test_deleted_arrays_keys_and_tracers_are_each_their_own():
+    gone = jnp.ones(3)
+    gone.delete()
+    rows = flatten(
+        {"a": jnp.ones(3), "gone": gone, "key": jax.random.key(0), "shape": jax.ShapeDtypeStruct((3,), "float32")}
+    )[0]
+    assert [bool(row.error) for row in rows] == [False, True, False, False]
+    assert [row.values for row in rows] == [None, None, "random key", "a shape without values"]
+
+
+def test_an_array_that_occurs_twice_is_counted_once():
+    x = np.zeros(4, "float32")
+    rows = record_for({"a": x, "b": x, "c": np.zeros(4, "float32")}).rows
+    assert isinstance(rows, LeafRows)
+    assert rows.bytes == 32
+    assert [row.shared_with for row in rows] == [None, "a", None]
+
+
+def test_a_container_is_walked_like_the_mapping_it_is():
+    container = nb.Container({"b": {"w": np.ones(3)}, "a": np.zeros(2)})
+    assert sorted(row.path for row in record_for(container).rows) == ["a", "b.w"]
+
+
+@pytest.mark.parametrize(("count", "room"), [(1_000, 45_000), (10_000, 250_000)])
+def test_a_tree_takes_little_room_in_a_notebook(count, room):
+    bundle = mimebundle(tree_of(count))
+    assert len(bundle["text/html"]) < room
+    assert bundle["text/plain"].count("\n") <= 61
+
+
+def test_a_large_array_takes_little_room_and_every_element_is_counted():
+    x = np.random.default_rng(0).normal(size=(2048, 1536)).astype("float32")
+    record = record_for(x)
+    assert sum(record.statistics.bins) == x.size
+    assert len(mimebundle(x)["text/html"]) < 60_000

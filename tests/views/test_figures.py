@@ -1,0 +1,142 @@
+"""`nb.plot`: a figure for each kind of record, in files too, without a backend and without `pyplot`."""
+
+import json
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views.figures import bytes_of
+from nbmodule.views.pictures import picture_of
+from nbmodule.views.records import ArrayCard, Note, VariableRow, VariableTree
+from nbmodule.views.statistics import statistics_of
+
+
+def texts(figure):
+    return [axes.get_title(loc="left") for axes in figure.axes]
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_every_record_is_written_in_every_format(records, tmp_path, kind):
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
+    for name, make in records.items():
+        file = tmp_path / f"{name}.{kind}"
+        figure = nb.plot(make(), file)
+        assert file.read_bytes().startswith(starts)
+        assert figure.axes
+
+
+def test_the_same_record_gives_the_same_bytes(records):
+    for kind in ("svg", "png"):
+        first, second = (bytes_of(nb.plot(records["history"]()), kind) for _ in range(2))
+        assert first == second
+
+
+def test_a_variable_tree_is_drawn_as_histograms_that_count_every_element():
+    x = np.random.default_rng(0).normal(size=500).astype("float32")
+    (axes,) = nb.plot({"w": x}).axes
+    assert axes.get_title(loc="left") == "w"
+    counts = axes.patches[0].get_data().values
+    assert counts.sum() == 500
+    np.testing.assert_array_equal(counts, np.histogram(x, len(counts), (x.min(), x.max()))[0])
+
+
+def test_what_is_not_finite_is_named_in_red():
+    (axes,) = nb.plot({"w": np.float32([1, 2, np.nan])}).axes
+    assert "NaN 1" in axes.get_xlabel()
+    assert axes.xaxis.label.get_color() == "#b3261e"
+
+
+def test_a_heat_map_has_the_pixels_of_the_page():
+    from nbmodule.views.drawing import palette
+
+    picture = picture_of(np.float32([[1, -1], [np.nan, 0]]))
+    axes = picture.plot().axes[0]
+    pixels = axes.get_images()[0].get_array()
+    codes = np.frombuffer(picture.data, np.uint8).reshape(2, 2)
+    np.testing.assert_allclose(np.asarray(pixels), np.array(palette("signed"))[codes] / 255)
+
+
+def test_feature_maps_and_heads_are_grids_of_tiles():
+    maps = picture_of(np.random.default_rng(0).normal(size=(1, 4, 4, 6)))
+    image = maps.plot().axes[0].get_images()[0].get_array()
+    assert np.asarray(image).shape == (4 * 2 + 1, 4 * 4 + 3, 3)
+    heads = picture_of(np.random.default_rng(0).uniform(size=(1, 2, 5, 5)))
+    assert np.asarray(heads.plot().axes[0].get_images()[0].get_array()).shape == (5, 11, 3)
+
+
+def test_bars_carry_their_names():
+    picture = picture_of(np.float32([0.1, 0.7, 0.2]), labels=["cat", "dog", "$\\alpha"])
+    axes = picture.plot().axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "$\\alpha"]
+    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], [0.1, 0.7, 0.2], rtol=1e-6)
+
+
+def test_calls_show_time_mean_and_range():
+    model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+    with nb.track(model) as calls:
+        model(jnp.ones((2, 3)))
+    times, spreads = calls.plot().axes
+    assert [label.get_text() for label in times.get_yticklabels()] == ["Sequential", "  0", "  1"]
+    np.testing.assert_allclose([bar.get_width() for bar in times.patches], [call.seconds for call in calls])
+    means = [line.get_xdata()[0] for line in spreads.lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(means, [np.mean(call.returns) for call in calls], rtol=1e-5)
+
+
+def test_a_comparison_shows_expected_actual_and_difference():
+    model, x = nb.Sequential(nb.Linear(3, 4), nb.ReLU()), jnp.ones((2, 3))
+    with nb.track(model) as first:
+        model(x)
+    model[0].weight = model[0].weight + 1
+    with nb.track(model) as second:
+        model(x)
+    figure = nb.compare(second, first).plot()
+    assert texts(figure)[1:4] == ["0: expected", "0: actual", "0: difference"]
+
+
+def test_a_curve_is_drawn_from_what_was_logged(tmp_path):
+    curve = nb.LossCurve("run", display=False)
+    for k in range(5):
+        curve.log(loss=1 / (k + 1), val_loss=2 / (k + 1), rate=0.1)
+    figure = curve.plot(tmp_path / "loss.svg", log=True)
+    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
+    assert figure.axes[0].get_yscale() == "log"
+    assert b"val_loss" in (tmp_path / "loss.svg").read_bytes()
+
+
+def test_hostile_names_are_drawn_as_they_stand(tmp_path):
+    names = ["$\\frac{", "<script>", "a\nb", "\u202eright", "x" * 10_000]
+    nb.plot({name: np.arange(4.0) for name in names}, tmp_path / "x.png")
+    row = VariableRow("$^", statistics=statistics_of([np.arange(3.0)])[0])
+    assert texts(nb.plot(VariableTree("$_", [row]), tmp_path / "y.svg")) == ["$^"]
+
+
+def test_what_cannot_be_drawn_says_why(tmp_path):
+    with pytest.raises(nb.ArgumentError, match=r"written as .svg, .png, .pdf; found .*x.jpg.*Nothing was written"):
+        nb.plot(np.zeros(3), tmp_path / "x.jpg")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(nb.ArgumentError, match="nothing to draw of float32.*: deleted"):
+        nb.plot(ArrayCard("", (3,), "float32", 12, error="deleted"))
+    with pytest.raises(nb.ArgumentTypeError, match="there is no figure of Note"):
+        nb.plot(Note("x", "y"))
+    with pytest.raises(nb.ArgumentError, match="nothing was logged"):
+        nb.LossCurve(display=False).plot()
+
+
+def test_a_notebook_shows_a_figure_without_a_backend():
+    bundle = nb.plot(np.arange(6.0).reshape(2, 3))._repr_mimebundle_()
+    assert bundle["image/png"].startswith(b"\x89PNG")
+
+
+def test_matplotlib_is_imported_when_a_figure_is_asked_for_and_pyplot_never():
+    code = (
+        "import sys, json, numpy as np, nbmodule as nb; nb.show({'a': np.zeros(3)}, form='text');"
+        "before = 'matplotlib' in sys.modules; nb.plot(np.arange(3.0));"
+        "print(json.dumps([before, 'matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules]))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert json.loads(out.splitlines()[-1]) == [False, True, False]

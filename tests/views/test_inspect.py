@@ -1,0 +1,319 @@
+"""`nb.inspect`: nothing changes by looking, one selection, each part says why where it cannot be made."""
+
+import json
+import re
+import zlib
+from base64 import b64decode
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views.records import Note
+
+THEME = "<script>document.body.dataset.theme='light';document.body.style.background='#fff'</script>"
+
+
+class Gate(nb.Module):
+    """A module that calls one submodule twice, and fails where it is told to."""
+
+    def _build(self):
+        self.twice = nb.Linear(4, 4)
+        self.norm = nb.BatchNorm1d(4)
+        self.drop = nb.Dropout(0.5)
+        self.idle = nb.Linear(4, 4)
+        self.seen = 0
+
+    def _forward(self, x, wrong=False):
+        self.seen = self.seen + 1
+        x = self.twice(self.drop(self.norm(self.twice(x))))
+        return self.twice(x[:, :3]) if wrong else x
+
+
+@pytest.fixture
+def model():
+    return Gate()
+
+
+@pytest.fixture
+def x():
+    return jnp.asarray(np.random.default_rng(0).normal(size=(8, 4)), "float32")
+
+
+def data_of(view):
+    html = view._repr_mimebundle_()["text/html"]
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)[1])
+    return json.loads(zlib.decompress(b64decode(data["z"]))) if "z" in data else data
+
+
+def everything(model):
+    state = {name: np.asarray(box.value) for name, box in model.named_tensors()}
+    return state, [m.training for m in model.modules()], dict(vars(model)), nb.export_state(model)
+
+
+def test_looking_changes_no_buffer_no_key_no_flag_and_no_attribute(model, x):
+    nb.seed(3)
+    first = model(x)
+    nb.seed(3)
+    state, flags, attributes, entries = everything(model)
+    nb.inspect(model, x)
+    nb.inspect(model, x, wrong=True)
+    after = everything(model)
+    for name, value in state.items():
+        np.testing.assert_array_equal(after[0][name], value)
+    assert (after[1], after[2]) == (flags, attributes)
+    assert str(after[3]) == str(entries)
+    np.testing.assert_array_equal(model(x) == 0, first == 0)  # the key that Dropout draws next is the same one
+
+
+def test_the_run_is_that_of_training_mode(model, x):
+    view = nb.inspect(model, x)
+    mean, expected = view.calls["norm"].returns.mean(0), np.zeros(4)
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    assert (np.asarray(view.calls["drop"].returns) == 0).any()
+    assert "train" in view.record.title
+
+
+def test_a_model_that_is_not_built_is_looked_at_and_stays_unbuilt(x):
+    class Late(nb.Module):
+        def _build(self, x):
+            self.inner = nb.Linear(x.shape[-1], 2)
+
+        def _forward(self, x):
+            return self.inner(x)
+
+    late = Late(build_mode="on_call")
+    view = nb.inspect(late, x)
+    assert [row.path for row in view.record.modules.rows] == ["inner"]
+    assert view.calls["inner"].return_shapes == "float32[8, 2]"
+    assert not late._nbm.built
+
+
+def test_modules_carry_the_shapes_of_their_first_call(model, x):
+    rows = {row.path: row for row in nb.inspect(model, x).record.modules.rows}
+    assert (rows["norm"].input_shapes, rows["norm"].output_shapes) == ("float32[8, 4]", "float32[8, 4]")
+    assert rows["idle"].input_shapes is None
+
+
+def test_a_call_is_selected_by_path_number_position_or_itself(model, x):
+    view = nb.inspect(model, x)
+    assert view.selected is None
+    for which in (("twice", 1), view.calls["twice", 1], 4):
+        view.selected = which
+        assert view.selected is view.calls["twice", 1]
+    view.selected = "idle"
+    assert view.selected is None
+    view.selected = None
+    with pytest.raises(nb.PathError, match='closest .* "twice"|"twice"'):
+        view.selected = "twicd"
+    with pytest.raises(nb.ArgumentTypeError, match="names 2. The selection was left as it is"):
+        view.selected = "twic*"
+
+
+def test_a_selection_of_the_page_is_data(model, x):
+    view = nb.inspect(model, x)
+    view.hear({"type": "select", "path": "twice", "call": 1})
+    assert view.selected is view.calls["twice", 1]
+    view.hear({"type": "select", "path": "twice", "call": 99})
+    assert view.selected is view.calls["twice", 1]
+    view.hear({"type": "joined", "path": "norm", "call": 0})
+    assert view.selected is view.calls["twice", 1]
+    view.hear({"type": "more"})
+    view.hear("noise")
+    view.hear({"type": "select", "path": None})
+    assert view.selected is None
+
+
+def test_a_selection_of_python_is_told_to_the_page(model, x):
+    view, told = nb.inspect(model, x), []
+    view.tell(told.append)
+    view.selected = ("twice", 1)
+    view.hear({"type": "joined", "path": None})
+    assert told == [{"type": "mark", "path": "twice", "call": 1}] * 2
+
+
+def test_a_run_that_fails_shows_the_call_that_raised(model, x):
+    view = nb.inspect(model, x, wrong=True)
+    assert view.calls.failed.path == "twice"
+    assert "the run ended early" in view.record.notes[0]
+    assert "raised" in view.record.title[1]
+    assert view.graph.failure is not None
+    assert "<- " in repr(view)
+
+
+def test_a_part_that_cannot_be_made_says_why_and_the_others_stand(model, x, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("no graph under a foreign transform")
+
+    monkeypatch.setattr("nbmodule.views.looking.graph_of", refuse)
+    view = nb.inspect(model, x)
+    assert view.graph is None
+    assert isinstance(view.record.graph, Note)
+    assert "no graph: RuntimeError: no graph under a foreign transform" in repr(view)
+    assert data_of(view)["parts"]["graph"]["error"]
+    assert len(view.calls) == 5
+
+
+def test_a_function_is_looked_at_through_its_model(x):
+    plain = nb.Sequential(nb.BatchNorm1d(4), nb.ReLU())
+    for view in (
+        nb.inspect(nb.jit(lambda m, x: m(x).sum()), plain, x),
+        nb.inspect(lambda x: plain(x).sum(), x),
+        nb.inspect(nb.grad(lambda m, x: m(x).sum()), plain, x),
+    ):
+        assert [call.path for call in view.calls] == ["", "0", "1"]
+    assert not plain[0].running_mean.any()
+
+
+def test_a_foreign_function_has_a_graph_alone(x):
+    view = nb.inspect(jnp.sin, x)
+    assert view.graph.operations == 1
+    assert "no modules: sin holds no nb.Module" in repr(view)
+    assert view.record.title == ("sin", "1 operation", "32 FLOP", "float32[8, 4] → float32[8, 4]")
+
+
+def test_a_function_of_several_models_says_which_to_inspect(x):
+    a, b = nb.Linear(4, 4), nb.ReLU()
+    view = nb.inspect(lambda a, b, x: b(a(x)), a, b, x)
+    assert "uses several models (Linear, ReLU)" in repr(view)
+    assert view.graph.operations > 1
+
+
+def test_a_model_of_another_framework_is_looked_at_as_it_stands(x):
+    import equinox
+
+    foreign = equinox.nn.MLP(4, 3, 8, 2, key=jax.random.key(0))
+    view = nb.inspect(foreign, x[0])
+    assert [call.path for call in view.calls if call.path] == ["layers.0", "layers.1", "layers.2"]
+    np.testing.assert_allclose(view.calls["layers.2"].returns, foreign(x[0]), rtol=1e-6)
+    assert view.graph.operations > 3
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(nb.ArgumentTypeError, match="takes a model or a function to be called; found int"):
+        nb.inspect(3)
+
+
+def test_the_text_gives_each_part_its_share(x):
+    deep = nb.Sequential(*[nb.Linear(4, 4) for _ in range(100)])
+    text = nb.inspect(deep, x)._repr_mimebundle_()["text/plain"].split("\n")
+    assert len(text) <= 60
+    assert [line.split(":")[0] for line in text if re.match(r"(modules|calls|graph):", line)] == [
+        "modules",
+        "calls",
+        "graph",
+    ]
+    assert "more rows: print(view.calls)" in "\n".join(text)
+
+
+def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
+    data = data_of(nb.inspect(nb.Sequential(nb.Linear(4, 4), nb.Linear(4, 4)), x))
+    assert data["at"]["0"] == data["at"]["1"]
+    place, first, text, _ = data["lines"][data["at"]["0"]]
+    assert place.startswith("linear.py:")
+    assert "def " in text.split("\n")[0] or "@" in text.split("\n")[0]
+    assert int(place.rpartition(":")[2]) <= first + 5
+
+
+def test_the_same_look_gives_the_same_data_but_for_times(model, x):
+    def timeless(view):
+        data = data_of(view)
+        calls = data["parts"]["calls"]
+        del calls["sec"], calls["start"], calls["title"]
+        return data
+
+    assert timeless(nb.inspect(model, x)) == timeless(nb.inspect(model, x))
+
+
+def test_inspections_are_listed_in_memory_and_let_go(model, x):
+    view = nb.inspect(model, x)
+    held = next(row for row in nb.memory() if row.holder is view)
+    assert (held.kind, held.what) == ("view", "inspect Gate")
+    assert held.nbytes > 0
+    before = view.calls["norm"].statistics.mean
+    view.clear()
+    assert view.nbytes == 0
+    assert view.calls["norm"].returns is None
+    assert view.calls["norm"].statistics.mean == before
+    assert "were let go" in view.calls.notes[-1]
+
+
+@pytest.fixture
+def page(open_html, model, x):
+    page = open_html(THEME + nb.inspect(model, x)._repr_mimebundle_()["text/html"], width=1280)
+    page.locator(".nbm-row").first.wait_for()
+    return page
+
+
+def marked(page, pane):
+    return page.locator(f"section[aria-label={pane}] .nbm-selected .nbm-cut").all_inner_texts()
+
+
+def test_a_selection_is_shared_by_all_panes(page):
+    page.locator("section[aria-label=calls] .nbm-row", has_text="twice (2nd)").click()
+    assert marked(page, "modules") == ["twice"]
+    detail = page.locator("section[aria-label=selected]")
+    assert "call 2 of 2" in detail.inner_text()
+    assert "source linear.py:" in detail.inner_text()
+    page.page.get_by_role("tab", name="Show graph").click()
+    page.locator(".nbm-gport").wait_for()
+    page.locator("section[aria-label=modules] .nbm-row", has_text="norm").click()
+    assert "norm" in page.locator(".nbm-gport [aria-selected=true]").first.get_attribute("aria-label")
+    page.locator(".nbm-gport [role=treeitem]", has_text="twice").first.click()
+    assert marked(page, "modules") == ["twice"]
+    assert detail.locator("b").first.inner_text() == "twice"
+    page.page.get_by_role("tab", name="Show calls").click()
+    assert marked(page, "calls") == ["twice"]
+    page.locator("section[aria-label=modules] .nbm-row", has_text="idle").click()
+    assert "not called" in detail.inner_text()
+    page.screenshot("views/inspect-light-1280")
+
+
+def test_keys_go_from_call_to_call_and_reach_no_cell(page):
+    page.page.evaluate("window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))")
+    page.locator("section[aria-label=calls] .nbm-rows").focus()
+    page.page.keyboard.press("ArrowDown")
+    assert marked(page, "calls") == ["twice"]
+    for key in ("]", "]"):
+        page.page.keyboard.press(key)
+    assert marked(page, "calls") == ["drop"]
+    assert marked(page, "modules") == ["drop"]
+    for key in ("[", "b", "x", "d", "d"):
+        page.page.keyboard.press(key)
+    assert page.page.evaluate("heard") == []
+
+
+def test_a_narrow_panel_has_tabs_and_keeps_the_selection(page):
+    page.locator("section[aria-label=calls] .nbm-row", has_text="drop").click()
+    page.resize(500)
+    page.page.get_by_role("tab", name="Show modules").click()
+    assert marked(page, "modules") == ["drop"]
+    assert page.locator("section.nbm-pane:visible").count() == 1
+    page.page.get_by_role("tab", name="Show selected").click()
+    assert page.locator("section[aria-label=selected]").inner_text().startswith("drop")
+    page.screenshot("views/inspect-light-500")
+
+
+def test_a_divider_moves_by_keys(page):
+    divider = page.page.get_by_role("separator").first
+    before = page.locator("section[aria-label=modules]").bounding_box()["width"]
+    divider.focus()
+    for _ in range(5):
+        page.page.keyboard.press("ArrowRight")
+    assert page.locator("section[aria-label=modules]").bounding_box()["width"] > before + 60
+
+
+def test_a_failed_run_opens_at_the_call_that_raised(open_html, model, x):
+    page = open_html(THEME + nb.inspect(model, x, wrong=True)._repr_mimebundle_()["text/html"], width=1280)
+    page.locator(".nbm-row").first.wait_for()
+    assert marked(page, "calls") == ["twice (3rd)"]
+    assert "ShapeError" in page.locator("section[aria-label=selected]").inner_text()
+    page.screenshot("views/inspect-failed")
+
+
+def test_where_no_calls_are_known_the_graph_is_shown(open_html, x):
+    page = open_html(THEME + nb.inspect(jnp.sin, x)._repr_mimebundle_()["text/html"], width=1280)
+    page.locator("section[aria-label=graph] .nbm-gport").wait_for()
+    assert "holds no nb.Module" in page.locator("section[aria-label=modules]").inner_text()
