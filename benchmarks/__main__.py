@@ -15,7 +15,18 @@ import benchmarks.cases
 
 def versions() -> str:
     found = []
-    for package in ("jax", "flax", "equinox", "dm-haiku", "optax", "treescope", "torch", "h5py"):
+    for package in (
+        "jax",
+        "flax",
+        "equinox",
+        "dm-haiku",
+        "optax",
+        "treescope",
+        "torch",
+        "torchview",
+        "torchvista",
+        "h5py",
+    ):
         try:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:

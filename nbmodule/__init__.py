@@ -14,16 +14,24 @@ _HOMES: dict[str, str] = {
     "core.hooks": "HookHandle",
     "core.random": "RandomStream seed",
     "core.transforms.jit": "jit",
+    "core.explain": "explain_retrace",
     "core.transforms.differentiate": "grad value_and_grad execute_with_gradients",
     "core.transforms.mapped": "vmap scan",
     "core.transforms.branching": "cond switch while_loop checkpoint",
     "tree.container": "Container",
-    "files": "save load save_safetensors checkpoint_steps in_background wait_for_saving FileWriteError",
+    "files": "save load save_safetensors checkpoint_steps in_background wait_for_saving",
     "drawing": "graph",
+    "graph.model": "Graph",
     "keeping": "save_checkpoint restore_checkpoint",
+    "health": "doctor",
     "calls": "Call Calls Recorder check compare diff first_nonfinite load_calls memory patch tap track",
+    "scale": ("make_mesh shard shard_batch layout Layout data_parallel fsdp tensor_parallel join_hosts is_first_host"),
+    "wrapping": "from_equinox from_flax from_haiku from_keras",
+    "torch_layers": "from_torch",
     "calls.summary": "summary Summary",
-    "views": "show view_for display_all LossCurve",
+    "views": "show view_for display_all inspect Inspection plot LossCurve",
+    "live.live": "Live",
+    "live.loop": "steps",
     "core.tree_text": "tree_repr",
     "nn.batches": "batches",
     "nn.linear": "Linear Bilinear Embedding Identity Flatten",
@@ -68,7 +76,8 @@ _HOMES: dict[str, str] = {
     ),
     "errors": (
         "NbModuleError StructureError ShapeError DtypeError PathError UnexpectedKeysError MissingKeysError NotBuiltError "
-        "TracerLeakError SubmoduleReturnError FileFormatError DeviceError ArgumentError ArgumentTypeError GradientError "
+        "TracerLeakError SubmoduleReturnError FileFormatError FileWriteError ShapeStructureError NotIdenticalError "
+        "NotExportedError LayerIndexError DeviceError ArgumentError ArgumentTypeError GradientError "
         "BatchedWriteError TraceError MissingDependencyError"
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from nbmodule import keeping
+from nbmodule import converting, keeping
 from nbmodule.core import compiling, partition
 from nbmodule.core.module import Module as CoreModule
 from nbmodule.tree.sockets import socket
@@ -75,6 +75,71 @@ class Module(CoreModule):
             UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model.
         """
         return keeping.load_weights(self, path, strict, rename=rename)
+
+    # -- other frameworks ----------------------------------------------------------------------------
+    def to_equinox(self) -> Any:
+        """This model as an Equinox module: `parameters` and `buffers` are its leaves, nested by path.
+
+        `model(x)` gives outputs; `model.update(x)` gives outputs and the model with the buffers that the call has changed. What
+        `nb.from_equinox` had wrapped comes back as the model it was (with its state, if it has one), with the values of now.
+
+        Raises:
+            MissingDependencyError: Equinox is not installed.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import nbmodule as nb
+            >>> nb.Linear(2, 3).to_equinox()(jnp.ones((4, 2))).shape
+            (4, 3)
+        """
+        return converting.to_equinox(self)
+
+    def to_flax(self, *, linen: bool = False) -> Any:
+        """This model as an NNX module, or with `linen=True` as a pair `(module, variables)` of linen.
+
+        Parameters are `nnx.Param`, buffers `nnx.BatchStat`, under their paths; in linen they lie in `params` and `buffers`. What
+        `nb.from_flax` had wrapped comes back as the model it was, with the values of now.
+
+        Raises:
+            MissingDependencyError: Flax is not installed.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import nbmodule as nb
+            >>> nb.Linear(2, 3).to_flax()(jnp.ones((4, 2))).shape
+            (4, 3)
+        """
+        return converting.to_flax(self, linen)
+
+    def to_haiku(self) -> Any:
+        """This model as `(transformed, params, state)` of Haiku.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import nbmodule as nb
+            >>> transformed, params, state = nb.Linear(2, 3).to_haiku()
+            >>> y, state = transformed.apply(params, state, None, jnp.ones((4, 2)))
+            >>> y.shape
+            (4, 3)
+        """
+        return converting.to_haiku(self)
+
+    def to_keras(self) -> Any:
+        """This model as a Keras layer, on Keras' JAX backend; it trains in a `keras.Model`."""
+        return converting.to_keras(self)
+
+    def to_torch(self) -> Any:
+        """All variables as a state dict of PyTorch, with the names and layouts of its layers.
+
+        Raises:
+            MissingDependencyError: PyTorch is not installed.
+
+        Example:
+            >>> import nbmodule as nb
+            >>> {name: tuple(x.shape) for name, x in nb.Conv2d(3, 8, 5).to_torch().items()}
+            {'bias': (8,), 'weight': (8, 3, 5, 5)}
+        """
+        return socket("to_torch")(self)
 
     # -- displays ------------------------------------------------------------------------------------
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:

@@ -15,7 +15,11 @@ WAYS = {
     "The stateful way": ["tests/core/test_stateful.py", "tests/core/test_building.py"],
     "The tensor-library way": ["tests/core/test_tensor_library.py"],
     "The functional way": ["tests/core/test_functional.py"],
-    "Transforms, under all three": ["tests/core/test_transforms.py", "tests/core/test_frame.py"],
+    "Transforms, under all three": [
+        "tests/core/test_transforms.py",
+        "tests/core/test_rebinding.py",
+        "tests/core/test_frame.py",
+    ],
     "Laws of one storage": ["tests/core/test_laws.py"],
 }
 HEAD = """# Conformance

@@ -1,7 +1,7 @@
 """What tracking costs: the same compiled training step untracked, with statistics, with all returns; peers that capture returns.
 
 The tracked step is another executable, the untracked one is the very same as if tracking did not exist, so that its ratio is 1 by
-construction (`tests/calls/test_track.py` asserts it). Peers run their own model, each beside its own untracked step.
+construction (asserted here and in `tests/calls/test_cost.py`). Peers run their own model; *of its own* is the ratio to their own untracked step.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def run(quick: bool = False) -> list[Table]:
     rounds = 7 if quick else 15
     title = f"Tracking a training step, transformer of {layers} layers, width 256, 128 tokens"
     return [
-        _table(title, model, lambda m, x: m(x).mean(), tokens, {"statistics": 1.05, "all returns": 1.15}, rounds, 0.5, peers.transformer),
+        _table(title, model, lambda m, x: m(x).mean(), tokens, {"statistics": 1.05, "all returns": 1.15}, rounds, 0.2,
+               peers.transformer({**SIZE, "layers": layers}, tokens)),
         _table("Tracking a training step, MLP of 50 layers of width 8", mlp, lambda m, x: mean_square(m(x), 1.0), x,
-               {"statistics": 1.15, "all returns": 1.15}, rounds * 3, 0.02, peers.mlp),
+               {"statistics": 1.15, "all returns": 1.15}, rounds * 3, 0.02, peers.mlp(50, 8, x)),
     ]  # fmt: skip
 
 
@@ -46,10 +47,18 @@ def _step(loss: Callable[..., Any]) -> Any:
 
 
 def _table(
-    title: str, model: Any, loss: Any, x: Any, targets: dict[str, float], rounds: int, seconds: float, others: Any
+    title: str,
+    model: Any,
+    loss: Any,
+    x: Any,
+    targets: dict[str, float],
+    rounds: int,
+    seconds: float,
+    others: peers.Variants,
 ) -> Table:
-    """The untracked step is one program; each tracked variant enters its context once, around all its samples."""
+    """The untracked step is one program; each tracked variant enters its context around each of its steps."""
     step = _step(loss)
+    program = step.lower(model, x).as_text()
 
     def tracked(**options: Any) -> Callable[[], Any]:
         watching = track(model, last=1, **options)
@@ -65,7 +74,16 @@ def _table(
         "statistics": tracked(returns="stats"),
         "all returns": tracked(),
         "statistics and gradients": tracked(returns="stats", gradients=True),
-        **others(),
+        **others,
     }
     note = "A context is entered and left around each step, as a recorder does."
-    return interleave(title, variants, "untracked", targets=targets, rounds=rounds, seconds=seconds, note=note)
+    table = interleave(title, variants, "untracked", targets=targets, rounds=rounds, seconds=seconds, note=note)
+    if step.lower(model, x).as_text() != program:
+        raise AssertionError("the step that is not tracked is another program than before it was ever tracked")
+    times = {row.name: row.us for row in table.rows}
+    for row in table.rows:
+        peer = row.name.partition(",")[0]
+        own = times.get(f"{peer}, untracked", times.get(f"{peer}, forward alone"))
+        if own is not None:
+            row.more["of its own"] = row.us / own
+    return table

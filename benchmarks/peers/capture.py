@@ -1,72 +1,58 @@
-"""Peers that capture what submodules return, where they are installed: each beside its own untracked step."""
+"""Peers that capture what submodules return, where they are installed: each beside its own untracked step.
+
+Each builds the same two models, a transformer and an MLP, and takes a step of gradient descent; PyTorch runs the forward pass alone.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+
+from benchmarks.models import mean_square
 
 Variants = dict[str, Callable[[], Any]]
+NAMES = ("linen", "nnx", "haiku", "raw", "torch")
 
 
-def transformer() -> Variants:
-    return {}
+def transformer(size: dict[str, int], tokens: Any) -> Variants:
+    """Columns for `Transformer(**size)`."""
+    return _gathered(lambda peer: peer.transformer(size, tokens))
 
 
-def mlp() -> Variants:
-    """The MLP of 50 layers of width 8 in linen, and in raw JAX with a host callback for each layer."""
-    return {**_linen(), **_callback()}
+def mlp(depth: int, width: int, x: Any) -> Variants:
+    """Columns for `MLP(depth, width)`."""
+    return _gathered(lambda peer: peer.mlp(depth, width, x))
 
 
-def _linen() -> Variants:
-    try:
-        import flax.linen as nn
-    except ImportError:
-        return {}
+def _gathered(ask: Callable[[Any], Variants]) -> Variants:
+    found: Variants = {}
+    for name in NAMES:
+        try:
+            peer = importlib.import_module(f"benchmarks.peers.capture_{name}")
+        except ImportError:
+            continue
+        found.update(ask(peer))
+    return found
 
-    class Net(nn.Module):
-        @nn.compact
-        def __call__(self, x: Any) -> Any:
-            for _ in range(50):
-                x = nn.relu(nn.Dense(8)(x))
-            return x
 
-    net, x = Net(), jnp.ones((16, 8))
-    variables = net.init(jax.random.key(0), x)
+def steps(
+    name: str, how: str, params: Any, plain: Callable[..., Any], capturing: Callable[..., Any], x: Any, target: Any = None
+) -> Variants:  # fmt: skip
+    """A compiled step with and without capturing; `plain` gives the outputs, `capturing` also what it has captured."""
 
-    def loss(params: Any, capture: bool) -> Any:
-        if capture:
-            y, state = net.apply(params, x, capture_intermediates=True)
-            return jnp.mean((y - 1) ** 2), state
-        return jnp.mean((net.apply(params, x) - 1) ** 2), ()
+    def step(params: Any, x: Any, captures: bool) -> Any:
+        def loss(params: Any) -> Any:
+            y, captured = capturing(params, x) if captures else (plain(params, x), ())
+            return (y.mean() if target is None else mean_square(y, target)), captured
 
-    def step(params: Any, capture: bool) -> Any:
-        (value, state), grads = jax.value_and_grad(loss, has_aux=True)(params, capture)
-        return value, state, jax.tree.map(lambda p, g: p - 1e-6 * g, params, grads)
+        (value, captured), grads = jax.value_and_grad(loss, has_aux=True)(params)
+        return value, captured, jax.tree.map(lambda p, g: p - 1e-6 * g, params, grads)
 
-    step = jax.jit(step, static_argnums=1)
+    compiled = jax.jit(step, static_argnums=2)
     return {
-        "linen, untracked": lambda: step(variables, False),
-        "linen, capture_intermediates": lambda: step(variables, True),
-    }
-
-
-def _callback() -> Variants:
-    weights = [jax.random.normal(key, (8, 8)) / 3 for key in jax.random.split(jax.random.key(0), 50)]
-    x = jnp.ones((16, 8))
-
-    def loss(weights: Any, watch: bool) -> Any:
-        y = x
-        for w in weights:
-            y = jax.nn.relu(y @ w)
-            if watch:
-                jax.debug.callback(lambda value: None, y)
-        return jnp.mean((y - 1) ** 2)
-
-    step = jax.jit(lambda w, watch: jax.value_and_grad(loss)(w, watch), static_argnums=1)
-    return {
-        "raw JAX, untracked": lambda: step(weights, False),
-        "raw JAX, jax.debug.callback": lambda: step(weights, True),
+        f"{name}, untracked": lambda: compiled(params, x, False),
+        f"{name}, {how}": lambda: compiled(params, x, True),
     }

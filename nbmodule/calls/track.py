@@ -18,9 +18,10 @@ from nbmodule.calls.watch import Watch
 from nbmodule.core.frame import EAGER, here, now
 from nbmodule.core.parcel import Aside, as_values
 from nbmodule.core.tracker import Tracker, slot_of
-from nbmodule.core.walk import plan_of
+from nbmodule.core.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 from nbmodule.tree.paths import match
+from nbmodule.tree.sockets import socket
 
 
 def track(
@@ -36,7 +37,8 @@ def track(
     Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow, the newest one always.
 
     Args:
-        model: the module to follow; it is the root of the paths, also if it is itself a part.
+        model: the module to follow; it is the root of the paths, also if it is itself a part. Also a model of Flax, Equinox or Haiku
+            as it stands: while the block runs `jax.jit` is off, so that what is inside can be seen.
         returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside compiled code), False neither.
         order: whether calls are listed in the order in which they began, with the call around each. False lists them flat, in the
             order in which they returned.
@@ -79,6 +81,13 @@ class Tracking:
             raise ArgumentError(
                 f"last counts the steps that are kept: a number of at least 1 is wanted, found {last!r}."
             )
+        self.foreign = None if is_module(model) else socket("watched")(model)
+        if self.foreign is not None:
+            model = self.foreign.module
+            if gradients or operations:
+                raise ArgumentError(
+                    "gradients= and operations= need a module: convert the model first (nb.from_flax, from_equinox, from_haiku)."
+                )
         self.watch = Watch(model, depth, only)
         self.returns, self.order, self.gradients, self.profile = returns, bool(order), bool(gradients), bool(profile)
         self.inputs = inputs
@@ -104,6 +113,8 @@ class Tracking:
                 "Put the `with` around the call of the compiled function. Nothing was recorded."
             )
         tracker.__enter__()
+        if self.foreign is not None:
+            self.foreign.__enter__()
         steps.outer = tracker.outer.log if tracker.outer is not None else None
         self.trackers.append((tracker, steps))
         recorded = Recorded(self.watch, steps)
@@ -112,6 +123,8 @@ class Tracking:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         tracker, steps = self.trackers.pop()
+        if self.foreign is not None:
+            self.foreign.__exit__(kind, error, trace)
         tracker.__exit__(kind, error, trace)
         if error is not None and steps.open >= 0:  # an interruption: nobody closed the open calls
             while steps.open >= 0:

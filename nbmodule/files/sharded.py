@@ -6,7 +6,7 @@ Needs the package `orbax-checkpoint`. For what fits on one host, `save_checkpoin
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError, ShapeError, StructureError
-from nbmodule.files.chains import EMPTY, flatten, nest
+from nbmodule.files.chains import EMPTY, flatten, nest, unescape
 from nbmodule.files.checkpoint import check_step
 
 
@@ -67,7 +67,13 @@ def save_sharded(
                 f'cannot save "/{path}": expected an array, a number, text or None, found {type(leaf).__name__}.'
             )
     shapes = {unquote(name): list(array.shape) for name, array in arrays.items()}
-    about = {"checkpoint": 1, "step": step, "extra": extra, "arrays": shapes, "others": others}
+    dtypes = {unquote(name): str(array.dtype) for name, array in arrays.items()}
+    about = {"checkpoint": 1, "step": step, "extra": extra, "arrays": shapes, "dtypes": dtypes, "others": others}
+    if jax.process_count() > 1:  # what each host has for itself is the same on all: the first one writes it
+        arrays = {
+            name: np.asarray(array) if getattr(array, "is_fully_addressable", False) else array
+            for name, array in arrays.items()
+        }
     with _manager(orbax, directory, keep) as manager:
         if step in manager.all_steps():
             manager.delete(step)
@@ -84,7 +90,11 @@ def _manager(orbax: Any, directory: str | os.PathLike[str], keep: int | None) ->
 
 
 def restore_sharded(
-    directory: str | os.PathLike[str], *, like: Mapping[str, Mapping[str, Any]] | None = None, step: int | None = None
+    directory: str | os.PathLike[str],
+    *,
+    like: Mapping[str, Mapping[str, Any]] | None = None,
+    place: Callable[[tuple[str, ...], tuple[int, ...]], Any] | None = None,
+    step: int | None = None,
 ) -> tuple[int, dict[str, Any], Any]:
     """Load the latest checkpoint, or that of one step, each array with the sharding it shall have.
 
@@ -92,6 +102,8 @@ def restore_sharded(
         directory: That was given to `save_sharded`.
         like: Trees of the same structure, whose arrays (or `jax.ShapeDtypeStruct`) say shapes, dtypes and shardings. None takes
             the shardings that were saved, which needs the same devices.
+        place: In place of `like`, where nothing of the structure is known: gives the sharding of an array from its names, from the
+            tree's on, and its shape; None for an array of NumPy.
         step: Which one; None takes the latest.
 
     Returns:
@@ -113,6 +125,8 @@ def restore_sharded(
         chosen = steps[-1] if step is None else step
         about = manager.restore(chosen, args=orbax.args.Composite(about=orbax.args.JsonRestore())).about
         wanted = None if like is None else _wanted(like, about, os.fspath(directory))
+        if place is not None:
+            wanted = _placed(place, about)
         arrays = {}
         if about["arrays"]:
             arrays = manager.restore(
@@ -143,6 +157,18 @@ def _wanted(like: Mapping[str, Any], about: dict[str, Any], where: str) -> dict[
                 f'cannot restore "{path}": expected {leaf.dtype}{list(leaf.shape)}, the checkpoint holds {found[path]}.'
             )
     return {quote(path, safe=""): leaf for path, leaf in wanted.items()}
+
+
+def _placed(place: Callable[..., Any], about: dict[str, Any]) -> dict[str, Any]:
+    """Say where each array of the checkpoint shall lie."""
+    wanted = {}
+    for path, shape in about["arrays"].items():
+        chain = tuple(map(unescape, path.split("/")))
+        dtype = jax.numpy.dtype(about["dtypes"][path])
+        where = place(chain, tuple(shape))
+        leaf = np.empty(shape, dtype) if where is None else jax.ShapeDtypeStruct(shape, dtype, sharding=where)
+        wanted[quote(path, safe="")] = leaf
+    return wanted
 
 
 def _with_others(rows: list[tuple[str, Any]], others: dict[str, Any]) -> list[tuple[str, Any]]:

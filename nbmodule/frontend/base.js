@@ -4,12 +4,15 @@ import { tsv } from "./format.js";
 /**
  * The record of a view as it arrives, columns by name; each view says in its own file which ones it reads.
  * @typedef {Record<string, any>} Data
- * @typedef {{ send: (message: any, buffers?: ArrayBuffer[]) => void, onMessage: (fn: (message: any, buffers: DataView[]) => void) => () => void }} Channel
+ * The line to a kernel. What follows `onMessage` is there where the channel is that of a joined view; see kernel.js.
+ * @typedef {{ send: (message: any, buffers?: ArrayBuffer[]) => void, onMessage: (fn: (message: any, buffers: DataView[]) => void) => () => void,
+ *   isThere?: boolean, frame?: (view: View) => void, measure?: (rows: number[], done: (found: Record<string, any>) => void) => void,
+ *   figure?: (view: View, row: number, picture: import("./picture.js").Picture, room: number) => HTMLElement, explore?: (view: View, row: number, options?: { labels?: string[], numbers?: boolean }) => HTMLElement }} Channel
  * @typedef {(root: HTMLElement | ShadowRoot, data: Data, channel: Channel | null) => () => void} Render
  * @typedef {(view: View, data: Data, channel: Channel | null) => void} Draw
  * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
  *   say: (text: string) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
- *   memory: Map<string, any> }} View
+ *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, rows?: import("./rows.js").Rows }} View
  */
 
 let styles = "";
@@ -110,6 +113,7 @@ export function bytesOf(base64) {
  * @returns {() => void} cleanup
  */
 export function mountView(root, data, channel, draw) {
+  for (const column of Object.values(data)) if (column?.of) column.i ??= data[column.of]; // columns behind one column of codes
   const end = new AbortController();
   const host = root instanceof ShadowRoot ? /** @type {HTMLElement} */ (root.host) : root;
   const frame = el("div", "view");
@@ -136,6 +140,8 @@ export function mountView(root, data, channel, draw) {
     note: (text, kind = "") => foot.append(el("div", kind, text)),
     onTheme: followTheme(host, frame, end.signal),
     memory: memoryOf(`${data.view}:${(data.title || [""])[0]}`),
+    saved: Boolean(host.dataset.view), // in a notebook, where a kernel may come to it
+    inside: Boolean(data.inside), // of a panel that shows details itself
   };
   for (const kind of ["keydown", "keyup", "keypress"]) {
     frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });
@@ -146,10 +152,66 @@ export function mountView(root, data, channel, draw) {
   } catch (error) {
     body.append(el("div", "failed", `This part could not be drawn: ${error}`));
   }
+  /** @type {any} */ (host).nbmView = view;
+  channel?.frame?.(view);
+  if (data.code && !view.inside) tools.append(codeButton(view, data.code));
+  oneStop(view);
   return () => {
     end.abort();
     root.replaceChildren();
   };
+}
+
+/**
+ * One tab stop for a view: its rows where it has some, else the first tool; the arrows lead from tool to tool.
+ * @param {View} view
+ */
+function oneStop({ root, tools, signal }) {
+  const all = () => /** @type {HTMLElement[]} */ ([...tools.querySelectorAll("button, input, select")]);
+  const hasRows = Boolean(root.querySelector(".nbm-rows, .nbm-cards, .nbm-gport"));
+  tools.setAttribute("role", "toolbar");
+  all().forEach((node, k) => (node.tabIndex = hasRows || k ? -1 : 0));
+  if (hasRows) return;
+  const step = (/** @type {KeyboardEvent} */ event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by || /** @type {HTMLInputElement} */ (event.target).type === "range") return;
+    const nodes = all();
+    nodes[nodes.indexOf(/** @type {HTMLElement} */ (event.target)) + by]?.focus();
+    event.preventDefault();
+  };
+  tools.addEventListener("keydown", step, { signal });
+}
+
+/**
+ * The way to slices, zoom and values of a row's arrays; without a kernel it says what it needs.
+ * @param {View} view
+ * @param {Channel | null} channel
+ * @param {number} row as the kernel counts it
+ * @param {{ labels?: string[], numbers?: boolean }} [options]
+ */
+export function closer(view, channel, row, options) {
+  if (channel?.explore) return channel.explore(view, row, options);
+  const node = button("look closer", "Slices and zoom need the kernel: run the cell again", () => {});
+  node.disabled = true;
+  return view.saved ? node : "";
+}
+
+/**
+ * Show the call that makes this view, and copy it.
+ * @param {View} view
+ * @param {string} text
+ */
+function codeButton(view, text) {
+  const shown = el("pre", "text mono", text);
+  const node = button("code", "Show and copy the call that makes this view", () => {
+    if (shown.isConnected) shown.remove();
+    else {
+      view.foot.append(shown);
+      void copy(view, text);
+    }
+    node.setAttribute("aria-pressed", String(shown.isConnected));
+  });
+  return node;
 }
 
 /** @param {string[]} facts */

@@ -1,33 +1,45 @@
 // The calls: what ran, in which order, with what result.
-import { button, el, mountView, reader, svg, tableButton } from "./base.js";
+import { button, closer, el, mountView, reader, svg, tableButton } from "./base.js";
 import { number, seconds } from "./format.js";
 import { badges, bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
 
 /** @type {import("./base.js").Draw} */
-function draw(view, data) {
+function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
-  const [time, start, stats, picture, error, src, index] = ["sec", "start", "st", "pic", "err", "src", "index"].map(get);
+  const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map(get);
   const n = data.depth.length;
   const longest = Math.max(...Array.from({ length: n }, (_, i) => time(i) ?? 0), 1e-12);
   const flow = (/** @type {number} */ i) => `${input(i) ?? ""} → ${error(i) ? "raised" : input(i) === output(i) ? "same" : (output(i) ?? "")}`;
-  const firstBad = Array.from({ length: n }, (_, i) => i).find((i) => stats(i)?.nan || stats(i)?.inf);
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const nth = Array.from({ length: n }, (_, i) => {
+    const before = seen.get(path(i)) ?? 0;
+    seen.set(path(i), before + 1);
+    return before;
+  });
+  // Beside other panes there is room for what is new in a row: the last step of the path, and what came out.
+  const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) ? label(i).slice(path(i).lastIndexOf(".") + 1) : label(i));
+  const gave = (/** @type {number} */ i) => (view.inside ? flow(i).slice(flow(i).lastIndexOf("→")) : flow(i));
+  const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
+  const firstBad = producer(data.depth, isBad);
   const rows = new Rows(view, {
     about: `calls of ${data.title[0]}`,
     role: "treegrid",
     depth: data.depth,
     open: data.open,
-    label,
+    label: short,
     key: (i) => `${order(i)} ${path(i)}`,
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
-    code: (i) => `${data.root}[${JSON.stringify(path(i))}${index(i) ? `, ${index(i)}` : ""}]`,
-    rowClass: (i) => (error(i) || i === firstBad ? "wrong" : stats(i)?.nan || stats(i)?.inf ? "carries" : ""),
+    code: (i) => `${data.root}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]`,
+    place: (i) => ({ path: path(i), call: nth[i] }),
+    rowClass: (i) => (error(i) || i === firstBad ? "wrong" : isBad(i) ? "carries" : ""),
     nameTitle: "call",
     lead: (i) => String(order(i)),
     columns: [
-      { title: "in → out", cls: "mono", text: flow, most: 44 },
+      { title: view.inside ? "→ out" : "in → out", cls: "mono", text: gave, most: 44 },
       ...(data.sec ? [{ title: "time", width: "124px", cls: "drop2 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => time(i) !== null && cell.append(bar(time(i) / longest), el("span", "", seconds(time(i)))) }] : []),
       ...(data.st
         ? [
@@ -35,12 +47,13 @@ function draw(view, data) {
             { title: "range", width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
-      { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], ...numberWords(stats(i)).filter(([text]) => text !== "zeros")]) },
+      { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], i === firstBad && ["first non-finite", "wrong"], ...numberWords(stats(i)).filter(([text]) => text !== "zeros")]) },
     ],
     sorts: data.sec ? { time: (i) => time(i) ?? NaN } : {},
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
-      for (const each of picture(i) ?? []) pane.append(drawPicture(view, each, 280));
+      for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.figure?.(view, i, each, 280)) || drawPicture(view, each, 280));
+      if (output(i)) pane.append(closer(view, channel, i));
       facts(pane, [
         ["class", cls(i)],
         ["in", input(i)],
@@ -55,6 +68,17 @@ function draw(view, data) {
   if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });
   rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
+}
+
+/**
+ * The call that produced the first number that is not finite: the innermost one, since a call returns after those within it.
+ * @param {number[]} depth
+ * @param {(i: number) => boolean} isBad
+ */
+export function producer(depth, isBad) {
+  let first = depth.findIndex((_, i) => isBad(i));
+  for (let i = first + 1; first >= 0 && i < depth.length && depth[i] > depth[first]; i++) if (isBad(i)) first = i;
+  return first;
 }
 
 /**

@@ -1,20 +1,22 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
-import { mountView, reader, tableButton } from "./base.js";
+import { closer, el, mountView, reader, tableButton } from "./base.js";
 import { code, number } from "./format.js";
 import { badges, bar, facts } from "./marks.js";
 import { drawPicture } from "./picture.js";
+import { recordRows } from "./fold.js";
 import { Rows } from "./rows.js";
 
 const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpected: "+", changed: "~", shape: "≠", dtype: "≠" });
 
 /** @type {import("./base.js").Draw} */
-function draw(view, data) {
+function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [step, path, status, a, b] = ["step", "path", "status", "ca", "cb"].map(get);
   const [where, picture, error] = ["where", "pic", "err"].map(get);
   const [change, largest] = ["change", "largest"].map((name) => (/** @type {number} */ i) => reader(data[name])(i) ?? null).map((fn) => (/** @type {number} */ i) => (fn(i) === null ? null : Number(fn(i))));
   const most = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => { const c = change(i) ?? 0; return Number.isFinite(c) ? c : 0; }), 1e-30);
   const words = (/** @type {string} */ s) => ({ missing: `only in ${data.a}`, unexpected: `only in ${data.b}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
+  const rowOf = recordRows(data.depth.length, (i) => Boolean(status(i)), data.at);
   const rows = new Rows(view, {
     about: `difference of ${data.a} and ${data.b}`,
     role: "treegrid",
@@ -36,7 +38,8 @@ function draw(view, data) {
     sorts: { change: (i) => change(i) ?? NaN },
     empty: "nothing to compare",
     detail: (i, pane) => {
-      for (const each of picture(i) ?? []) pane.append(drawPicture(view, each, 240));
+      sideBySide(view, pane, picture(i) ?? [], data);
+      if (rowOf(i) >= 0) pane.append(closer(view, channel, rowOf(i)));
       facts(pane, [
         [data.a, a(i)],
         [data.b, b(i)],
@@ -47,6 +50,19 @@ function draw(view, data) {
     },
   });
   rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
+}
+
+/**
+ * Expected, actual and their difference, beside each other where there is room.
+ * @param {import("./base.js").View} view
+ * @param {HTMLElement} pane
+ * @param {import("./picture.js").Picture[]} pictures
+ * @param {import("./base.js").Data} data
+ */
+function sideBySide(view, pane, pictures, data) {
+  const names = pictures.length === 3 ? [data.a, data.b, "difference"] : pictures.map(() => "");
+  const row = el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k]), drawPicture(view, each, 200))));
+  if (pictures.length) pane.append(row);
 }
 
 /**

@@ -48,16 +48,29 @@ function viewElement(starts) {
 function start(host, views) {
   let end = () => {};
   let ended = false;
+  const element = /** @type {any} */ (host);
   const source = host.querySelector('script[type="application/json"]')?.textContent ?? "{}";
   const draw = async () => {
-    const data = await unpack(JSON.parse(source));
-    if (!ended) end = views[data.view](host.shadowRoot ?? host.attachShadow({ mode: "open" }), data, null);
+    let data = await unpack(JSON.parse(source));
+    if (ended) return;
+    const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
+    end = views[data.view](root, data, null);
+    if (!host.dataset.view) return;
+    // A widget that knows the kernel of this view draws it again, with a channel and perhaps with other data.
+    element.nbmKind = data.view;
+    element.nbmMount = (/** @type {import("./base.js").Render | null} */ render, /** @type {any} */ fresh, /** @type {import("./base.js").Channel} */ channel) => {
+      end();
+      data = fresh ?? data;
+      end = (render ?? views[data.view])(root, data, channel);
+    };
+    document.dispatchEvent(new CustomEvent("nbm-ready", { detail: host }));
   };
   draw().catch((error) => {
     console.warn("nbmodule: the view stays in its plain form:", error);
   });
   return () => {
     ended = true;
+    element.nbmMount = undefined;
     end();
   };
 }

@@ -92,6 +92,21 @@ export function sortedLeaves(shape, value, keep) {
 }
 
 /**
+ * Which row of the record each line stands for, -1 for a level: the lines count them unless a column says otherwise.
+ * @param {number} n lines
+ * @param {(i: number) => boolean} isRow
+ * @param {number[] | undefined} at
+ * @returns {(i: number) => number}
+ */
+export function recordRows(n, isRow, at) {
+  if (at) return (i) => at[i];
+  const rows = new Int32Array(n).fill(-1);
+  let next = 0;
+  for (let i = 0; i < n; i++) if (isRow(i)) rows[i] = next++;
+  return (i) => rows[i];
+}
+
+/**
  * Add up a number over the leaves below each row.
  * @param {Shape} shape
  * @param {(i: number) => number} value

@@ -39,6 +39,7 @@ function act(list, key) {
   else if (key === "ArrowRight") move(list, "ArrowDown");
   else if (key === "ArrowLeft" && i >= 0 && list.folds(i) && list.open.has(i)) list.toggle(i, false);
   else if (key === "ArrowLeft" && i >= 0) list.selectUp(i);
+  else if (key === "[" || key === "]") turn(list, key === "]" ? 1 : -1);
   else if (key === "Enter") list.detail(list.detailed === i ? -1 : i);
   else if (key === " ") list.toggle(i);
   else if (key === "/") list.field?.focus();
@@ -46,6 +47,16 @@ function act(list, key) {
   else if (key === "Escape") list.clear();
   else return false;
   return true;
+}
+
+/**
+ * The previous or next step where there are steps, else the previous or next call.
+ * @param {Rows} list
+ * @param {number} by
+ */
+function turn(list, by) {
+  if (list.view.turn) list.view.turn(by);
+  else move(list, by > 0 ? "ArrowDown" : "ArrowUp");
 }
 
 /**

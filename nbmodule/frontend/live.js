@@ -199,7 +199,7 @@ class RunView {
     if (progress.ended) return;
     const now = performance.now() / 1000;
     this.line.greetAgain();
-    if (this.line.channel && this.strips.selected && now - this.asked > ASK_AGAIN && progress.state !== "paused") this.ask(this.strips.selected, "weight");
+    if (this.line.channel && this.strips.selected && now - this.asked > ASK_AGAIN && progress.state !== "paused") this.strips.askAgain();
     if (!progress.done || this.line.press || !this.line.channel || this.line.silence > SILENT) this.later();
   }
 
@@ -216,7 +216,7 @@ class RunView {
     this.buttons.draw();
     this.drawTools();
     this.controls.draw(run);
-    this.plots.draw(run, width - side - 8, this.at);
+    this.plots.draw(run, this.boxes.plots.clientWidth || width - side - 8, this.at);
     if (!run.series.size) this.boxes.plots.replaceChildren(el("div", "empty", run.progress.ended ? "nothing was logged" : "no values yet: live.log(loss=loss)"));
     this.strips.draw(run, this.at);
     this.shelf.draw(run, this.at);

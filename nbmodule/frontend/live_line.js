@@ -7,6 +7,7 @@
 
 export const UNCONFIRMED_AFTER = 2;
 const GREET_AGAIN_AFTER = 1;
+const LOST_AFTER = 8;
 const FIRST_PATIENCE = 2;
 const LONGEST_PATIENCE = 30;
 
@@ -50,7 +51,7 @@ export class Line {
     this.channel = channel;
     this.isWaiting = false;
     this.press = null;
-    this.greeted = -Infinity;
+    this.greeted = this.heardAt = -Infinity;
     if (channel) {
       this.off = channel.onMessage((message, buffers) => this.hear(message, buffers));
       this.greet();
@@ -58,9 +59,10 @@ export class Line {
     this.listener.onChange();
   }
 
-  /** A greeting that comes before the kernel listens is lost; call this now and then. */
+  /** A greeting that comes before the kernel listens is lost, and so may be messages when many come; call this now and then. */
   greetAgain() {
-    if (!this.isWaiting || this.listener.now() - this.greeted < this.patience) return;
+    if (!this.isWaiting && this.silence < LOST_AFTER) return;
+    if (this.listener.now() - this.greeted < this.patience) return;
     this.patience = Math.min(2 * this.patience, LONGEST_PATIENCE);
     this.isWaiting = false;
     this.greet();
@@ -128,7 +130,7 @@ export class Line {
 
   /** How long nothing was heard, in seconds. */
   get silence() {
-    return this.listener.now() - Math.max(this.heardAt, this.greeted);
+    return this.listener.now() - (Number.isFinite(this.heardAt) ? this.heardAt : this.greeted);
   }
 
   /** How long a press waits already, in seconds. */

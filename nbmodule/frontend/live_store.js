@@ -63,7 +63,7 @@ export function addTick(run, tick, buffers) {
     addPoints(run, entry, steps, take(entry.count));
   }
   if (tick.progress) run.progress = numbersOf(tick.progress);
-  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
+  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
   if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
   if (tick.shelf) run.shelf = joinShelf(run.shelf, tick.shelf);
 }
@@ -253,12 +253,16 @@ export function statistic(strips, sample, row, field) {
 }
 
 /**
- * All submodules that have statistics, children of the root first, in the order in which they came.
+ * All submodules that have statistics, in the order in which they were called, each after the one that holds it.
  * @param {Run} run
  */
 export function pathsOf(run) {
+  const known = new Set(["return", ...QUANTITIES].flatMap((quantity) => run.strips.get(quantity)?.paths ?? []));
   const paths = new Set(/** @type {string[]} */ ([]));
-  for (const quantity of QUANTITIES) for (const path of run.strips.get(quantity)?.paths ?? []) paths.add(path);
+  for (const path of known) {
+    for (let end = path.indexOf("."); end >= 0; end = path.indexOf(".", end + 1)) if (known.has(path.slice(0, end))) paths.add(path.slice(0, end));
+    paths.add(path);
+  }
   return [...paths];
 }
 

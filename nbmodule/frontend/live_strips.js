@@ -1,6 +1,6 @@
 // The submodules of a run: one row each with its statistics over the steps, and below a chosen one its histograms over the
 // steps and what it holds now.
-import { bytesOf, el, svg } from "./base.js";
+import { button, bytesOf, el, svg } from "./base.js";
 import { count, number } from "./format.js";
 import { linePath } from "./scale.js";
 import { drawPicture } from "./picture.js";
@@ -15,7 +15,8 @@ import { BINS, QUANTITIES, pathsOf, sampleAt, statistic, wrongWith } from "./liv
 const SPARK = { w: 64, h: 16 };
 const HISTOGRAM = { w: 34, h: 16 };
 const FIRST_ROWS = 12;
-const DEAD = 0.2;
+const ZEROS = 0.2;
+const DEAD = 0.9;
 const TITLES = { weight: "weight", gradient: "gradient", return: "return", update: "update/weight" };
 
 export class StripTable {
@@ -29,9 +30,13 @@ export class StripTable {
     this.view = view;
     this.owner = owner;
     this.selected = "";
+    /** which quantity the histograms of the chosen submodule are of; '' for the first there is */
+    this.quantity = "";
     this.drawn = "";
     /** @type {Detail | null} */
     this.detail = null;
+    /** @type {Run | null} */
+    this.run = null;
     /** @type {(() => void)[]} what to paint again when the theme changes: of the detail that is shown, not of all that were */
     this.painters = [];
     view.onTheme(() => this.painters.forEach((paint) => paint()));
@@ -52,11 +57,12 @@ export class StripTable {
     const paths = pathsOf(run);
     this.box.hidden = !paths.length;
     if (!paths.length) return;
-    const key = `${at} ${[...run.strips.values()].map((s) => `${s.steps.length}:${s.steps[s.steps.length - 1]}`)} ${[...this.owner.opened]} ${this.selected}`;
+    const key = `${at} ${[...run.strips.values()].map((s) => `${s.steps.length}:${s.steps[s.steps.length - 1]}`)} ${[...this.owner.opened]} ${this.selected} ${this.quantity}`;
     if (key === this.drawn) return;
     this.drawn = key;
+    this.run = run;
     const shown = QUANTITIES.filter((q) => run.strips.get(q)?.steps.length);
-    const head = el("div", "run-strip head", el("span", "run-path", "module"), ...shown.map((q) => el("span", "run-cell", TITLES[/** @type {keyof typeof TITLES} */ (q)])));
+    const head = el("div", "run-strip head", el("span", "run-path", "module"), ...shown.map((q) => el("span", `run-cell run-${q}`, TITLES[/** @type {keyof typeof TITLES} */ (q)])));
     head.setAttribute("role", "row");
     for (const cell of head.children) cell.setAttribute("role", "columnheader");
     const held = this.table.contains(this.active()) ? this.active()?.getAttribute("data-path") : null;
@@ -128,9 +134,20 @@ export class StripTable {
   choose(path) {
     this.selected = this.selected === path ? "" : path;
     this.detail = null;
-    if (this.selected) this.owner.ask(path, "weight");
+    this.askAgain();
     this.owner.redraw();
     this.focus(path);
+  }
+
+  /** Ask the kernel for what is shown of the chosen submodule. */
+  askAgain() {
+    if (this.selected) this.owner.ask(this.selected, this.shownQuantity());
+  }
+
+  /** @returns {string} what the histograms are of: what was chosen, if the submodule has it, else its weights or its return */
+  shownQuantity() {
+    const has = this.run ? quantitiesOf(this.run, this.selected) : [];
+    return has.includes(this.quantity) ? this.quantity : (has[0] ?? "weight");
   }
 
   /** @param {KeyboardEvent} event */
@@ -152,7 +169,7 @@ export class StripTable {
    * @param {any} message
    */
   take(message) {
-    if (message.path !== this.selected) return;
+    if (message.path !== this.selected || message.quantity !== this.shownQuantity()) return;
     this.detail = {
       path: message.path,
       quantity: message.quantity,
@@ -164,13 +181,29 @@ export class StripTable {
     this.drawn = "";
   }
 
+  /**
+   * @param {string} quantity
+   * @param {boolean} chosen
+   */
+  choice(quantity, chosen) {
+    const node = button(`${quantity}s`, `Show the ${quantity}s of this submodule`, () => {
+      this.quantity = quantity;
+      this.askAgain();
+      this.owner.redraw();
+    });
+    node.setAttribute("aria-pressed", String(chosen));
+    return node;
+  }
+
   /** @param {Run} run */
   drawDetail(run) {
     this.pane.hidden = !this.selected;
     if (!this.selected) return;
-    const detail = this.detail ?? savedDetail(run, this.selected);
+    const quantity = this.shownQuantity();
+    const detail = this.detail?.quantity === quantity ? this.detail : savedDetail(run, this.selected, quantity);
+    const choices = quantitiesOf(run, this.selected).map((each) => this.choice(each, each === quantity));
     /** @type {HTMLElement[]} */
-    const parts = [el("div", "path", el("code", "", this.selected))];
+    const parts = [el("div", "path", el("code", "", this.selected), " ", ...choices)];
     this.painters = [];
     const view = { ...this.view, onTheme: (/** @type {() => void} */ paint) => void this.painters.push(paint) };
     if (detail?.over?.length) parts.push(overSteps(view, detail));
@@ -178,6 +211,15 @@ export class StripTable {
     if (parts.length === 1) parts.push(el("div", "quiet", detail ? "no histogram was kept" : "asking the kernel …"));
     this.pane.replaceChildren(...parts);
   }
+}
+
+/**
+ * The quantities of a submodule that have histograms.
+ * @param {Run} run
+ * @param {string} path
+ */
+function quantitiesOf(run, path) {
+  return QUANTITIES.filter((q) => q !== "update" && run.strips.get(q)?.paths.includes(path));
 }
 
 /**
@@ -192,16 +234,17 @@ function below(paths, path) {
  * What the saved record holds of the histograms of a submodule.
  * @param {Run} run
  * @param {string} path
+ * @param {string} quantity
  * @returns {Detail | null}
  */
-function savedDetail(run, path) {
-  const strips = run.strips.get("weight");
+function savedDetail(run, path, quantity) {
+  const strips = run.strips.get(quantity);
   const over = strips?.over.get(path);
   if (!strips || !over) return null;
   const row = strips.paths.indexOf(path);
   const steps = strips.steps.slice(0, over.length / BINS);
   const range = Float32Array.from(steps.flatMap((_, k) => [statistic(strips, k, row, "low"), statistic(strips, k, row, "high")]));
-  return { path, quantity: "weight", steps, range, over, picture: null };
+  return { path, quantity, steps, range, over, picture: null };
 }
 
 /**
@@ -213,12 +256,12 @@ function savedDetail(run, path) {
 function cellOf(run, quantity, path, at) {
   const strips = run.strips.get(quantity);
   const row = strips ? strips.paths.indexOf(path) : -1;
-  if (!strips || row < 0) return el("span", "run-cell quiet", "—");
+  if (!strips || row < 0) return el("span", `run-cell quiet run-${quantity}`, "—");
   const sample = sampleAt(strips.steps, at);
   const field = quantity === "update" ? "ratio" : "std";
   const line = sparkline(strips, row, field, sample);
   const bins = Number.isNaN(at) && strips.bins && quantity !== "update" ? histogram(strips.bins.subarray(row * BINS, (row + 1) * BINS)) : "";
-  const cell = el("span", "run-cell", /** @type {any} */ (bins), /** @type {any} */ (line), el("span", "", summary(strips, quantity, sample, row)));
+  const cell = el("span", `run-cell run-${quantity}`, /** @type {any} */ (bins), /** @type {any} */ (line), el("span", "", summary(strips, quantity, sample, row)));
   cell.title = full(strips, sample, row);
   return cell;
 }
@@ -232,9 +275,9 @@ function cellOf(run, quantity, path, at) {
 function summary(strips, quantity, sample, row) {
   const of = (/** @type {string} */ field) => statistic(strips, sample, row, field);
   if (quantity === "update") return number(of("ratio"), 2);
-  const dead = quantity === "return" && of("zero") >= DEAD ? ` dead ${number(100 * of("zero"), 2)} %` : "";
   if (quantity === "gradient") return number(of("std"), 2);
-  return `${number(of("mean"), 2)} ± ${number(of("std"), 2)}${dead}`;
+  const zeros = quantity === "return" && of("zero") >= ZEROS ? ` ${of("zero") >= DEAD ? "dead" : "zero"} ${number(100 * of("zero"), 2)} %` : "";
+  return el("span", "", el("span", "run-mean", `${number(of("mean"), 2)} ± `), `${number(of("std"), 2)}${zeros}`);
 }
 
 /**

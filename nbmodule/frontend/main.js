@@ -1,20 +1,22 @@
-// All views in one: what a live widget loads, and what a page registers that shows more than one kind.
+// All views that can ask a kernel for more, in one: what the widget brings that joins the views of a page to the kernel.
 import { unpack } from "./base.js";
 import { render as array } from "./array.js";
 import { render as calls } from "./calls.js";
-import { render as curve } from "./curve.js";
 import { render as difference } from "./difference.js";
-import { render as graph } from "./graph.js";
+import { render as live } from "./live.js";
 import { render as modules } from "./modules.js";
-import { render as note } from "./note.js";
+import { useLegendEnd } from "./picture.js";
 import { render as returns } from "./returns.js";
+import { saving } from "./save.js";
 import { render as variables } from "./variables.js";
+
+useLegendEnd(saving);
 
 /**
  * How each kind of record is drawn, by `data.view`.
  * @type {Record<string, import("./base.js").Render>}
  */
-export const VIEWS = { modules, variables, calls, returns, difference, curve, graph, array, note };
+export const VIEWS = { modules, variables, calls, returns, difference, array, live };
 
 /**
  * Draw a record into an element or a shadow root.

@@ -1,11 +1,12 @@
 // The module tree: what is it made of.
-import { mountView, reader } from "./base.js";
+import { closer, mountView, reader, tableButton } from "./base.js";
+import { recordRows } from "./fold.js";
 import { code, count } from "./format.js";
 import { badges, bar, facts } from "./marks.js";
 import { Rows } from "./rows.js";
 
 /** @type {import("./base.js").Draw} */
-function draw(view, data) {
+function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, cls, sum, p, path] = ["label", "cls", "sum", "p", "path"].map(get);
   const [input, output, kind, shared, doc, src] = ["in", "out", "kind", "shared", "doc", "src"].map(get);
@@ -14,7 +15,8 @@ function draw(view, data) {
   const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
   const longest = Math.max(8, ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.length));
   const classWidth = `calc(${Math.min(longest, 34)}ch + 14px)`;
-  new Rows(view, {
+  const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
+  const list = new Rows(view, {
     about: `modules of ${data.title[0]}`,
     depth: data.depth,
     open: data.open,
@@ -22,6 +24,7 @@ function draw(view, data) {
     key: (i) => path(i) || `${i}`,
     text: (i) => `${path(i)} ${cls(i)} ${sum(i) ?? ""} ${kind(i) ?? ""} ${shared(i) ? "shared" : ""}`.toLowerCase(),
     code: (i) => code(data.root, steps(i)),
+    place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
       { width: classWidth, cls: "class", draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
@@ -46,7 +49,11 @@ function draw(view, data) {
     ],
     sorts: { parameters: (i) => p(i) ?? 0 },
     empty: data.empty ?? "no submodules",
-    detail: (i, pane) =>
+    colors: {
+      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
+      parameters: (i) => p(i) ?? 0,
+    },
+    detail: (i, pane) => {
       facts(pane, [
         ["class", `${cls(i)} ${sum(i) ?? ""}`],
         ["", doc(i)],
@@ -56,8 +63,12 @@ function draw(view, data) {
         ["out", output(i)],
         ["source", src(i)],
         ["error", error(i)],
-      ]),
+      ]);
+      if (rowOf(i) >= 0 && vars(i)?.length) pane.append(closer(view, channel, rowOf(i)));
+    },
   });
+  const lines = /** @type {number[]} */ (data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i));
+  list.addTool(tableButton(view, () => [["path", "class", "parameters", "in", "out"], ...lines.filter((i) => rowOf(i) >= 0).map((i) => [path(i), `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), String(p(i) ?? ""), input(i) ?? "", output(i) ?? ""].map(String))]));
 }
 
 /**

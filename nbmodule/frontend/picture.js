@@ -10,6 +10,8 @@ import { number } from "./format.js";
 
 const CLASSES = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#b2df8a"];
 const FIRST = 3;
+const READABLE = 13;
+const LARGEST_CELL = 44;
 const LAST = 255;
 
 /**
@@ -24,6 +26,19 @@ export function drawPicture(view, picture, room = 420) {
   else if (picture.k === "bars") bars(box, picture, room);
   else tiles(view, box, picture, room);
   return box;
+}
+
+/**
+ * What stands at the end of a legend, given the picture and a function that draws it in light colors. A page without a
+ * kernel has the browser's own menu for it.
+ * @typedef {(picture: Picture, drawn: () => Element) => Node} LegendEnd
+ */
+/** @type {LegendEnd | null} */
+let legendEnd = null;
+
+/** @param {LegendEnd} fn */
+export function useLegendEnd(fn) {
+  legendEnd = fn;
 }
 
 /**
@@ -81,7 +96,7 @@ function hex(text) {
  */
 export function gridOf([n, h, w], room) {
   const most = n === 1 ? Math.min(room, 360) : Math.max(48, Math.min(96, room / Math.min(n, 4) - 6));
-  const cell = Math.max(1, Math.floor(most / Math.max(h, w)));
+  const cell = Math.min(LARGEST_CELL, Math.max(1, Math.floor(most / Math.max(h, w))));
   const across = Math.max(1, Math.min(n, Math.floor((room + 4) / (w * cell + 4))));
   const even = n === 16 && across >= 8 ? 8 : across;
   return { cell, across: even, down: Math.ceil(n / even), stepX: w * cell + (n > 1 ? 4 : 0), stepY: h * cell + (n > 1 ? 4 : 0) };
@@ -111,8 +126,16 @@ function tiles(view, box, picture, room) {
     const dark = view.root.dataset.theme === "dark";
     const colors = colorsOf(picture, groundOf(view), dark);
     paintTiles(canvas, codes, picture.s, grid, colors, ratio);
-    legend.replaceChildren(...legendOf(picture, colors), value);
+    legend.replaceChildren(...legendOf(picture, colors), value, save);
   };
+  const light = () => {
+    const copy = /** @type {HTMLCanvasElement} */ (canvas.cloneNode());
+    paintTiles(copy, codes, picture.s, grid, colorsOf(picture, [255, 255, 255], false), ratio);
+    canvas.after(copy);
+    queueMicrotask(() => copy.remove());
+    return copy;
+  };
+  const save = legendEnd?.(picture, light) ?? "";
   canvas.addEventListener("pointermove", (event) => {
     const x = event.offsetX * (width / canvas.clientWidth);
     const y = event.offsetY * (height / canvas.clientHeight);
@@ -122,9 +145,28 @@ function tiles(view, box, picture, room) {
     value.textContent = inside ? `${n > 1 ? `${t}: ` : ""}[${[picture.lb?.[r] ?? r, picture.lb?.[c] ?? c].join(", ")}] ${meaning(picture, codes[(t * h + r) * w + c])}` : "";
   });
   canvas.addEventListener("pointerleave", () => (value.textContent = ""));
-  box.append(canvas, legend);
+  box.append(named(canvas, picture, grid), legend);
   view.onTheme(paint);
   paint();
+}
+
+/**
+ * Names beside the rows and below the columns of one tile, where there is room to read them.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Picture} picture
+ * @param {ReturnType<typeof gridOf>} grid
+ */
+function named(canvas, picture, grid) {
+  const [n, h, w] = picture.s;
+  const names = picture.lb ?? [];
+  if (n > 1 || grid.cell < READABLE || (names.length !== h && names.length !== w)) return canvas;
+  const list = (/** @type {string} */ cls, /** @type {number} */ count) => {
+    const box = el("div", cls, ...(names.length === count ? names.map((text) => el("span", "", text)) : []));
+    box.style.setProperty("--cell", `${grid.cell}px`);
+    box.setAttribute("aria-hidden", "true");
+    return box;
+  };
+  return el("div", "named", canvas, list("down", h), list("across", w));
 }
 
 /**
@@ -246,5 +288,6 @@ function bars(box, picture, room) {
   drawing.append(svg("line", { x1: 0, x2: width, y1: y(0), y2: y(0), class: "nbm-zero" }));
   const legend = el("div", "legend", el("span", "", `${number(low, 3)} … ${number(high, 3)}`));
   for (const text of picture.notes ?? []) legend.append(el("span", "quiet", text));
+  legend.append(legendEnd?.(picture, () => drawing) ?? "");
   box.append(drawing, legend);
 }

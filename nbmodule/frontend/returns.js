@@ -4,7 +4,7 @@ import { badges, histogram, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
 
 /** @type {import("./base.js").Draw} */
-function draw(view, data) {
+function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, cls, output, stats, picture, error] = ["label", "cls", "out", "st", "pic", "err"].map(get);
   const room = Math.max(200, Math.min(view.root.clientWidth || 900, 1100) - 60);
@@ -18,12 +18,39 @@ function draw(view, data) {
     const card = el("section", `card${error(i) ? " wrong" : ""}`, head);
     card.setAttribute("role", "listitem");
     card.style.marginLeft = `${Math.min(depth, 6) * 16}px`;
-    for (const each of picture(i) ?? []) card.append(drawPicture(view, each, room - depth * 16));
+    for (const [k, each] of (picture(i) ?? []).entries()) card.append((k === 0 && channel?.figure?.(view, i, each, room - depth * 16)) || drawPicture(view, each, room - depth * 16));
+    if (picture(i)?.length && channel?.explore) card.append(channel.explore(view, i));
     list.append(card);
   });
   if (!data.depth.length) list.append(el("div", "empty", data.how ?? "no returns yet: call the model with track_submod_rets=True"));
   const main = el("div", "main", list);
   view.body.append(main);
+  const cards = /** @type {HTMLElement[]} */ ([...list.children]);
+  let at = -1;
+  const go = (/** @type {number} */ to) => {
+    cards[at]?.classList.remove("nbm-selected");
+    at = Math.min(Math.max(to, 0), cards.length - 1);
+    cards[at]?.classList.add("nbm-selected");
+    cards[at]?.scrollIntoView({ block: "nearest" });
+    view.say(cards[at]?.querySelector("b")?.textContent ?? "");
+  };
+  const keys = /** @type {Record<string, () => void>} */ ({
+    ArrowDown: () => go(at + 1),
+    ArrowUp: () => go(at - 1),
+    "]": () => go(at + 1),
+    "[": () => go(at - 1),
+    Home: () => go(0),
+    End: () => go(cards.length - 1),
+    Enter: () => cards[at]?.querySelector("button")?.focus(),
+    Escape: () => list.focus(),
+  });
+  list.addEventListener("keydown", (event) => {
+    const act = event.target === list || event.key === "Escape" ? keys[event.key] : undefined;
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    act();
+    event.preventDefault();
+  }, { signal: view.signal });
+  for (const node of list.querySelectorAll("button")) node.tabIndex = -1;
   const more = button("show all", "Show the whole height", () => main.classList.toggle("nbm-tall"));
   view.tools.append(more);
   requestAnimationFrame(() => (more.hidden = main.scrollHeight <= main.clientHeight + 1));

@@ -3,6 +3,8 @@ import { button, copy, el, name } from "./base.js";
 import { count } from "./format.js";
 import { rowKey, toolKey } from "./keys.js";
 import { filterRows, shapeOf, sortedLeaves, visibleRows } from "./fold.js";
+import { header, measure, sized } from "./rows_columns.js";
+import { colorTools, firstColor, tint } from "./rows_look.js";
 
 /**
  * A column with `text` is as wide as its longest text, up to `most` letters; one with `draw` says its own width.
@@ -13,12 +15,14 @@ import { filterRows, shapeOf, sortedLeaves, visibleRows } from "./fold.js";
  *   label: (i: number) => string, key: (i: number) => string, text: (i: number) => string, code: (i: number) => string,
  *   lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
  *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>,
- *   nameTitle?: string, empty?: string }} Spec
+ *   colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
+ *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null }} Spec
  */
 
 const ROW = 22;
 const DRAW_ALL = 250;
 const WIDE = 900;
+const MOST_PRINTED = 2000;
 let serial = 0;
 
 /** The rows, with the keyboard, the filter and the detail of the selected one. */
@@ -40,9 +44,10 @@ export class Rows {
     this.detailed = -1;
     this.query = "";
     this.sort = "";
+    this.color = "";
     this.basis = "";
     this.lead = "";
-    this.measure();
+    measure(this);
     this.drawn = "";
     this.more = button("show all", "Show the whole height", () => {
       this.main.classList.toggle("nbm-tall");
@@ -55,26 +60,17 @@ export class Rows {
     this.pane = el("div", "detail");
     this.main = el("div", "main", this.list);
     view.body.append(this.main);
-    this.header();
+    header(this);
     this.toolbar();
     this.listen();
+    firstColor(this);
     this.refresh();
+    view.rows = this;
   }
 
   /** @param {number} i */
   folds(i) {
     return this.shape.end[i] > i + 1;
-  }
-
-  header() {
-    if (!this.spec.columns.some((c) => c.title)) return;
-    const first = el("span", "cell name", this.spec.nameTitle ?? "");
-    first.style.flexBasis = this.basis;
-    first.style.paddingLeft = `calc(${this.lead || "0px"} + 20px)`;
-    const cells = this.spec.columns.map((c) => sized(el("span", `cell ${c.cls ?? ""}`, c.title ?? ""), c));
-    const head = el("div", "head", first, ...cells);
-    head.setAttribute("aria-hidden", "true");
-    this.main.prepend(head);
   }
 
   toolbar() {
@@ -94,13 +90,16 @@ export class Rows {
         this.sort = choice.value === "order" ? "" : choice.value;
         this.refresh();
       });
+      this.sorting = choice;
       tools.append(choice);
     }
+    colorTools(this);
     if (this.spec.depth.some((d) => d > 0)) {
       tools.append(button("+", "Open all rows", () => this.foldAll(true)), button("−", "Fold all rows", () => this.foldAll(false)));
     }
     tools.append(this.more);
     for (const node of tools.children) /** @type {HTMLElement} */ (node).tabIndex = -1;
+    tools.hidden = !this.spec.depth.length;
   }
 
   /**
@@ -108,6 +107,7 @@ export class Rows {
    * @param {HTMLElement} node
    */
   addTool(node) {
+    if (this.view.inside) return;
     node.tabIndex = -1;
     this.view.tools.append(node);
   }
@@ -119,13 +119,37 @@ export class Rows {
     this.list.addEventListener("click", (event) => this.click(event), options);
     this.list.addEventListener("dblclick", (event) => this.toggle(this.rowOf(event.target)), options);
     this.main.addEventListener("scroll", () => this.draw(), { ...options, passive: true });
+    this.view.root.addEventListener("nbm-mark", (event) => this.mark(/** @type {CustomEvent} */ (event).detail), options);
     this.view.root.addEventListener("copy", (event) => this.copied(event), options);
-    globalThis.addEventListener("beforeprint", () => this.draw(true), options);
-    globalThis.addEventListener("afterprint", () => this.draw(), options);
+    globalThis.addEventListener("beforeprint", () => this.print(true), options);
+    globalThis.addEventListener("afterprint", () => this.print(false), options);
     const resize = new ResizeObserver(() => this.place());
     resize.observe(this.view.root);
     this.view.signal.addEventListener("abort", () => resize.disconnect());
   }
+
+  /**
+   * On paper all rows are open, as far as a reader would leaf through them.
+   * @param {boolean} begins
+   */
+  print(begins) {
+    if (this.spec.depth.length > MOST_PRINTED) return;
+    if (begins) {
+      this.before = this.open;
+      this.open = new Set(this.spec.depth.keys());
+    } else if (this.before) this.open = this.before;
+    this.refresh();
+    if (begins) this.draw(true);
+  }
+
+  /** @type {Set<number> | undefined} */
+  before;
+  /** @type {HTMLSelectElement | undefined} */
+  sorting;
+  /** @type {{ choice: HTMLSelectElement, legend: HTMLElement } | undefined} */
+  coloring;
+  /** @type {Map<string, [number, number] | null> | undefined} */
+  range;
 
   /** Work out the visible rows again, and draw. */
   refresh() {
@@ -167,38 +191,24 @@ export class Rows {
     this.drawn = state;
     const nodes = [];
     for (let k = first; k < last; k++) {
-      nodes.push(this.row(rows[k]));
+      nodes.push(this.row(rows[k], k));
       if (rows[k] === this.detailed && !this.side) nodes.push(this.pane);
     }
     this.list.style.paddingTop = `${first * ROW}px`;
     this.list.style.paddingBottom = `${(rows.length - last) * ROW}px`;
     this.list.replaceChildren(...nodes);
+    this.spec.seen?.(rows.slice(first, last));
     if (!rows.length) this.list.append(el("div", "empty", this.query ? "no row matches" : (this.spec.empty ?? "nothing here")));
     this.list.setAttribute("aria-activedescendant", this.selected >= 0 ? this.id + this.selected : "");
     if (this.list.getAttribute("role") === "treegrid") this.list.setAttribute("aria-rowcount", String(rows.length));
     this.more.hidden = !this.main.classList.contains("nbm-tall") && this.main.scrollHeight <= this.main.clientHeight + 1;
   }
 
-  /** Let each column be as wide as what it holds, as far as a first look at 2,000 rows tells. */
-  measure() {
-    const { spec } = this;
-    const n = Math.min(spec.depth.length, 2000);
-    const longest = (/** @type {(i: number) => number} */ size, /** @type {number} */ most) => {
-      let widest = 0;
-      for (let i = 0; i < n; i++) widest = Math.max(widest, size(i));
-      return Math.min(widest, most).toFixed(1);
-    };
-    for (const c of spec.columns) {
-      const { text } = c;
-      if (text) c.width = `calc(${longest((i) => Math.max(text(i).length, c.title?.length ?? 0), c.most ?? 40)}ch + 14px)`;
-    }
-    this.lead = spec.lead ? `${String(spec.depth.length).length + 1}ch` : "";
-    const widest = longest((i) => spec.label(i).length + spec.depth[i] * 2.2, 44);
-    this.basis = `calc(${widest}ch + ${this.lead || "0px"} + 40px)`;
-  }
-
-  /** @param {number} i */
-  row(i) {
+  /**
+   * @param {number} i
+   * @param {number} k its place among the visible rows
+   */
+  row(i, k) {
     const { spec, shape } = this;
     const fold = el("span", "fold", this.folds(i) && !this.flat ? (this.isOpen(i) ? "▾" : "▸") : "");
     fold.setAttribute("aria-hidden", "true");
@@ -206,6 +216,7 @@ export class Rows {
     fold.style.marginLeft = `${this.flat ? 0 : spec.depth[i] * 16}px`;
     const first = el("span", "cell name", fold, name(text));
     first.style.flexBasis = this.basis;
+    first.style.background = tint(this, i);
     if (spec.lead) {
       const lead = el("span", "lead-number", spec.lead(i));
       lead.style.flexBasis = this.lead;
@@ -219,6 +230,7 @@ export class Rows {
     row.setAttribute("aria-posinset", String(shape.place[i]));
     row.setAttribute("aria-setsize", String(shape.size[i]));
     row.setAttribute("aria-selected", String(i === this.selected));
+    if (spec.role === "treegrid") row.setAttribute("aria-rowindex", String(k + 1));
     if (this.folds(i)) row.setAttribute("aria-expanded", String(this.isOpen(i)));
     for (const column of spec.columns) {
       const cell = sized(el("span", `cell ${column.cls ?? ""}`), column);
@@ -264,15 +276,38 @@ export class Rows {
    */
   select(i, detail = this.detailed >= 0) {
     this.selected = i;
-    this.view.root.dispatchEvent(new CustomEvent("nbm-select", { detail: { key: this.spec.key(i) }, bubbles: true, composed: true }));
+    this.view.root.dispatchEvent(new CustomEvent("nbm-select", { detail: { key: this.spec.key(i), ...this.spec.place?.(i) }, bubbles: true, composed: true }));
     if (detail) this.detail(i);
     else this.draw();
     this.scrollTo(i);
   }
 
+  /**
+   * Select the row of a call that another view has selected, without telling it again.
+   * @param {{ path?: string, call?: number }} told
+   */
+  mark({ path, call = 0 }) {
+    const { spec, shape } = this;
+    let found = -1;
+    for (let i = 0; i < spec.depth.length && spec.place; i++) {
+      const at = spec.place(i);
+      if (!at || at.path !== path || (found >= 0 && at.call !== call)) continue;
+      found = i;
+      if (at.call === call) break;
+    }
+    if (found === this.selected) return;
+    this.selected = found;
+    for (let up = found < 0 ? -1 : shape.parent[found]; up >= 0; up = shape.parent[up]) this.open.add(up);
+    this.refresh();
+    const top = (this.visible ?? []).indexOf(found) * ROW;
+    const { scrollTop, clientHeight } = this.main;
+    if (top >= 0 && (top < scrollTop || top > scrollTop + clientHeight - 2 * ROW)) this.main.scrollTop = Math.max(0, top - clientHeight / 2);
+    this.draw();
+  }
+
   /** @param {number} i -1 closes it */
   detail(i) {
-    this.detailed = this.spec.detail ? i : -1;
+    this.detailed = this.spec.detail && !this.view.inside ? i : -1;
     this.pane.replaceChildren();
     if (this.detailed >= 0) {
       const line = el("div", "path", el("code", "", this.spec.code(i)), button("copy", "Copy the path as code", () => this.copyPath(i)));
@@ -315,6 +350,13 @@ export class Rows {
     this.view.memory.set("open", new Set([...this.open].map((i) => this.spec.key(i))));
   }
 
+  /** Draw the rows again as they are, after more has become known. */
+  again() {
+    measure(this);
+    this.drawn = "";
+    this.draw();
+  }
+
   /** @param {string} query */
   setQuery(query) {
     this.query = query.trim();
@@ -354,13 +396,4 @@ export class Rows {
   selectUp(i) {
     if (this.shape.parent[i] >= 0) this.select(this.shape.parent[i]);
   }
-}
-
-/**
- * @param {HTMLElement} cell
- * @param {Column} column
- */
-function sized(cell, column) {
-  cell.style.flexBasis = column.width ?? "auto";
-  return cell;
 }

@@ -1,16 +1,17 @@
 // The variable tree: what are its numbers.
-import { mountView, reader } from "./base.js";
+import { closer, el, mountView, reader, tableButton } from "./base.js";
 import { bytes, code } from "./format.js";
-import { shapeOf, sums } from "./fold.js";
+import { recordRows, shapeOf, sums } from "./fold.js";
 import { badges, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
 
 /** @type {import("./base.js").Draw} */
-function draw(view, data) {
+function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [step, type, size, kind, shared, frozen] = ["step", "type", "bytes", "kind", "shared", "frozen"].map(get);
-  const [device, split, stats, value, picture, error] = ["dev", "split", "st", "val", "pic", "err"].map(get);
+  const [device, split, value, picture, error] = ["dev", "split", "val", "pic", "err"].map(get);
+  const stats = (/** @type {number} */ i) => data.st?.[i] ?? null;
   const ranges = reader(data.ranges ?? {});
   const members = reader(data.members ?? {});
   const shape = shapeOf(data.depth);
@@ -37,8 +38,21 @@ function draw(view, data) {
     shared(i) && `shared with ${shared(i)}`,
     split(i),
   ];
-  const withNumbers = Boolean(data.st);
-  new Rows(view, {
+  const withNumbers = Boolean(data.st || channel?.isThere);
+  const rowOf = recordRows(data.depth.length, (i) => Boolean(kind(i)), data.at);
+  const measure = (/** @type {number[]} */ seen) => {
+    const missing = seen.filter((i) => rowOf(i) >= 0 && type(i) && !stats(i) && !value(i) && !error(i) && !asked.has(i));
+    for (const i of missing) asked.add(i);
+    if (missing.length) {
+      channel?.measure?.(missing.map(rowOf), (found) => {
+        data.st ??= {};
+        for (const i of missing) if (found[rowOf(i)]) data.st[i] = found[rowOf(i)];
+        list.again();
+      });
+    }
+  };
+  const asked = new Set();
+  const list = new Rows(view, {
     about: `variables of ${data.title[0]}`,
     depth: data.depth,
     open: data.open,
@@ -52,7 +66,7 @@ function draw(view, data) {
       { cls: "mono", text: (i) => type(i) ?? (members(i) ? `${members(i)} alike` : "") },
       { cls: "right drop2", text: (i) => (total[i] ? bytes(total[i]) : "") },
       ...(withNumbers ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) }] : []),
-      { cls: "drop2 number", text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i)) : "") },
+      { cls: "drop2 number", most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i)) : "") },
       { width: "22ch", cls: "grow", draw: (cell, i) => badges(cell, /** @type {any} */ (words(i))) },
     ],
     sorts: {
@@ -63,10 +77,18 @@ function draw(view, data) {
         "non-finite": (i) => (stats(i)?.nan ?? 0) + (stats(i)?.inf ?? 0),
       }),
     },
+    colors: {
+      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
+      size: (i) => (type(i) ? (size(i) ?? 0) : NaN),
+      ...(withNumbers && { "|mean|": (/** @type {number} */ i) => Math.abs(stats(i)?.m ?? NaN), deviation: (/** @type {number} */ i) => stats(i)?.s ?? NaN }),
+    },
+    seen: channel?.isThere ? measure : undefined,
     empty: "no variables",
     detail: (i, pane) => {
-      if (picture(i)) pane.append(drawPicture(view, picture(i), 320));
+      if (picture(i)) pane.append(channel?.figure?.(view, rowOf(i), picture(i), 320) ?? drawPicture(view, picture(i), 320));
+      if (rowOf(i) >= 0 && type(i)) pane.append(closer(view, channel, rowOf(i), { numbers: !stats(i) }));
       numbers(pane, stats(i));
+      if (type(i) && !stats(i) && !value(i) && !channel) pane.append(el("div", "quiet", "not measured: run the cell again, or show this one"));
       facts(pane, [
         ["type", type(i)],
         ["kind", kind(i)],
@@ -79,6 +101,10 @@ function draw(view, data) {
       ]);
     },
   });
+  list.addTool(tableButton(view, () => [["path", "type", "bytes", "mean ± std", "notes"], ...leaves().map((/** @type {number} */ i) => [path(i), type(i) ?? value(i) ?? "", String(size(i) ?? ""), spread(stats(i)), words(i).filter(Boolean).map((word) => (Array.isArray(word) ? word[0] : String(word))).join(", ")])]));
+  function leaves() {
+    return data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i).filter((/** @type {number} */ i) => rowOf(i) >= 0);
+  }
 }
 
 /** @type {import("./base.js").Render} */

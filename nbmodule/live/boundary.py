@@ -99,6 +99,7 @@ class Boundary:
         elif self._line is not None:
             self._guarded("the progress line", self._line.show, live.progress, self._newest())
         self._cost.note(time.perf_counter() - begun)
+        self._watching.leave()
 
     def add_condition(self, condition: Callable[..., Any]) -> None:
         """Let a function of the history, or of nothing, end the loop."""

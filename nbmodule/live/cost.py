@@ -37,7 +37,7 @@ class CostMeter:
         self._total = 0.0
 
     def note(self, seconds: float, now: float | None = None) -> None:
-        """Add time that was spent."""
+        """Add time that was spent; less than nothing where a difference of two noisy times says so."""
         now = time.monotonic() if now is None else now
         if self._started is None:
             self._started = now
@@ -51,7 +51,7 @@ class CostMeter:
         self._forget(now)
         if self._started is None:
             return 0.0
-        return self._total / max(min(now - self._started, WINDOW), 1e-3)
+        return max(self._total, 0.0) / max(min(now - self._started, WINDOW), 1e-3)
 
     def _forget(self, now: float) -> None:
         while self._spans and now - self._spans[0][0] > WINDOW:
@@ -68,7 +68,8 @@ class CostMeter:
 class Pace:
     """Says how long to wait between two actions so that together they take at most a share of the time.
 
-    The cost of one action is the median of the last few, so that one that was slow by chance does not count.
+    The cost of one action is the median of the last few, at first the least of them, so that one that was slow by chance
+    does not count.
 
     Example:
         >>> pace = Pace(share=0.01, least=0.1, most=10.0)
@@ -92,4 +93,5 @@ class Pace:
             return self.least
         if self.share <= 0:
             return self.most
-        return min(max(median(self._costs) / self.share, self.least), self.most)
+        cost = min(self._costs) if len(self._costs) < 3 else median(self._costs)
+        return min(max(cost / self.share, self.least), self.most)

@@ -17,6 +17,7 @@ import numpy as np
 
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.history import History
+from nbmodule.live.interrupt import shield
 
 _NUMBERS = (float, int, bool)
 _READ_EVERY = 64
@@ -69,24 +70,22 @@ class Intake:
 
     def drain(self) -> int:
         """Move what has been computed into the history; give the number of `log` calls that were read."""
-        if not self._draining.acquire(blocking=False):
-            return 0
-        try:
-            return self._drain()
-        finally:
-            self._draining.release()
+        with shield():  # a value that was taken out and not yet put in would be lost
+            if not self._draining.acquire(blocking=False):
+                return 0
+            try:
+                return self._drain()
+            finally:
+                self._draining.release()
 
-    def settle(self, timeout: float | None = None) -> bool:
-        """Wait until everything is computed and read; give False if the time (in seconds) ran out first.
-
-        The wait can be interrupted.
-        """
-        until = None if timeout is None else time.monotonic() + timeout
+    def settle(self, timeout: float | None = None, until: Callable[[], bool] | None = None) -> bool:
+        """Wait until everything is computed and read; give False if the time (in seconds) ran out or `until` came first."""
+        end = None if timeout is None else time.monotonic() + timeout
         while True:
             self.drain()
             if not self._waiting:
                 return True
-            if until is not None and time.monotonic() >= until:
+            if (end is not None and time.monotonic() >= end) or (until is not None and until()):
                 return False
             time.sleep(0.002)
 

@@ -1,8 +1,8 @@
 """The controls that every run has: learning rate, dropout, freezing of submodules, as far as model and optimizer offer them.
 
 Nothing here knows a class of a higher room. An optimizer offers a learning rate if its `lr` is a number that can be set;
-a module offers dropout if it is called `Dropout...` and has a settable `rate` or `p`; freezing needs
-`requires_grad_` of the children. `KNOBS` is the socket for more.
+a module offers dropout if it is called `Dropout...` and has a settable `rate` or `p` (without a retrace, if its
+`rate_may_follow` a function); freezing needs `requires_grad_` of the children, and compiles the step anew. `KNOBS` is the socket for more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ MOST_SWITCHES = 24
 _SPAN = 100.0
 """How far the learning rate may be moved from where it begins, as a factor."""
 
-KNOBS: list[Callable[[Controls, Any, Any], None]] = []
-"""Each is called with the controls, the model and the optimizer of a run, and adds what it knows to steer."""
+Undo = Callable[[], None]
+KNOBS: list[Callable[[Controls, Any, Any], Undo | None]] = []
+"""Each is called with the controls, the model and the optimizer of a run, and adds what it knows to steer. It may give a
+function that is called when the run is over."""
 
 
-def add_knobs(controls: Controls, model: Any, optimizer: Any) -> None:
-    """Let each entry of `KNOBS` add its controls; those that the user has added before stay."""
-    for add in KNOBS:
-        add(controls, model, optimizer)
+def add_knobs(controls: Controls, model: Any, optimizer: Any) -> list[Undo]:
+    """Let each entry of `KNOBS` add its controls; those that the user has added before stay. Gives what ends them."""
+    return [undo for add in KNOBS if (undo := add(controls, model, optimizer)) is not None]
 
 
 def add_learning_rate(controls: Controls, _model: Any, optimizer: Any) -> None:
@@ -36,8 +37,12 @@ def add_learning_rate(controls: Controls, _model: Any, optimizer: Any) -> None:
     )
 
 
-def add_dropout(controls: Controls, model: Any, _optimizer: Any) -> None:
-    """Add one slider for the rate of all dropout layers that have the same rate."""
+def add_dropout(controls: Controls, model: Any, _optimizer: Any) -> Undo | None:
+    """Add one slider for the rate of all dropout layers that have the same rate.
+
+    The first move makes the rate an input of compiled steps, so it compiles them once; those that follow compile nothing. At
+    the end of the run the layers hold the number again.
+    """
     found = []
     for module in _modules(model):
         name = next((n for n in ("rate", "p") if _number_or_none(getattr(module, n, None)) is not None), None)
@@ -45,13 +50,51 @@ def add_dropout(controls: Controls, model: Any, _optimizer: Any) -> None:
             found.append((module, name))
     rates = {_number_or_none(getattr(module, name)) for module, name in found}
     if len(rates) != 1 or "dropout rate" in controls:
-        return
+        return None
+    followed = _Followed([module for module, name in found if getattr(module, "rate_may_follow", False)])
 
     def apply(rate: float) -> None:
+        followed.set(rate)
         for module, name in found:
-            setattr(module, name, rate)
+            if module not in followed.modules:
+                setattr(module, name, rate)
 
     controls.slider("dropout rate", rates.pop() or 0.0, apply, low=0.0, high=0.95)
+    return followed.settle
+
+
+class _Followed:
+    """One rate that several layers follow, in a box that is no variable of theirs."""
+
+    def __init__(self, modules: list[Any]) -> None:
+        self.modules = modules
+        self._box: Any = None
+        self._rate = 0.0
+
+    def set(self, rate: float) -> None:
+        """Let the layers use another rate from now on."""
+        self._rate = rate
+        if self._box is not None:
+            self._box.value = rate
+            return
+        if not self.modules:
+            return
+        from nbmodule.core.variable import Buffer
+
+        box = self._box = Buffer(rate)
+
+        def steered() -> Any:
+            return box.value
+
+        for module in self.modules:
+            module.rate = steered
+
+    def settle(self) -> None:
+        """Let the layers hold the number again."""
+        if self._box is not None:
+            for module in self.modules:
+                module.rate = self._rate
+        self.modules, self._box = [], None
 
 
 def add_freezing(controls: Controls, model: Any, _optimizer: Any) -> None:

@@ -13,16 +13,17 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from nbmodule.errors import ArgumentError, NotBuiltError
+from nbmodule.live import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
 from nbmodule.live import weights as weights  # plugs the watcher of weights into WATCHES
 from nbmodule.live.background import BackgroundRun
 from nbmodule.live.boundary import Boundary
-from nbmodule.live.control import Controls, Field, Slider, Toggle
+from nbmodule.live.control import Controls
 from nbmodule.live.cost import CostMeter
 from nbmodule.live.earlier import current_cell, earlier_runs, forget_runs, remember_run
 from nbmodule.live.failure import describe_failure
 from nbmodule.live.history import History
 from nbmodule.live.intake import Intake
-from nbmodule.live.interrupt import shield
+from nbmodule.live.interrupt import SoftInterrupt, shield
 from nbmodule.live.knobs import add_knobs
 from nbmodule.live.loop import ENDED, Loop
 from nbmodule.live.messages import Messages
@@ -30,6 +31,7 @@ from nbmodule.live.progress import Progress
 from nbmodule.live.pump import CommPump, running_kernel
 from nbmodule.live.recording import Recording
 from nbmodule.live.route import Route
+from nbmodule.live.steered import Steered
 from nbmodule.live.watching import Watching
 from nbmodule.views.format import format_count
 
@@ -39,7 +41,7 @@ _PATIENCE = 1.0
 """Seconds for which the last values are waited for after an interrupt or an exception."""
 
 
-class Live:
+class Live(Steered):
     """Watch and steer a training loop while it runs.
 
     ```python
@@ -90,6 +92,8 @@ class Live:
     ) -> None:
         if not 0 < budget <= 1:
             raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget}")
+        if returns not in (None, "stats"):
+            raise ArgumentError(f"returns is 'stats' or None; found {returns!r}")
         if nonfinite not in NONFINITE:
             raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}")
         self.model, self.optimizer, self.recorder, self.budget = model, optimizer, recorder, float(budget)
@@ -113,6 +117,7 @@ class Live:
         )
         self._greetings: set[Any] = set()
         self._cell = ""
+        self._undo: list[Any] = []
         self._background: BackgroundRun | None = None
         self._entered = False
 
@@ -189,33 +194,6 @@ class Live:
         self._background.start()
         return self._background
 
-    def pause(self) -> None:
-        """Hold the loop at the next boundary, until `resume`, a button, or the interrupt key."""
-        self._loop.pause()
-
-    def resume(self) -> None:
-        """Go on after a pause."""
-        self._loop.resume()
-
-    def stop(self, reason: str = "") -> None:
-        """End the loop at the next boundary; what comes after the loop runs."""
-        self._loop.stop(reason)
-
-    def slider(self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any) -> Slider:
-        """Add a slider; its `.value` is what the reader chose, `apply` is called with it between two steps.
-
-        Options are `low` and `high`, the limits, and `log` for a logarithmic scale.
-        """
-        return self.controls.slider(name, value, apply, **options)
-
-    def field(self, name: str, value: Any, apply: Callable[[Any], None] | None = None, **options: Any) -> Field:
-        """Add a number or a text to type in; with `choices=` one of several."""
-        return self.controls.field(name, value, apply, **options)
-
-    def toggle(self, name: str, value: bool, apply: Callable[[bool], None] | None = None) -> Toggle:
-        """Add a switch."""
-        return self.controls.toggle(name, value, apply)
-
     @property
     def history(self) -> History:
         """All that was logged and has been computed."""
@@ -271,9 +249,9 @@ class Live:
         """What the foot of the view says: what is watched and what is not."""
         return self._watching.notes()
 
-    def picture(self, path: str) -> Any:
-        """Give an array to draw of one submodule as it is now, None if there is none."""
-        return self._watching.picture(path)
+    def picture(self, path: str, quantity: str = "weight") -> Any:
+        """Give an array to draw of one submodule as it is now, of its weights or its return; None if there is none."""
+        return self._watching.picture(path, quantity)
 
     def plot(self, *names: str, log: bool = False) -> Any:
         """Draw what was logged with matplotlib; see `History.plot`."""
@@ -287,7 +265,7 @@ class Live:
         self._entered = True
         self._cell = current_cell()
         self.earlier = earlier_runs(self._cell)
-        add_knobs(self.controls, self.model, self.optimizer)
+        self._undo = add_knobs(self.controls, self.model, self.optimizer)
         self._watching.add_control()
         self._boundary.compiles.start()
         self._loop.pump = CommPump(running_kernel())
@@ -310,17 +288,24 @@ class Live:
             return
         self._boundary.compiles.stop()
         self._recording.end(error)
-        try:
-            self._intake.settle(None if error is None else _PATIENCE)
-        except KeyboardInterrupt as pressed:
-            error = error or pressed
-            raise
-        finally:
+        with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
+            self._intake.settle(None if error is None else _PATIENCE, until=lambda: interrupt.pressed)
+            if interrupt.pressed and error is None:
+                error = KeyboardInterrupt()
             with shield():
                 self._say_how_it_ended(error)
                 self._boundary.close_view()
                 self._watching.close()
-                self.model = self.optimizer = None
+                self._let_go()
+            if interrupt.pressed:
+                interrupt.take()
+
+    def _let_go(self) -> None:
+        for control in self.controls:
+            control.apply = None
+        for undo in self._undo:
+            undo()
+        self._undo, self.model, self.optimizer = [], None, None
 
     def _say_how_it_ended(self, error: BaseException | None) -> None:
         if error is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -66,6 +67,8 @@ class Loop:
         self.commands = commands if commands is not None else CommandQueue()
         self.on_begin, self.on_step = on_begin, on_step
         self.on_look, self.on_command, self.on_change = on_look, on_command, on_change
+        self.around: AbstractContextManager[Any] | None = None
+        """The context in which the next step runs, and no other."""
         self.look_every = LOOK_EVERY
         self.state, self.reason = "waiting", ""
         self.done = 0
@@ -79,7 +82,7 @@ class Loop:
         self._elapsed = 0.0
         self._stop_reason: str | None = None
         self._pause_after: int | None = None
-        self._next_look = 0.0
+        self._next_look, self._soon = 0.0, False
         self._meter = Meter(None, time.monotonic())
 
     @property
@@ -131,7 +134,7 @@ class Loop:
 
     def look_soon(self) -> None:
         """Look at the next boundary, whatever the time."""
-        self._next_look = 0.0
+        self._soon, self._next_look = True, 0.0
 
     def finish(self, state: str, reason: str = "") -> None:
         """Say how it ended. A step that was left by `break` counts as done, unless an exception ended it."""
@@ -191,8 +194,13 @@ class Loop:
             if self.on_begin is not None:
                 self.on_begin(self.done + 1)
             self._in_step = True
+            around, self.around = self.around, None
             try:
-                yield item
+                if around is None:
+                    yield item
+                else:
+                    with around:
+                        yield item
             except GeneratorExit:
                 self._left = True
                 raise
@@ -241,11 +249,12 @@ class Loop:
         with shield():
             self.pump.look()
             self._meter.update(self.done, now)
+            self._soon = False
             for command in self.commands.take():
                 self._apply(command)
             if self.on_look is not None:
                 self.on_look(now)
-            self._next_look = time.monotonic() + self.look_every
+            self._next_look = 0.0 if self._soon else time.monotonic() + self.look_every
 
     def _apply(self, command: Command) -> None:
         self.last_thread = command.thread

@@ -8,13 +8,11 @@ run is over. What was recorded is read some steps later, so that no step waits f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from nbmodule.calls.statistics import BINS, Statistics
+from nbmodule.calls.statistics import Statistics
 from nbmodule.live.failure import guard
+from nbmodule.live.rows import grouped, one_each
 from nbmodule.live.watch import MOST_ROWS, Sample
 
 if TYPE_CHECKING:
@@ -80,24 +78,22 @@ class Recording:
         return True
 
 
-def samples_of(calls: Iterable[Any], step: int) -> list[Sample]:
-    """Turn the calls of a step into rows of statistics: of the first call of each submodule, its return and gradient."""
-    rows: dict[str, dict[str, Statistics]] = {"return": {}, "gradient": {}}
+def samples_of(calls: Any, step: int) -> list[Sample]:
+    """Turn the calls of a step into rows of statistics: of the first return of each submodule, and of its gradients.
+
+    Gradients are those of its parameters; where there are none, those of what it returns.
+    """
+    returns: dict[str, Statistics] = {}
+    gradients: dict[str, Statistics] = {}
     for call in calls:
-        for quantity, found in (("return", call.statistics), ("gradient", call.gradient_statistics)):
+        for rows, found in ((returns, call.statistics), (gradients, call.gradient_statistics)):
             first = next((s for s in found if s is not None), None) if isinstance(found, list) else found
-            if call.path and first is not None and len(rows[quantity]) < MOST_ROWS:
-                rows[quantity].setdefault(call.path, first)
-    return [
-        Sample(step, quantity, tuple(found), np.array(list(map(_figures, found.values()))), _histograms(found.values()))
-        for quantity, found in rows.items()
-        if found
-    ]
-
-
-def _figures(s: Statistics) -> tuple[float, ...]:
-    return s.mean, s.std, s.min, s.max, s.nonfinite, s.zeros
-
-
-def _histograms(found: Iterable[Statistics]) -> np.ndarray:
-    return np.array([s.histogram if len(s.histogram) == BINS else (0,) * BINS for s in found], float)
+            if call.path and first is not None and len(rows) < MOST_ROWS:
+                rows.setdefault(call.path, first)
+    samples = [one_each(step, "return", returns)] if returns else []
+    own = {name: s for name, s in getattr(calls, "gradients", {}).items() if isinstance(s, Statistics)}
+    if own:
+        samples.append(grouped(step, "gradient", list(own), list(own.values())))
+    elif gradients:
+        samples.append(one_each(step, "gradient", gradients))
+    return samples

@@ -105,6 +105,7 @@ class Stream:
             "controls": live.controls.version,
             "messages": live.messages.version,
             "route": live.route.kind,
+            "about": tuple(live.notes()),
             "shelf": live.history.shelf.version,
             "earlier": len(live.earlier),
         }
@@ -117,6 +118,8 @@ class Stream:
             told["messages"] = live.messages.describe()[-20:]
         if "route" in new:
             told["route"] = {"kind": live.route.kind, "text": live.route.text}
+        if "about" in new:
+            told["about"] = [plain(text, 300) for text in live.notes()]
         if "earlier" in new and not live.earlier:
             told["earlier"] = []
         if "shelf" in new and len(live.history.shelf):

@@ -91,7 +91,14 @@ class NotebookView:
             self._refresh_output(now)
             return
         live = self._live
-        state = (live.progress.state, live.step, live.controls.version, live.messages.version, live.route.kind)
+        state = (
+            live.progress.state,
+            live.step,
+            live.controls.version,
+            live.messages.version,
+            live.route.kind,
+            tuple(live.notes()),
+        )
         if state == self._told and now - self._told_at < _HEARTBEAT:
             return
         self._told, self._told_at = state, now
@@ -157,9 +164,9 @@ class NotebookView:
                 "over": bins_over_steps(strips, path),
                 "range": base64_of(np.nan_to_num(values[:, 2:4]) if values.shape[-1] > 3 else values, "f4"),
             }
-        array = live.picture(path)
+        array = live.picture(path, quantity)
         if array is not None:
-            found["picture"] = picture_payload(picture_of(array, side=48, weights=True))
+            found["picture"] = picture_payload(picture_of(array, side=48, weights=quantity == "weight"))
         return found
 
     def _refresh_output(self, now: float) -> None:

@@ -8,6 +8,7 @@ model; the rooms that know modules plug theirs in, and `weights` plugs in the on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -45,22 +46,30 @@ class Watch(Protocol):
     about: str
     """What is watched, and what is not and why; '' if there is nothing to say."""
 
+    @property
+    def is_preparing(self) -> bool:
+        """Whether what it needs is still being compiled: a measurement made now is not worth much."""
+        ...
+
     def request(self, step: int) -> None:
         """Ask for a measurement of the step that begins now."""
+
+    def around(self, step: int) -> AbstractContextManager[Any] | None:
+        """Give a context in which the requested step is to run, None if there is none."""
 
     def take(self, step: int) -> Sequence[Sample]:
         """Give what has been measured since; never wait. Called at boundaries, with the steps that are done."""
         ...
 
-    def picture(self, path: str) -> Any:
-        """Give an array to draw of one submodule now, None if there is none."""
+    def picture(self, path: str, quantity: str = "weight") -> Any:
+        """Give an array to draw of one submodule now, of its weights or its return; None if there is none."""
 
     def close(self) -> None:
         """Let go of the model."""
 
 
 WATCHES: list[Callable[[Any, str | None], Watch | None]] = []
-"""Each is called with the model and with `returns`; it gives a watcher, or None where it has nothing to watch."""
+"""Each is called with the model and what is to be watched ('all' or 'weights'); it gives a watcher, or None where it has nothing to watch."""
 
 
 class Strips:
@@ -146,6 +155,6 @@ def _spread(rows: NDArray[np.float32], places: Any, count: int) -> NDArray[np.fl
     return out
 
 
-def find_watches(model: Any, returns: str | None) -> list[Watch]:
+def find_watches(model: Any, level: str | None) -> list[Watch]:
     """Ask each entry of `WATCHES` for a watcher of this model."""
-    return [watch for make in WATCHES if (watch := make(model, returns)) is not None]
+    return [watch for make in WATCHES if (watch := make(model, level)) is not None]

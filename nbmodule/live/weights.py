@@ -8,16 +8,18 @@ step waits for it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nbmodule.calls.statistics import BINS, WHOLE, Statistics, read_statistics, reduce_tree
-from nbmodule.live.watch import MOST_ROWS, WATCHES, Sample
+from nbmodule.calls.statistics import WHOLE, Statistics, read_statistics, reduce_tree
+from nbmodule.live.aside import Aside
+from nbmodule.live.rows import grouped, groups_of, norm, owner_of
+from nbmodule.live.watch import WATCHES, Sample
 
+_MOST_ON_HOST = 2**22
+"""Elements up to which a picture is made on the host."""
 _MOST_TOGETHER = 8
 """Arrays of one shape that one compiled call measures; more make compiling slow."""
 
@@ -44,8 +46,13 @@ class WeightWatch:
         self._variables: Callable[[], Mapping[str, Any]] | None = variables
         self._before: tuple[int, dict[str, Any]] | None = None
         self._running: tuple[int, list[tuple[list[str], Any]]] | None = None
-        self._compiled: dict[Any, _Compiling] = {}
+        self._compiled: dict[Any, Aside] = {}
         self._order: list[str] = []
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether something is being compiled."""
+        return not all(each.is_done for each in self._compiled.values())
 
     def request(self, step: int) -> None:
         """Remember the arrays as they are before the step; at first only begin to compile."""
@@ -71,12 +78,17 @@ class WeightWatch:
         known = [name for name in self._order if found[name][0] is not None]
         return _samples(step, known, [found[name][0] for name in known], [found[name][1] for name in known])
 
-    def picture(self, path: str) -> Any:
+    def around(self, step: int) -> None:
+        """Nothing is needed around the step."""
+
+    def picture(self, path: str, quantity: str = "weight") -> Any:
         """Give the largest array of a submodule."""
-        if self._variables is None:
+        if self._variables is None or quantity != "weight":
             return None
-        own = [a for name, a in _measurable(self._variables()).items() if _owner(name) == path]
-        return max(own, key=lambda a: a.size, default=None)
+        own = [a for name, a in _measurable(self._variables()).items() if owner_of(name) == path]
+        largest = max(own, key=lambda a: a.size, default=None)
+        # On the host nothing has to be compiled while the loop waits.
+        return largest if largest is None or largest.size > _MOST_ON_HOST else np.asarray(largest)
 
     def close(self) -> None:
         """Let go of the arrays."""
@@ -106,8 +118,10 @@ class WeightWatch:
             import jax
 
             specs = [jax.ShapeDtypeStruct(first.shape, first.dtype, sharding=first.sharding)] * len(names)
-            self._compiled[key] = found = _Compiling(specs, specs if with_old else None)
-        return found.result()
+            self._compiled[key] = found = Aside(
+                lambda: jax.jit(_measure).lower(specs, specs if with_old else None), lambda lowered: lowered.compile()
+            )
+        return found.result
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
@@ -131,29 +145,6 @@ def _is_ready(results: Any) -> bool:
 
     arrays: list[Any] = [leaf for leaf in jax.tree.leaves(results) if isinstance(leaf, jax.Array)]
     return all(array.is_deleted() or array.is_ready() for array in arrays)  # asking a deleted one ends the process
-
-
-class _Compiling:
-    """A function that is being compiled in a thread."""
-
-    def __init__(self, new: Any, old: Any) -> None:
-        self._function: Any = None
-        self._error: BaseException | None = None
-        self._specs = (new, old)
-        threading.Thread(target=self._compile, name="nbmodule-compile", daemon=True).start()
-
-    def _compile(self) -> None:
-        import jax
-
-        try:
-            self._function = jax.jit(_measure).lower(*self._specs).compile()
-        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
-            self._error = error
-
-    def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._function
 
 
 def _measure(new: list[Any], old: list[Any] | None) -> tuple[Any, Any]:
@@ -186,68 +177,21 @@ def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _samples(step: int, names: list[str], arrays: list[Statistics], changes: list[Statistics | None]) -> list[Sample]:
-    """Join the arrays of each submodule, and those below each child of the root, into rows."""
-    groups = _groups_of(names)
-    rows = [_join([arrays[i] for i in members]) for members in groups.values()]
-    paths = tuple(groups)
-    samples = [Sample(step, "weight", paths, np.array([v for v, _ in rows]), np.array([h for _, h in rows]))]
+    """Make rows for each submodule: of its weights, and of the norm of their change over their own."""
+    samples = [grouped(step, "weight", names, arrays)]
     if all(change is not None for change in changes):
+        groups = groups_of(names)
         ratios = [
-            _norm([c for i in members if (c := changes[i])]) / (_norm([arrays[i] for i in members]) or np.inf)
+            norm([c for i in members if (c := changes[i])]) / (norm([arrays[i] for i in members]) or np.inf)
             for members in groups.values()
         ]
-        samples.append(Sample(step, "update", paths, np.array(ratios)[:, None]))
+        samples.append(Sample(step, "update", tuple(groups), np.array(ratios)[:, None]))
     return samples
 
 
-def _groups_of(names: list[str]) -> dict[str, list[int]]:
-    """Give the places of the arrays of each submodule; a child of the root also has all that is below it."""
-    groups: dict[str, list[int]] = {}
-    for i, name in enumerate(names):
-        owner = _owner(name)
-        for path in dict.fromkeys((owner.split(".")[0], owner)):
-            if path in groups or len(groups) < MOST_ROWS:
-                groups.setdefault(path, []).append(i)
-    return groups
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
-
-
-def _join(parts: list[Statistics]) -> tuple[list[float], NDArray[Any]]:
-    """Give mean, deviation, lowest, highest, count that is not finite and share of zeros of several arrays, and a histogram."""
-    size, finite = sum(p.size for p in parts), np.array([p.size - p.nonfinite for p in parts], float)
-    bad, zero = float(sum(p.nonfinite for p in parts)), sum(p.zeros * p.size for p in parts) / size
-    known = finite > 0
-    if not known.any():
-        return [np.nan] * 4 + [bad, zero], np.zeros(BINS)
-    mean, std, low, high = np.array([p[1:5] for p in parts])[known].T
-    weight = finite[known] / finite.sum()
-    middle = float(weight @ mean)
-    spread = float(np.sqrt(weight @ (std**2 + (mean - middle) ** 2)))
-    counts = np.array([p.histogram for p in parts], float)[known]
-    return [middle, spread, low.min(), high.max(), bad, zero], _join_bins(counts, low, high)
-
-
-def _join_bins(counts: NDArray[Any], low: NDArray[Any], high: NDArray[Any]) -> NDArray[Any]:
-    """Add histograms over different intervals: each count goes where the middle of its interval lies."""
-    if len(counts) == 1:
-        return counts[0]
-    middles = low[:, None] + (high - low)[:, None] * (np.arange(BINS) + 0.5) / BINS
-    at = (middles - low.min()) / ((high.max() - low.min()) or 1) * BINS
-    return np.bincount(at.astype(int).clip(0, BINS - 1).ravel(), counts.ravel(), BINS)
-
-
-def _norm(parts: list[Statistics]) -> float:
-    """The Euclidean norm of the finite elements of several arrays."""
-    squares = [(p.size - p.nonfinite) * (p.mean**2 + p.std**2) for p in parts if p.size > p.nonfinite]
-    return float(np.sqrt(sum(squares)))
-
-
-def watch_weights(model: Any, returns: str | None) -> WeightWatch | None:
+def watch_weights(model: Any, level: str | None) -> WeightWatch | None:
     """Make a watcher of the parameters of a module, or of a dict of arrays; None where there are none."""
-    if model is None or returns is None:
+    if model is None or level is None:
         return None
     if hasattr(model, "named_parameters"):
         return WeightWatch(lambda: dict(model.named_parameters()))
@@ -264,4 +208,4 @@ def _flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-WATCHES.append(watch_weights)
+WATCHES.insert(0, watch_weights)

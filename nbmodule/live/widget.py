@@ -8,12 +8,11 @@ Where outputs and widgets live in separate documents (VS Code, Colab) the widget
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from nbmodule.views.bundle import read_frontend, widget_module
+from nbmodule.views.link import link_class, needs_second_output
 
 _SHOWING = "\n".join([
     "const show = ({ model, el }) => {",
@@ -25,42 +24,15 @@ _SHOWING = "\n".join([
 ])  # fmt: skip
 
 
-def needs_second_output() -> bool:
-    """Tell whether the page shows widgets in another document than HTML."""
-    return "google.colab" in sys.modules or "VSCODE_PID" in os.environ
-
-
 @functools.cache
 def _widget_class(shown: bool) -> type:
-    import anywidget
-    import traitlets
-
     link = read_frontend("live_link.js")
-    if shown:
-        body = link.replace("export default", "const joined =")
-        script = (
-            f"{widget_module('live', ('render',))}\n{body}\n{_SHOWING}\nexport default {{ ...joined, render: show }};"
-        )
-    else:
-        script = link
-
-    class LiveLink(anywidget.AnyWidget):
-        """Joins the views of one run to the kernel."""
-
-        _esm = script
-        run = traitlets.Unicode().tag(sync=True)
-        record = traitlets.Unicode().tag(sync=True)
-
-        def __init__(self, hear: Callable[[dict[str, Any]], None], **traits: Any) -> None:
-            self._hear = hear
-            super().__init__(**traits)
-
-        def open(self) -> None:
-            # A page may answer, in another thread, as soon as it knows of the widget.
-            self.on_msg(lambda _, content, __: self._hear(content) if isinstance(content, dict) else None)
-            super().open()
-
-    return LiveLink
+    if not shown:
+        return link_class(link)
+    body = link.replace("export default", "const joined =")
+    return link_class(
+        f"{widget_module('live', ('render',))}\n{body}\n{_SHOWING}\nexport default {{ ...joined, render: show }};"
+    )
 
 
 class Link:

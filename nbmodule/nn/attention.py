@@ -120,7 +120,7 @@ class MultiHeadAttention(Layer):
         if self.rotary:
             q, k = _turned(q, self.num_heads), _turned(k, self.num_heads)
         found = multi_head_attention(
-            q, k, v, self.num_heads, mask, key_mask=key_mask, is_causal=is_causal, dropout_rate=self.dropout.rate if self.training else 0.0,
+            q, k, v, self.num_heads, mask, key_mask=key_mask, is_causal=is_causal, dropout_rate=self.dropout.current_rate if self.training else 0.0,
             dropout_key=self.dropout.next_key(), return_weights=return_weights,
         )  # fmt: skip
         return (self.out(found[0]), found[1]) if return_weights else self.out(found)

@@ -22,7 +22,8 @@ class Dropout(Layer):
     own is called as `y, state = layer(x, state)`.
 
     Args:
-        rate: probability of zero, from 0 to 1.
+        rate: probability of zero, from 0 to 1. The attribute may also be set to a function of nothing, which is asked in each
+            call: where it gives the value of a box, that may change from step to step without a new compile.
         key: seed or key of a stream of the layer's own, which is saved with it.
 
     Example:
@@ -34,6 +35,9 @@ class Dropout(Layer):
 
     Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov (2014), Dropout.
     """
+
+    rate: Any
+    rate_may_follow: ClassVar[bool] = True  # whether `rate` may be a function
 
     def __init__(self, rate: float = 0.5, *, key: Any = None) -> None:
         self.rate = probability(type(self).__name__, "rate", rate)
@@ -50,6 +54,11 @@ class Dropout(Layer):
         key = self.next_key()
         return array(x) if key is None else self._drop(x, key)
 
+    @property
+    def current_rate(self) -> Any:
+        """The rate of a call made now: a number, or an array where `rate` is a function."""
+        return self.rate() if callable(self.rate) else self.rate
+
     def next_key(self) -> Any:
         """The key of one draw, which moves the stream on; None where nothing is dropped. For layers that drop inside a kernel."""
         if not self.training or self.rate == 0:
@@ -57,14 +66,14 @@ class Dropout(Layer):
         return getattr(self, "stream", random.default).draw()
 
     def _drop(self, x: Any, key: Any) -> Any:
-        return dropout(x, self.rate, key)
+        return dropout(x, self.current_rate, key)
 
     def extra_repr(self) -> str:
-        return f"rate={self.rate}"
+        return f"rate={self.brief()}"
 
     def brief(self) -> str:
         """For displays: the rate."""
-        return f"{self.rate:g}"
+        return getattr(self.rate, "__name__", "a function") if callable(self.rate) else f"{self.rate:g}"
 
 
 class _SpatialDropout(Dropout):
@@ -77,7 +86,9 @@ class _SpatialDropout(Dropout):
         super().__init__(rate, key=key)
 
     def _drop(self, x: Any, key: Any) -> Any:
-        return (dropout1d, dropout2d, dropout3d)[self._axes - 1](x, self.rate, key, data_format=self.data_format)
+        return (dropout1d, dropout2d, dropout3d)[self._axes - 1](
+            x, self.current_rate, key, data_format=self.data_format
+        )
 
 
 class Dropout1d(_SpatialDropout):
@@ -108,8 +119,10 @@ class AlphaDropout(Dropout):
     Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
     """
 
+    rate_may_follow = False  # its scale is worked out from the number
+
     def _drop(self, x: Any, key: Any) -> Any:
-        return alpha_dropout(x, self.rate, key)
+        return alpha_dropout(x, self.current_rate, key)
 
 
 for _kind in (Dropout1d, Dropout2d, Dropout3d):

@@ -101,7 +101,7 @@ class _Recurrent(Layer):
             tuple(tuple(getattr(self, kind + suffix).value for kind in names) for suffix in self._suffixes(layer))
             for layer in range(self.num_layers)
         )
-        dropped, key = (0.0, None) if self.dropout is None else (self.dropout.rate, self.dropout.next_key())
+        dropped, key = (0.0, None) if self.dropout is None else (self.dropout.current_rate, self.dropout.next_key())
         ys, last = _run(
             x, self._given(state), weights, lengths, key, kind=self._kind, nonlinearity=self.nonlinearity,
             dropout_rate=dropped, return_sequence=self.return_sequence,
@@ -150,9 +150,9 @@ class GRU(_Recurrent):
     _kind, _gates = "GRU", 3
 
 
-@kernel(static=("kind", "nonlinearity", "dropout_rate", "return_sequence"))
+@kernel(static=("kind", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
-    x: Any, state: Any, weights: Any, lengths: Any, key: Any, *, kind: str, nonlinearity: str, dropout_rate: float, return_sequence: bool
+    x: Any, state: Any, weights: Any, lengths: Any, key: Any, *, kind: str, nonlinearity: str, dropout_rate: Any, return_sequence: bool
 ) -> Any:  # fmt: skip
     """Run all layers and directions; states go in and come out as one array each, layers and directions along its first axis."""
     check_arrays(kind, x=x)

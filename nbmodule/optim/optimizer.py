@@ -275,7 +275,7 @@ class Optimizer:
         part.grads = match(
             f"{type(self).__name__} cannot take a step", part.chains, part.weights, idle, grads, ignore_missing
         )
-        return self._advance(part)
+        return jax.named_scope(type(self).__name__.lower())(self._advance)(part)  # a group of its own in graphs
 
     def _compiles(self, extra: Mapping[str, Any] | None) -> bool:
         """Whether this step is compiled as a whole; functions among the extra arguments cannot be."""

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.linked import ShapeStructureError, flat
+from nbmodule.core.layout import layout_of
+from nbmodule.core.linked import flat
 from nbmodule.core.variable import Buffer, Variable
-from nbmodule.core.walk import nest
-from nbmodule.errors import ArgumentTypeError, DeviceError, StructureError
+from nbmodule.core.walk import nest, plan_of
+from nbmodule.errors import ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import values_of
 from nbmodule.optim.optimizer import Optimizer
@@ -54,6 +55,10 @@ class Slotted(Optimizer):
         """The chains for which there is state, each with a box that tells its shape and dtype."""
         return {chain: box for boxes in self._by_chain().values() for chain, box in boxes.items()}
 
+    def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
+        """Each box of state with its chain, the name of the slot first."""
+        return [((name, *chain), box) for name, boxes in self._by_chain().items() for chain, box in boxes.items()]
+
     def _all_slots(self) -> list[str]:
         """Names of the slots, also before there is state."""
         raise NotImplementedError
@@ -80,7 +85,11 @@ class Slotted(Optimizer):
                 )
             self._check_device(title, chain, weight)
         new = {
-            name: {part.chains[i]: self._empty(name, part.weights[i]) for i in active if part.chains[i] not in boxes}
+            name: {
+                part.chains[i]: self._empty(name, part.weights[i], layout_at(part, i))
+                for i in active
+                if part.chains[i] not in boxes
+            }
             for name, boxes in slots.items()
         }
         self._add_state(new)
@@ -99,9 +108,9 @@ class Slotted(Optimizer):
                 "Nothing was changed. Leave device= out, and the state lies where its variables do."
             )
 
-    def _empty(self, slot: str, weight: Any) -> Buffer:
+    def _empty(self, slot: str, weight: Any, layout: Any = None) -> Buffer:
         shape, dtype, value = tuple(weight.shape), weight.dtype, self._initial(slot)
-        place = vars(self)["_device"] or placement(weight)
+        place = vars(self)["_device"] or layout or placement(weight)
         return self._own(Buffer.pending(lambda: np.full(shape, value, dtype), shape, dtype, place))
 
     def _own(self, box: Buffer) -> Buffer:
@@ -217,6 +226,15 @@ class Slotted(Optimizer):
         attributes.note_change(self)
         for box in self._counters().values():
             box.value = np.zeros((), np.int32)
+
+
+def layout_at(part: Part, i: int) -> Any:
+    """The layout that was declared for the variable of that number, also while its value is traced."""
+    if part.model is None:
+        return None
+    return next(
+        (layout_of(b) for b, place in plan_of(part.model).places.items() if place.chain == part.chains[i]), None
+    )
 
 
 def _copied(leaf: Any) -> Any:

@@ -12,10 +12,10 @@ from jax.core import Tracer
 
 from nbmodule.core.building import ensure_built
 from nbmodule.core.frame import now
-from nbmodule.core.linked import ShapeStructureError, flat
+from nbmodule.core.linked import flat
 from nbmodule.core.variable import Buffer, Variable
 from nbmodule.core.walk import is_module, nest
-from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError, TraceError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import known_values, next_count, parameters_of, put_all, values_of
 from nbmodule.optim.optimizer import Optimizer
@@ -311,6 +311,11 @@ class Optax(Optimizer):
         box = Buffer.pending(lambda: array, array.shape, array.dtype, vars(self)["_device"])
         box._home = self._nbm.home
         return box
+
+    def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
+        """Each box of state with its chain."""
+        form = vars(self)["_form"]
+        return [] if form is None else list(zip(form.chains, vars(self)["_leaves"]))
 
     @property
     def optax_state(self) -> Any:

@@ -13,6 +13,7 @@ by its name as text, and is expected to plug itself in.
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
 | `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.watching` |
 | `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.watching` |
+| `to_torch` | `fn(module)` | a state dict of PyTorch | `nbmodule.torch_layers` |
 | `kernels` | `fn()` | a context manager in which shared kernels are called | none |
 """
 
@@ -34,6 +35,7 @@ _HOMES: dict[str, str | None] = {
     "load_hdf5": "nbmodule.files",
     "watched": "nbmodule.watching",
     "as_module": "nbmodule.watching",
+    "to_torch": "nbmodule.torch_layers",
     "kernels": None,
 }
 _plugged: dict[str, Callable[..., Any]] = {}

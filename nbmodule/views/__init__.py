@@ -1,16 +1,21 @@
 """Records in; text and HTML out. Importing this room plugs it into the sockets `display` and `show` of `nbmodule.tree`."""
 
 from nbmodule.tree.sockets import plug
-from nbmodule.views import of_calls, of_graphs, of_models  # noqa: F401 - they register their records
+from nbmodule.views import of_calls, of_files, of_graphs, of_layouts, of_models  # noqa: F401 - they register their records
 from nbmodule.views.curve import LossCurve
+from nbmodule.views.figures import plot
+from nbmodule.views.inspect import Inspection, inspect
 from nbmodule.views.registry import record_for, register_record, view_for
 from nbmodule.views.show import display_all, html_of, mimebundle, show
 
 __all__ = [
+    "Inspection",
     "LossCurve",
     "display_all",
     "html_of",
+    "inspect",
     "mimebundle",
+    "plot",
     "plug_in",
     "record_for",
     "register_record",
@@ -23,6 +28,8 @@ def plug_in() -> None:
     """Give the rooms below their rich display."""
     plug("display", mimebundle)
     plug("show", show)
+    plug("plot", plot)
+    plug("page", of_graphs.graph_page)
 
 
 plug_in()

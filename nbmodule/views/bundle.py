@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from importlib import resources
 
 _IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./([\w-]+)\.js";$')
+_CLASS = re.compile(r"\.nbm-([\w-]+)")
+_TYPE = re.compile(r"/\*\* @type \{[^*]*\} \*/ ?")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) ([A-Za-z_$][\w$]*)")
 
 
@@ -39,7 +41,7 @@ def element_script(view: str) -> tuple[str, str]:
     for entry in ("base", "element", view):
         _collect(entry, names, ())
     body = "\n".join(_scope(name) for name in names)
-    styles = json.dumps(squeeze(read_frontend("styles.css")))
+    styles = _styles(body)
     key = hashlib.sha256((body + styles).encode()).hexdigest()[:12]
     last = f'$base.useStyles({styles});\n$element.define("{key}",{{{json.dumps(view)}:{_variable(view)}.render}});'
     return key, f"(()=>{{\n{body}\n{last}\n}})();"
@@ -58,9 +60,22 @@ def widget_module(entry: str = "main", exports: tuple[str, ...] = ("mount",), af
     for file in ("base", entry):
         _collect(file, names, ())
     body = "\n".join(_scope(name) for name in names)
-    styles = json.dumps(squeeze(read_frontend("styles.css")))
+    styles = _styles(body)
     handed_on = f"export const {{{','.join(exports)}}}={_variable(entry)};"
     return f"{body}\n$base.useStyles({styles});\n{handed_on}\n{after}"
+
+
+def _styles(script: str) -> str:
+    """The style sheet as a string of JavaScript, without the lines of which the script names no class."""
+    lines = squeeze(read_frontend("styles.css")).splitlines()
+    words = set(re.findall(r"[\w-]+", script))
+    words |= {word.removeprefix("nbm-") for word in words}
+    return json.dumps("\n".join(line for line in lines if _applies(line, words)))
+
+
+def _applies(line: str, words: set[str]) -> bool:
+    classes = set(_CLASS.findall(line)) - {"view"}
+    return not classes or not words.isdisjoint(classes)
 
 
 def _variable(name: str) -> str:
@@ -98,11 +113,11 @@ def _scope(name: str) -> str:
 
 
 def squeeze(text: str) -> str:
-    r"""Leave out whole-line comments, indentation and empty lines; nothing within a line is touched.
+    r"""Leave out whole-line comments, types, indentation and empty lines; nothing else within a line is touched.
 
     Example:
-        >>> squeeze('// why\nconst a = 1; // kept\n\n  f(a);')
-        'const a = 1; // kept\nf(a);'
+        >>> squeeze('// why\nconst a = 1; // kept\n\n  f((/** @type {number} */ x) => x);')
+        'const a = 1; // kept\nf((x) => x);'
     """
     return "\n".join(_kept_lines(text.splitlines()))
 
@@ -121,4 +136,4 @@ def _kept_lines(lines: Iterable[str]) -> Iterable[str]:
             continue
         if stripped.replace("\\`", "").count("`") % 2:
             raise ValueError(f"a template literal spans lines, which the joiner cannot squeeze: {stripped}")
-        yield stripped
+        yield _TYPE.sub("", stripped)

@@ -36,6 +36,15 @@ def image_of(picture: Picture) -> Markup:
     return tag("div", image, tag("div", words, style="font-size:11px;opacity:.75"))
 
 
+def source_of(picture: Picture) -> str:
+    """Give a picture as the address of an image, without its legend; empty where there is none."""
+    if picture.kind == "text":
+        return ""
+    if picture.kind == "bars":
+        return "data:image/svg+xml;base64," + base64.b64encode(_bars(picture).encode()).decode()
+    return "data:image/png;base64," + base64.b64encode(png_of(_grid(picture)[0], palette(picture.scale))).decode()
+
+
 def palette(scale: str) -> list[tuple[int, int, int]]:
     """The colors of the 256 bytes on a light page; `frontend/picture.js` has the same."""
     colors = [MAGENTA, MARK, MARK]

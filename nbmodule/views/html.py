@@ -7,13 +7,15 @@ brings the renderer. It holds no counter, no clock and no address: the same reco
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from nbmodule.views.bundle import element_script
 
-INLINE_DATA = 4096
+INLINE_DATA = 1200
 """Bytes of JSON beyond which the data are deflated."""
 
 _VOID = frozenset({"br", "img", "hr", "meta"})
@@ -75,17 +77,34 @@ def packed(text: str) -> str:
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
 
 
-def view_element(view: str, data: dict[str, Any], plain_form: Markup) -> Markup:
+def packed_data(data: dict[str, Any]) -> dict[str, str]:
+    """Deflate the data of a view for a message; `unpack` of `frontend/base.js` reads them."""
+    return {"z": packed(json.dumps(data, separators=(",", ":"), ensure_ascii=False))}
+
+
+def view_element(
+    view: str,
+    data: dict[str, Any],
+    plain_form: Markup,
+    key: Callable[[str], str | None] | None = None,
+    *,
+    brings_renderer: bool = True,
+) -> Markup:
     """Write the element of one view.
 
     Args:
         view: The name of the view, which is a file of the front end.
         data: What the page reads; see `views.payload`.
         plain_form: What is shown without scripts.
+        key: Gives, for the text of the data, the key by which a kernel knows the view.
+        brings_renderer: False where an output before it on the page has brought it: an update while a cell runs.
     """
+    text = data_text(data)
+    known = key(text) if key is not None else None
+    live = f' data-view="{known}"' if known else ""
     return Markup(
-        f'<nbm-view data-nbm="{element_script(view)[0]}" data-lm-suppress-shortcuts="true">{plain_form}'
-        f'<script type="application/json">{data_text(data)}</script>{_loader(view)}</nbm-view>'
+        f'<nbm-view data-nbm="{element_script(view)[0]}"{live} data-lm-suppress-shortcuts="true">{plain_form}'
+        f'<script type="application/json">{text}</script>{_loader(view) if brings_renderer else ""}</nbm-view>'
     )
 
 
@@ -95,16 +114,24 @@ def data_text(data: dict[str, Any]) -> str:
     return text.translate(_SCRIPT) if len(text) <= INLINE_DATA else script_json({"z": packed(text)})
 
 
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_[{|}~"
+"""Digits of base 85, none of which means anything in HTML, in JSON or in a string of JavaScript."""
+_OTHER_LETTERS = str.maketrans("&<>`", ",.:[")
 _LOADER = (
     '(()=>{const g=globalThis,k="%s",wake=()=>document.querySelectorAll(`nbm-view[data-nbm="${k}"]`)'
     ".forEach(e=>e.nbmBegin?.());if(g.nbmStarts?.has(k))return wake();"
-    'new Response(new Blob([Uint8Array.from(atob("%s"),c=>c.charCodeAt(0))]).stream()'
+    'const L="%s",s="%s",b=[];for(let i=0;i<s.length;i+=5){let v=0;for(let j=0;j<5;j++)v=v*85+L.indexOf(s[i+j]);'
+    "b.push(v>>>24,v>>>16&255,v>>>8&255,v&255)}"
+    "new Response(new Blob([new Uint8Array(b.slice(0,%d))]).stream()"
     '.pipeThrough(new DecompressionStream("deflate"))).text().then(t=>{if(g.nbmStarts?.has(k))return wake();'
     'const s=document.createElement("script");s.textContent=t;document.head.append(s);s.remove()})})()'
 )
 
 
+@functools.cache
 def _loader(view: str) -> str:
     """A script that brings the renderer, deflated to a third, once for all outputs of one kind on a page."""
     key, text = element_script(view)
-    return f"<script>{_LOADER % (key, packed(text))}</script>"
+    squeezed = zlib.compress(text.encode(), 9)
+    letters = base64.b85encode(squeezed + b"\0" * (-len(squeezed) % 4)).decode().translate(_OTHER_LETTERS)
+    return f"<script>{_LOADER % (key, _LETTERS, letters, len(squeezed))}</script>"

@@ -6,13 +6,14 @@ have one. Every text goes through `plain`, so that no control or direction mark 
 
 from __future__ import annotations
 
-import base64
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from nbmodule.views.columns import LeafRows
 from nbmodule.views.format import format_array, plain
-from nbmodule.views.outline import open_at_first
+from nbmodule.views.outline import Outline, open_at_first
+from nbmodule.views.payload_values import filled, number, numbers, picture_payload, statistics_payload
 from nbmodule.views.records import (
     ArrayCard,
     CallRow,
@@ -26,12 +27,20 @@ from nbmodule.views.records import (
     Record,
     ReturnTable,
     Series,
-    Statistics,
     VariableTree,
 )
 from nbmodule.views.titles import title_of
 from nbmodule.views.trees import call_outline, difference_outline, module_outline, variable_outline
 
+_CODE = {
+    "modules": "nb.show({root})",
+    "variables": "nb.show({root})",
+    "calls": "with nb.track(model) as calls:\n    model(x)\nnb.show(calls)",
+    "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
+    "difference": "nb.diff(a, b)",
+    "array": "nb.show(x)",
+}
+"""The call that makes a view, as it is copied."""
 MOST_POINTS = 2000
 LONG_TEXT = 2000
 
@@ -51,6 +60,8 @@ def payload_of(record: Record) -> dict[str, Any]:
 def _common(record: Any, view: str) -> dict[str, Any]:
     notes = [plain(note, LONG_TEXT) for note in getattr(record, "notes", ())]
     head = {"view": view, "title": title_of(record)}
+    if view in _CODE:
+        head["code"] = _CODE[view].format(root=getattr(record, "root", ""))
     return (
         head | ({"notes": notes} if notes else {}) | ({"root": plain(record.root)} if hasattr(record, "root") else {})
     )
@@ -81,10 +92,6 @@ def _sparse(pairs: Iterable[tuple[int, Any]]) -> dict[int, Any] | None:
     return {i: v for i, v in pairs if v is not None and v != ()} or None
 
 
-def _filled(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if value is not None}
-
-
 @payload_of.register
 def _(tree: ModuleTree) -> dict[str, Any]:
     outline = module_outline(tree)
@@ -99,7 +106,7 @@ def _(tree: ModuleTree) -> dict[str, Any]:
             parameters[i] = sum(rows[j].parameters for j in members)
     modes = [None if r.training is None else "train" if r.training else "eval" for r in rows]
     shown = modes if tree.mode.startswith("mixed") else []
-    return _common(tree, "modules") | _filled({
+    return _common(tree, "modules") | filled({
         "total": tree.parameters,
         "empty": f"no submodules; {', '.join(map(plain, tree.variables))}" if tree.variables and not rows else None,
         "depth": outline.depth,
@@ -114,6 +121,8 @@ def _(tree: ModuleTree) -> dict[str, Any]:
         "out": _texts(r.output_shapes for r in rows),
         "kind": _texts(r.kind for r in rows),
         "shared": _texts(r.shared_with for r in rows),
+        "color": _colors(tree.color, [(r.path,) for r in rows]) if tree.color else None,
+        "at": None if _in_order(outline.row) else outline.row,
         "late": column([not r.built for r in rows]),
         "training": column(shown) if shown else None,
         "doc": _texts((r.doc for r in rows), 300),
@@ -126,6 +135,8 @@ def _(tree: ModuleTree) -> dict[str, Any]:
 @payload_of.register
 def _(tree: VariableTree) -> dict[str, Any]:
     outline = variable_outline(tree)
+    if isinstance(tree.rows, LeafRows):
+        return _common(tree, "variables") | filled(_leaf_columns(tree, tree.rows, outline))
     columns = list(zip(*tree.rows, strict=True)) or [()] * 14
     names = (
         "path",
@@ -145,9 +156,9 @@ def _(tree: VariableTree) -> dict[str, Any]:
     by_name = dict(zip((*names, "keys"), columns, strict=True))
     spread = functools.partial(_at_lines, outline.row)
     types = list(zip(by_name["shape"], by_name["dtype"], strict=True))
-    statistics = _sparse((i, _statistics(s)) for i, s in enumerate(spread(by_name["st"])))
+    statistics = _sparse((i, statistics_payload(s)) for i, s in enumerate(spread(by_name["st"])))
     values = spread(by_name["val"])
-    return _common(tree, "variables") | _filled({
+    return _common(tree, "variables") | filled({
         "depth": outline.depth,
         "open": open_at_first(outline),
         "step": column(outline.label, plain),
@@ -159,6 +170,10 @@ def _(tree: VariableTree) -> dict[str, Any]:
         "dev": _texts(spread(by_name["device"])),
         "split": _texts(spread(by_name["sharding"])),
         "frozen": column(spread(by_name["frozen"])),
+        "color": _colors(tree.color, spread([(r.path, r.chain, r.chain.replace("/", ".")) for r in tree.rows]))
+        if tree.color
+        else None,
+        "at": None if _in_order(outline.row) else outline.row,
         "shared": _texts(spread(by_name["shared"])),
         "err": _texts(spread(by_name["err"]), LONG_TEXT),
         "spelled": dict(tree.spelled) or None,
@@ -166,6 +181,53 @@ def _(tree: VariableTree) -> dict[str, Any]:
         "val": _sparse((i, plain(v)) for i, v in enumerate(values) if isinstance(v, str)),
         "pic": _sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
     })  # fmt: skip
+
+
+def _leaf_columns(tree: VariableTree, rows: LeafRows, outline: Outline) -> dict[str, Any]:
+    """The same columns of a tree whose leaves share their facts: one column of numbers stands behind most of them."""
+    count = len(rows.facts)
+    facts = [rows.codes[r] if r >= 0 else count for r in outline.row]
+    wanted = {*rows.statistics, *rows.values, *rows.shared}
+    line = {r: i for i, r in enumerate(outline.row) if r in wanted} if wanted else {}
+
+    def shared(values: list[Any]) -> dict[str, Any] | None:
+        return {"u": [*values, None], "of": "facts"} if any(values) else None
+
+    def texts(values: Iterable[str | None], longest: int = 200) -> dict[str, Any] | None:
+        return shared([plain(v, longest) if v else None for v in values])
+
+    return {
+        "depth": outline.depth,
+        "open": open_at_first(outline),
+        "step": column(outline.label),
+        "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
+        "members": {i: n for i, (n, _) in outline.members.items()} or None,
+        "facts": facts,
+        "type": texts(f.text for f in rows.facts),
+        "bytes": shared([f.bytes for f in rows.facts]),
+        "kind": texts(f.kind for f in rows.facts),
+        "dev": texts(f.device for f in rows.facts),
+        "split": texts(f.sharding for f in rows.facts),
+        "color": _colors(tree.color, _at_lines(outline.row, [(row.path,) for row in rows])) if tree.color else None,
+        "shared": {line[i]: plain(rows[i].shared_with) for i in rows.shared} or None,
+        "err": texts([f.unreadable if f.is_lost else None for f in rows.facts], LONG_TEXT),
+        "spelled": dict(tree.spelled) or None,
+        "st": _sparse((line[i], statistics_payload(s)) for i, s in rows.statistics.items()),
+        "val": _sparse((line[i], plain(v)) for i, v in rows.values.items() if isinstance(v, str)),
+        "pic": _sparse((line[i], picture_payload(v)) for i, v in rows.values.items() if isinstance(v, Picture)),
+    }
+
+
+def _colors(color: Mapping[str, float], names: Sequence[tuple[str, ...] | None]) -> dict[int, Any] | None:
+    """The number of each row that has one under any of its names."""
+    return _sparse(
+        (i, next((number(color[name]) for name in known or () if name in color), None)) for i, known in enumerate(names)
+    )
+
+
+def _in_order(rows: Sequence[int]) -> bool:
+    """Whether lines that stand for a row count them from 0."""
+    return [r for r in rows if r >= 0] == list(range(sum(r >= 0 for r in rows)))
 
 
 def _at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
@@ -177,7 +239,7 @@ def _at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
 @payload_of.register
 def _(table: CallTable) -> dict[str, Any]:
     more = {"not_called": [plain(p) for p in table.not_called] or None, "timing": plain(table.timing)}
-    return _common(table, "calls") | _call_columns(table.rows) | _filled(more)
+    return _common(table, "calls") | _call_columns(table.rows) | filled(more)
 
 
 @payload_of.register
@@ -189,7 +251,7 @@ def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
     outline = call_outline(rows)
     lowest = min(outline.depth, default=0)
     outline.depth = [d - lowest for d in outline.depth]
-    return _filled({
+    return filled({
         "depth": outline.depth,
         "open": open_at_first(outline),
         "label": [plain(outline.display(i)) for i in range(len(rows))],
@@ -199,11 +261,11 @@ def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
         "cls": _texts(r.class_name for r in rows),
         "in": _texts((r.inputs for r in rows), 400),
         "out": _texts((r.outputs for r in rows), 400),
-        "sec": _numbers([r.seconds for r in rows]),
-        "start": _numbers([r.start for r in rows]),
+        "sec": numbers([r.seconds for r in rows]),
+        "start": numbers([r.start for r in rows]),
         "src": _texts(r.source for r in rows),
         "err": _texts((r.error for r in rows), LONG_TEXT),
-        "st": _sparse((i, _statistics(r.statistics)) for i, r in enumerate(rows)),
+        "st": _sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
         "pic": _sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(rows) if r.pictures),
     })  # fmt: skip
 
@@ -216,18 +278,19 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
     ends = outline.ends()
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
-    return _common(tree, "difference") | _filled({
+    return _common(tree, "difference") | filled({
         "a": plain(tree.a),
         "b": plain(tree.b),
         "depth": outline.depth,
         "open": opened if len(opened) <= 200 else open_at_first(outline),
         "step": column(outline.label, plain),
         "path": _texts(at([r.path for r in rows])),
+        "at": None if _in_order(outline.row) else outline.row,
         "status": _texts(at([r.status for r in rows])),
         "ca": _texts(at([r.a for r in rows])),
         "cb": _texts(at([r.b for r in rows])),
-        "change": _numbers(at([r.change for r in rows])),
-        "largest": _numbers(at([r.largest for r in rows])),
+        "change": numbers(at([r.change for r in rows])),
+        "largest": numbers(at([r.largest for r in rows])),
         "where": _sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
         "pic": _sparse((i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps),
         "err": _texts(at([r.error for r in rows]), LONG_TEXT),
@@ -246,8 +309,8 @@ def _series(series: Series) -> dict[str, Any]:
     kept = thinned(series.values, MOST_POINTS)
     return {
         "name": plain(series.name),
-        "steps": [_number(series.steps[i]) for i in kept],
-        "values": [_number(series.values[i]) for i in kept],
+        "steps": [number(series.steps[i]) for i in kept],
+        "values": [number(series.values[i]) for i in kept],
     }
 
 
@@ -277,8 +340,8 @@ def _(card: ArrayCard) -> dict[str, Any]:
     size = 1
     for n in card.shape or ():
         size *= n
-    return _common(card, "array") | _filled({
-        "stats": _statistics(card.statistics),
+    return _common(card, "array") | filled({
+        "stats": statistics_payload(card.statistics),
         "picture": picture_payload(card.picture) if card.picture else None,
         "corner": [list(map(plain, row)) for row in card.corner] or None,
         "whole": sum(map(len, card.corner)) == size,
@@ -290,55 +353,3 @@ def _(card: ArrayCard) -> dict[str, Any]:
 def _(note: Note) -> dict[str, Any]:
     text = "\n".join(plain(line, LONG_TEXT) for line in note.text.splitlines()[:200])
     return _common(note, "note") | {"text": text} | ({"error": True} if note.is_error else {})
-
-
-def _number(v: Any) -> Any:
-    """Six significant digits; NaN and infinities as text, since JSON has no word for them."""
-    if v is None:
-        return None
-    v = float(v)
-    if v != v:
-        return "NaN"
-    if v in (float("inf"), float("-inf")):
-        return "Infinity" if v > 0 else "-Infinity"
-    short = float(f"{v:.6g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
-
-
-def _numbers(values: Sequence[Any]) -> list[Any] | None:
-    return [_number(v) for v in values] if any(v is not None for v in values) else None
-
-
-def _statistics(s: Statistics | None) -> dict[str, Any] | None:
-    if s is None:
-        return None
-    has_values = bool(s.bins)
-    return _filled({
-        "n": s.size,
-        "m": _number(s.mean) if has_values else None,
-        "s": _number(s.std) if has_values else None,
-        "lo": _number(s.low) if has_values else None,
-        "hi": _number(s.high) if has_values else None,
-        "nan": s.nan or None,
-        "inf": s.inf or None,
-        "z": s.zero or None,
-        "la": list(s.low_at) if s.low_at else None,
-        "ha": list(s.high_at) if s.high_at else None,
-        "b": list(s.bins),
-    })  # fmt: skip
-
-
-def picture_payload(p: Picture) -> dict[str, Any]:
-    """Turn a picture into what `frontend/picture.js` reads."""
-    return _filled({
-        "k": p.kind,
-        "s": list(p.shape),
-        "d": base64.b64encode(p.data).decode(),
-        "sc": p.scale,
-        "l": [_number(v) for v in p.limits],
-        "c": [plain(c, 40) for c in p.classes] or None,
-        "lb": [plain(t, 40) for t in p.labels] or None,
-        "of": plain(p.of),
-        "about": plain(p.about, 400),
-        "notes": [plain(n) for n in p.notes] or None,
-    })  # fmt: skip

@@ -10,12 +10,13 @@ import dataclasses
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from nbmodule.errors import ArgumentError
 from nbmodule.views.format import plain
 from nbmodule.views.html import view_element
+from nbmodule.views.labeled import with_colors, with_labels
 from nbmodule.views.layout import terminal_width
 from nbmodule.views.payload import payload_of
 from nbmodule.views.records import Note, Record
@@ -24,20 +25,29 @@ from nbmodule.views.sizes import fitted
 from nbmodule.views.static import plain_form_of
 from nbmodule.views.text import capped_text_of, text_of
 from nbmodule.views.titles import title_of
+from nbmodule.views.upgrade import live_views
 
 FORMS = ("auto", "static", "text")
 
 
-def show(value: Any, form: str | None = None) -> None:
+def show(
+    value: Any,
+    form: str | None = None,
+    *,
+    labels: Sequence[str] = (),
+    color: Mapping[str, float] | None = None,
+) -> None:
     """Display any value: a model, its variables, calls, an array, any PyTree.
 
     Args:
         value: Anything.
-        form: 'static' (HTML and text), 'text', or 'auto', which is HTML in a notebook and text elsewhere. By default
-            what the environment variable `NBMODULE_DISPLAY` says, else 'auto'.
+        form: 'static' (HTML and text), 'text', or 'auto', which is HTML in a notebook, joined to its kernel, and text
+            elsewhere. By default what the environment variable `NBMODULE_DISPLAY` says, else 'auto'.
+        labels: Names of classes or tokens: they stand at every picture with as many bars, rows or columns.
+        color: A number for paths of a tree; its rows are tinted by them.
 
     Raises:
-        ArgumentError: if there is no such form.
+        ArgumentError: if there is no such form, or `color` names a path that is not there.
 
     Example:
         >>> import numpy as np
@@ -46,12 +56,15 @@ def show(value: Any, form: str | None = None) -> None:
         └─ a  float32[3]  12 B  █▁▁▁▁▁▁▁  0 ± 0  <- zeros
     """
     form = chosen_form(form)
+    record = value
+    if labels or color:
+        record = with_colors(with_labels(record_for(value), tuple(map(str, labels))), color or {})
     if form == "text" or (form == "auto" and not in_notebook()):
-        _print(_guarded(value, lambda record: text_of(record, width=terminal_width())))
+        _print(_guarded(record, lambda record: text_of(record, width=terminal_width())))
         return
     from IPython.display import display
 
-    display(mimebundle(value), raw=True)
+    display(_bundle(value, record, form), raw=True)
 
 
 def chosen_form(form: str | None = None) -> str:
@@ -71,17 +84,37 @@ def mimebundle(value: Any) -> dict[str, str]:
         >>> sorted(mimebundle(np.zeros(3)))
         ['text/html', 'text/plain']
     """
-    form = chosen_form()
+    return _bundle(value, value, chosen_form())
+
+
+def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
+    """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined to the kernel."""
     with _collector_paused():
         try:
-            record = record_for(value)
+            record = record_for(shown)
         except Exception as error:  # noqa: BLE001 - a display never breaks the cell
             record = _failure(value, error)
         record = _with_title(record)
         bundle = {"text/plain": _guarded(record, capped_text_of)}
         if form != "text":
-            bundle["text/html"] = _html(record)
+            bundle["text/html"] = _html(record, _key(value, record) if form == "auto" else None)
     return bundle
+
+
+def _key(value: Any, record: Record) -> Callable[[str], str | None] | None:
+    """How the page will ask the kernel about a value; None where no page can."""
+    try:
+        views = live_views()
+    except Exception:  # noqa: BLE001 - an unknown kind of kernel shows the static form
+        return None
+
+    def admit(text: str) -> str | None:
+        try:
+            return views.admit(value, record, text) if views is not None else None
+        except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
+            return None
+
+    return None if views is None else admit
 
 
 @contextlib.contextmanager
@@ -106,14 +139,14 @@ def _with_title(record: Record) -> Record:
 
 def html_of(value: Any) -> str:
     """Give a value as HTML that stands alone: no request, no other file."""
-    return mimebundle(value).get("text/html") or _html(record_for(value))
+    return _bundle(value, value, "static")["text/html"]
 
 
-def _html(record: Record) -> str:
+def _html(record: Record, key: Callable[[str], str | None] | None = None) -> str:
     try:
         record = fitted(record)
         data = payload_of(record)
-        return view_element(data["view"], data, plain_form_of(record))
+        return view_element(data["view"], data, plain_form_of(record), key)
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         note = _failure(record, error)
         return view_element("note", payload_of(note), plain_form_of(note))

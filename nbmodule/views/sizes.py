@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from nbmodule.views.columns import LeafRows
 from nbmodule.views.format import count_noun
 from nbmodule.views.records import CallTable, DifferenceTree, ModuleTree, Picture, Record, ReturnTable, VariableTree
 
@@ -14,8 +15,12 @@ PICTURE_BYTES = 150_000
 MOST_ROWS = {VariableTree: 100_000, ModuleTree: 20_000, CallTable: 20_000, ReturnTable: 500, DifferenceTree: 50_000}
 
 
-def fitted(record: Record) -> Record:
+def fitted(record: Record, pictures: int = PICTURE_BYTES) -> Record:
     """Leave out what would make a view too large.
+
+    Args:
+        record: Any record.
+        pictures: Bytes that its pictures may have.
 
     Example:
         >>> from nbmodule.views.records import VariableRow
@@ -33,7 +38,7 @@ def fitted(record: Record) -> Record:
         rows = rows[:most]
     field = "values" if isinstance(record, VariableTree) else "pictures" if type(record) is not ModuleTree else None
     if field is not None:
-        rows, dropped = _within(rows, field, PICTURE_BYTES)
+        rows, dropped = _within(rows, field, pictures)
         if dropped:
             notes.append(f"{count_noun(dropped, 'picture')} left out: show one of them")
     return dataclasses.replace(record, rows=rows, notes=tuple(notes))
@@ -41,6 +46,8 @@ def fitted(record: Record) -> Record:
 
 def _within(rows: Sequence[Any], field: str, budget: int) -> tuple[Sequence[Any], int]:
     """Keep pictures in order until their bytes are used up."""
+    if isinstance(rows, LeafRows):
+        return _leaves_within(rows, budget)
     used, dropped, out = 0, 0, None
     for i, row in enumerate(rows):
         held = getattr(row, field)
@@ -55,3 +62,12 @@ def _within(rows: Sequence[Any], field: str, budget: int) -> tuple[Sequence[Any]
         out[i] = row._replace(**{field: None if isinstance(held, Picture) else ()})
         dropped += len(pictures)
     return (rows if out is None else out), dropped
+
+
+def _leaves_within(rows: LeafRows, budget: int) -> tuple[LeafRows, int]:
+    used, kept = 0, {}
+    for i, held in rows.values.items():
+        size = len(held.data) if isinstance(held, Picture) else 0
+        if used + size <= budget:
+            used, kept[i] = used + size, held
+    return (rows if len(kept) == len(rows.values) else rows.with_values(kept)), len(rows.values) - len(kept)

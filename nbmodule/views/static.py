@@ -21,7 +21,7 @@ from nbmodule.views.text import module_line, text_of, variable_line
 from nbmodule.views.titles import title_of
 from nbmodule.views.trees import MOST_GROUPED, call_outline, module_outline, variable_outline
 
-MOST_ROWS = 150
+MOST_ROWS = 60
 MOST_IMAGES = 12
 WIDTH = 110
 _PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"

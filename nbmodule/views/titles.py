@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from nbmodule.views.columns import LeafRows
 from nbmodule.views.format import count_noun, format_array, format_bytes, format_count, format_seconds, plain
 from nbmodule.views.records import (
     ArrayCard,
@@ -46,13 +47,19 @@ def _(tree: ModuleTree) -> list[str]:
 
 @title_facts.register
 def _(tree: VariableTree) -> list[str]:
-    bad = sum(r.statistics.nan + r.statistics.inf for r in tree.rows if r.statistics)
-    known = sum(1 for r in tree.rows if r.statistics)
-    arrays = sum(1 for r in tree.rows if r.shape is not None)
-    finite = f"{format_count(bad)} non-finite" if bad else "all finite" if known and known == arrays else ""
-    listed = {r.path for r in tree.rows} | {r.chain for r in tree.rows}
-    size = format_bytes(sum(r.bytes for r in tree.rows if not r.shared_with or r.shared_with not in listed))
-    return [plain(tree.name), count_noun(len(tree.rows), tree.noun), size, *([finite] if finite else [])]
+    rows = tree.rows
+    if isinstance(rows, LeafRows):
+        measured = [s for s in rows.statistics.values() if s]
+        arrays, size = rows.count(lambda facts: facts.shape is not None), rows.bytes
+    else:
+        measured = [r.statistics for r in rows if r.statistics]
+        arrays = sum(1 for r in rows if r.shape is not None)
+        listed = {r.path for r in rows} | {r.chain for r in rows}
+        size = sum(r.bytes for r in rows if not r.shared_with or r.shared_with not in listed)
+    bad = sum(s.nan + s.inf for s in measured)
+    finite = f"{format_count(bad)} non-finite" if bad else "all finite" if measured and len(measured) == arrays else ""
+    facts = [plain(tree.name), count_noun(len(rows), tree.noun), format_bytes(size)]
+    return [*facts, *([finite] if finite else [])]
 
 
 @title_facts.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbmodule.views.columns import LeafRows
 from nbmodule.views.outline import Outline, group_neighbors, outline_of_keys
 from nbmodule.views.records import CallRow, DifferenceTree, ModuleTree, VariableRow, VariableTree
 
@@ -33,6 +34,8 @@ def keys_of(row: VariableRow) -> tuple[str, ...]:
 def variable_outline(tree: VariableTree, *, grouped: bool = True) -> Outline:
     """The lines of a variable tree, levels included; leaves are never grouped, they differ in meaning."""
     rows = tree.rows
+    if isinstance(rows, LeafRows):
+        return rows.outline if not grouped or len(rows) > MOST_GROUPED else rows.grouped
     outline = outline_of_keys([row.keys or keys_of(row) for row in rows])
     if not grouped or len(rows) > MOST_GROUPED:
         return outline

@@ -25,12 +25,19 @@ def both(model, x):
     return nb.vmap(lambda row: nb.scan(lambda c, r: (c + (model(r) ** 2).sum(), None), 0.0, row[None])[0])(x).sum()
 
 
+def deep(model, x):
+    def row(x):
+        return nb.scan(lambda c, r: (c + (model(r) ** 2).sum(), None), 0.0, x[None])[0]
+
+    return nb.jit(lambda x: nb.vmap(nb.checkpoint(row))(x).sum())(x)
+
+
 def branch(model, x):
     return nb.cond(x.sum() < 1, lambda x: (model(x) ** 2).sum(), lambda x: model.stem(x).sum(), x)
 
 
 LOSSES = {
-    "plain": squares, "vmap": rows, "scan": steps, "scan in vmap": both, "cond": branch,
+    "plain": squares, "vmap": rows, "scan": steps, "scan in vmap": both, "cond": branch, "scan in checkpoint in vmap in jit": deep,
     "checkpoint": lambda model, x: nb.checkpoint(squares)(model, x),
     "jit within": lambda model, x: nb.jit(squares)(model, x),
 }  # fmt: skip

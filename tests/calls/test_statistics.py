@@ -55,8 +55,33 @@ def test_the_deviation_is_exact_far_from_zero():
     np.testing.assert_allclose(statistics_of(jnp.asarray(x)).std, x.astype(np.float64).std(), rtol=1e-2)
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0, -7.5, 1e38, 1e-30, np.nan, np.inf])
+def test_constants_have_no_deviation(value):
+    x = np.full(3000, value, np.float32)
+    check(statistics_of(jnp.asarray(x)), x)
+    assert not statistics_of(jnp.asarray(x)).std > 1e-4 * abs(value)
+
+
+def test_squares_that_overflow_do_no_harm():
+    x = (np.random.default_rng(0).normal(size=3000) * 1e37).astype(np.float32)
+    check(statistics_of(jnp.asarray(x)), x)
+
+
+def test_a_single_value_that_is_not_finite_is_counted_among_a_million():
+    x = np.random.default_rng(0).normal(size=1_000_003).astype(np.float32)
+    x[654_321] = np.nan
+    check(statistics_of(jnp.asarray(x)), x)
+
+
+def test_an_array_that_several_calls_return_is_reduced_once():
+    model = nb.Sequential(nb.Sequential(nb.Lambda(jnp.sin)))
+    with track(model, returns="stats"):
+        text = str(jax.make_jaxpr(nb.jit(lambda x: model(x)))(jnp.ones(3000)))
+    assert text.count("reduce_max") == 2  # in each of the ways to do it
+
+
 def test_the_histogram_counts_equal_intervals():
-    x = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=500).astype(np.float32)
     found = statistics_of(jnp.asarray(x)).histogram
     np.testing.assert_allclose(found, np.histogram(x, 16)[0], atol=1)
 
@@ -67,7 +92,14 @@ def test_rows_of_vmap_are_put_together():
     with track(model, returns="stats") as calls:
         nb.vmap(model)(jnp.asarray(x))
     check(calls["0"].statistics, 2 * x)
-    assert sum(calls["0"].statistics.histogram) == 6 * 700
+    assert sum(calls["0"].statistics.histogram) == 6 * 350  # a sample of each row
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int8, jnp.complex64])
+def test_any_dtype_is_reduced_in_single_precision(dtype):
+    x = jnp.asarray(np.random.default_rng(0).normal(3, 2, size=2000)).astype(dtype)
+    plain = np.asarray(x)
+    check(statistics_of(x), np.abs(plain) if dtype == jnp.complex64 else plain.astype(np.float32))
 
 
 def test_integers_booleans_and_empty_arrays():

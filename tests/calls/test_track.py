@@ -1,7 +1,5 @@
 """`nb.track` around any code: what is recorded, in which order, under which path, at what cost."""
 
-import gc
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.calls import tap, track
-from nbmodule.core.parcel import Parcel
 
 
 def squares(model, x):
@@ -66,73 +63,6 @@ def test_calls_know_parent_index_depth_and_shapes(net, x):
     assert (calls[0].parent, calls[0].input_shapes, calls[0].return_shapes) == (None, "float32[5, 3]", "float32[5, 2]")
     assert calls["blocks.1.act"].index == 0
     assert calls.not_called == ("spare",)
-
-
-def test_eager_calls_are_timed_until_their_arrays_are_there(net, x):
-    net(x)
-    with track(net) as calls:
-        net(x)
-    assert all(call.seconds > 0 for call in calls)
-    assert calls[0].seconds >= sum(call.seconds for call in calls if call.depth == 1)
-    assert [call.start for call in calls] == sorted(call.start for call in calls)
-
-
-def test_a_step_that_is_not_tracked_is_the_very_same_executable(net, x):
-    traces = []
-
-    @nb.jit
-    def step(x):
-        traces.append(1)
-        return net(x)
-
-    step(x)
-    (before,) = [program.compiled for programs in step.programs.values() for program in programs]
-    text = step.lower(x).as_text()
-    with track(net):
-        step(x)
-        step(x)
-    step(x)
-    assert len(traces) == 2  # once untracked, once tracked
-    assert before is next(iter(step.programs.values()))[0].compiled
-    assert step._last[0].compiled is before
-    assert step.lower(x).as_text() == text
-    assert len(traces) == 2
-
-
-def test_tracking_again_in_the_same_way_does_not_compile_again(net, x):
-    traces = []
-
-    @nb.jit
-    def step(x):
-        traces.append(1)
-        return net(x)
-
-    for _ in range(3):
-        with track(net, returns="stats", depth=1):
-            step(x)
-    assert len(traces) == 1
-
-
-def test_small_returns_leave_in_one_vector_for_each_dtype(net, x):
-    step = nb.jit(lambda x: net(x))
-    with track(net) as calls:
-        step(x)
-    (kept,) = calls._steps.kept
-    assert isinstance(kept.values, Parcel)
-    assert [v.dtype for v in kept.values.vectors] == [np.float32]
-    assert kept.values.large == []
-    assert kept.values.hosts is None  # nothing was cut before somebody looks
-    calls["stem"].returns
-    assert kept.values.hosts is not None
-
-
-def test_large_returns_leave_as_they_are(net):
-    step = nb.jit(lambda x: net(x))
-    with track(net) as calls:
-        y = step(jnp.ones((1000, 3)))
-    (kept,) = calls._steps.kept
-    assert {x.shape for x in kept.values.large} == {(1000, 4)}
-    np.testing.assert_array_equal(calls["head"].returns, y)
 
 
 def test_returns_may_be_any_pytree(x):
@@ -217,30 +147,6 @@ def test_each_outermost_call_is_a_step_and_the_last_ones_are_kept(net, x):
         calls.step(2)
 
 
-def test_the_budget_bounds_what_is_kept(net):
-    step = nb.jit(lambda x: net(x))
-    with track(net, budget="40kB") as calls:
-        for _ in range(10):
-            step(jnp.ones((100, 3)))
-    assert 0 < len(calls.steps) < 10
-    assert calls.nbytes <= 40_000
-
-
-def test_thousands_of_tracked_steps_do_not_grow(net, x):
-    step = nb.jit(lambda x: net(x))
-    with track(net, returns="stats", last=5) as calls:
-        for _ in range(50):
-            step(x)
-        gc.collect()
-        objects, live = len(gc.get_objects()), len(jax.live_arrays())
-        for _ in range(2000):
-            step(x)
-        gc.collect()
-        assert len(jax.live_arrays()) <= live
-        assert len(gc.get_objects()) < objects + 200
-    assert calls.steps == (2045, 2046, 2047, 2048, 2049)
-
-
 def test_look_ups_by_path_number_glob_and_condition(net, x):
     with track(net) as calls:
         net(x)
@@ -286,7 +192,7 @@ def test_arguments_that_make_no_sense_are_refused(options, message, net):
 
 
 def test_only_modules_are_tracked():
-    with pytest.raises(nb.ArgumentTypeError, match="follows a module; found function"):
+    with pytest.raises(nb.ArgumentTypeError, match="follows a module.*; found function"):
         track(lambda x: x)
 
 
@@ -391,23 +297,6 @@ def test_models_of_equal_structure_share_a_program_and_are_told_apart(x):
         step(b, x)
     assert len(calls.steps) == 1
     np.testing.assert_allclose(calls["0"].returns, a(x), rtol=1e-6)
-
-
-def test_profiling_measures_each_submodule_alone(net, x):
-    step = nb.jit(lambda x: net(x))
-    with track(net, profile=True) as calls:
-        step(x)
-    assert all(call.seconds > 0 and call.start is None for call in calls)
-    assert calls["blocks.0.act"].seconds == calls["blocks.0.act", 1].seconds
-
-
-def test_costs_are_the_compilers_own(net, x):
-    with track(net) as calls:
-        nb.jit(lambda x: net(x))(x)
-    calls.estimate()
-    lowered = jax.jit(lambda w, b, x: x @ w.T + b).lower(net.stem.weight.value, net.stem.bias.value, x)
-    assert calls["stem"].flops == lowered.cost_analysis()["flops"]
-    assert calls[0].flops > sum(call.flops for call in calls if call.depth == 1 and call.class_name == "Linear")
 
 
 def test_taps_record_named_values(x):

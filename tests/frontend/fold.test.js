@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { filterRows, shapeOf, sortedLeaves, sums, visibleRows } from "../../nbmodule/frontend/fold.js";
+import { recordRows, filterRows, shapeOf, sortedLeaves, sums, visibleRows } from "../../nbmodule/frontend/fold.js";
 
 //  0 features, 1 v0, 2 b, 3 w, 4 v1, 5 mean, 6 head, 7 w
 const depth = [0, 1, 2, 2, 1, 2, 0, 1];
@@ -49,4 +49,10 @@ test("a hundred thousand rows are filtered and listed in under 250 ms", () => {
   const found = filterRows(large, (i) => `layer${i}`, "99");
   assert.ok(visibleRows(large, new Set(), found.keep).length > 1000);
   assert.ok(performance.now() - start < 250);
+});
+
+test("lines count the rows of the record unless a column says otherwise", () => {
+  const isRow = (i) => [false, true, true, false, true][i];
+  assert.deepEqual([0, 1, 2, 3, 4].map(recordRows(5, isRow, undefined)), [-1, 0, 1, -1, 2]);
+  assert.deepEqual([0, 1, 2].map(recordRows(3, isRow, [2, -1, 0])), [2, -1, 0]);
 });

@@ -58,6 +58,30 @@ test("a message that is missing makes the page greet again, not more than once a
   assert.deepEqual(heard.at(-1), ["tick", 7]);
 });
 
+test("a page that hears nothing for long greets again, ever less often", () => {
+  const { line, sent, clock, channel, hear } = make();
+  const greetings = () => sent.filter((m) => m.kind === "hello").length;
+  line.connect(channel);
+  hear(snapshot(1));
+  for (let k = 0; k < 7; k++) {
+    clock.now += 1;
+    line.greetAgain();
+  }
+  assert.equal(greetings(), 1);
+  clock.now += 2;
+  line.greetAgain();
+  assert.equal(greetings(), 2);
+  hear(snapshot(5));
+  hear(tick(6));
+  line.greetAgain();
+  assert.equal(greetings(), 2);
+  for (let k = 0; k < 300; k++) {
+    clock.now += 1;
+    line.greetAgain();
+  }
+  assert.ok(greetings() > 5 && greetings() < 20, String(greetings()));
+});
+
 test("what is meant for another page is left to it", () => {
   const { line, heard, channel, hear } = make();
   line.connect(channel);

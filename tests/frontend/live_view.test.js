@@ -325,6 +325,34 @@ test("arrows move through the rows, Enter opens the histograms, Space folds", ()
   assert.match($(".nbm-run-over canvas").getAttribute("aria-label"), /histograms of head over 2 samples from step 10/);
 });
 
+test("the detail shows weights, gradients or returns, whatever the submodule has", () => {
+  const of = (paths) => ({ ...WEIGHT, paths, values: base64(rows(0)), bins: base64(new Uint8Array(48).fill(9)), over: { [paths[0]]: over } });
+  live(record({ strips: { weight: of(["head", "body", "body.0"]), return: of(["relu", "head", "body"]) } }));
+  const order = $$("[data-path]").map((node) => node.dataset.path);
+  assert.deepEqual(order, ["relu", "head", "body"]);
+  const open = (path) => {
+    $(`[data-path="${path}"]`).click();
+    paint();
+  };
+  const choices = () => $$(".nbm-detail .nbm-path button").map((node) => `${node.textContent}${node.getAttribute("aria-pressed") === "true" ? "*" : ""}`);
+  open("relu");
+  assert.deepEqual(choices(), ["returns*"]);
+  assert.equal(sent.at(-1).quantity, "return");
+  open("head");
+  assert.deepEqual(choices(), ["weights*", "returns"]);
+  button("Show the returns of this submodule").click();
+  paint();
+  assert.deepEqual(choices(), ["weights", "returns*"]);
+  assert.deepEqual({ ...sent.at(-1), page: "" }, { kind: "detail", path: "head", quantity: "return", page: "" });
+});
+
+test("what is watched and what is not may change while the run goes on", () => {
+  live();
+  assert.match($(".nbm-foot").textContent, /only weights are watched/);
+  tick({ about: [] });
+  assert.doesNotMatch($(".nbm-foot").textContent, /only weights are watched/);
+});
+
 test("the slider of steps moves numbers, curves and logged things together", () => {
   live();
   press("[");

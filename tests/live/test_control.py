@@ -222,3 +222,90 @@ def test_children_with_parameters_can_be_frozen():
     assert [c.name for c in controls] == ["freeze head"]
     controls.set("freeze head", True)
     assert not model.head.own[0].requires_grad
+
+
+def test_the_dropout_rate_of_real_layers_moves_with_one_compile_and_none_after_it():
+    import jax.numpy as jnp
+    import numpy as np
+
+    import nbmodule as nb
+
+    nb.seed(0)
+    model = nb.Sequential(
+        nb.Linear(50, 400), nb.Dropout(0.5), nb.LSTM(400, 8, num_layers=2, dropout_rate=0.5, return_state=False)
+    )
+    traces, counts, shares = [], [], []
+
+    class Share(nb.Module):
+        def __init__(self, inner):
+            self.inner = inner
+
+        def forward(self, x):
+            traces.append(1)
+            hidden = self.inner[1](self.inner[0](x))
+            return (hidden == 0).mean(), self.inner[2](hidden).sum()
+
+    step = nb.jit(Share(model))
+    names = list(model.state_dict())
+    with nb.Live(model, returns=None, display=False) as live:
+        for _, rate in zip(live.steps(range(6)), (0.5, 0.5, 0.1, 0.2, 0.9, 0.0), strict=False):
+            if rate != 0.5:
+                live.controls.set("dropout rate", rate)
+            shares.append(float(step(jnp.ones((2, 20, 50)))[0]))
+            counts.append(len(traces))
+            assert list(model.state_dict()) == names
+            assert ("steered" in repr(model)) == (rate != 0.5)
+    np.testing.assert_allclose(shares, [0.5, 0.5, 0.1, 0.2, 0.9, 0.0], atol=0.02)
+    print(counts)
+    assert counts[0] == counts[1] < counts[2] == counts[3] == counts[4] == counts[5]
+    assert model[1].rate == 0.0
+    assert "Dropout(rate=0)" in repr(model)
+
+
+def test_the_learning_rate_of_a_real_optimizer_moves_without_a_compile():
+    import jax.numpy as jnp
+    import numpy as np
+
+    import nbmodule as nb
+
+    model, traces = nb.Module(w=nb.Parameter(jnp.zeros(3))), []
+    optimizer = nb.SGD(0.1)
+
+    @nb.jit
+    def step():
+        traces.append(1)
+        optimizer.update(model, nb.grad(lambda m: m.w.value.sum())(model))
+
+    with nb.Live(model, optimizer, display=False) as live:
+        assert live.controls["learning rate"].value == pytest.approx(0.1)
+        for i in live.steps(range(6)):
+            if i == 3:
+                live.controls.set("learning rate", 1.0)
+            step()
+    np.testing.assert_allclose(model.w.value, -(3 * 0.1 + 3 * 1.0), rtol=1e-6)
+    assert len(traces) == 1
+    assert float(optimizer.lr) == 1.0
+
+
+def test_a_frozen_child_holds_still_until_it_is_set_free():
+    import jax.numpy as jnp
+    import numpy as np
+
+    import nbmodule as nb
+
+    model = nb.Sequential(nb.Linear(2, 2), nb.Linear(2, 2))
+    optimizer = nb.SGD(0.1)
+
+    @nb.jit
+    def step(x):
+        optimizer.update(model, nb.grad(lambda m: m(x).sum())(model))
+
+    with nb.Live(model, optimizer, display=False) as live:
+        seen = []
+        for i in live.steps(range(6)):
+            if i in (2, 4):
+                live.controls.set("freeze 0", i == 2)
+            step(jnp.ones((1, 2)))
+            seen.append(np.array(model[0].weight()))
+    still = [bool((a == b).all()) for a, b in zip(seen, seen[1:], strict=False)]
+    assert still == [False, True, True, False, False]

@@ -102,7 +102,8 @@ def test_json_lines_are_json_also_for_what_is_not_finite():
 
 
 def test_pandas_gives_a_frame_by_step(history):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = history.to_pandas()
     assert frame.index.name == "step"
     assert frame.loc[2, "val_loss"] == 0.75
@@ -113,6 +114,24 @@ def test_without_pandas_the_error_says_what_works(history, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(MissingDependencyError, match=r"to_numpy\(\) and history.to_csv\(\) work without"):
         history.to_pandas()
+
+
+def test_tensorboard_reads_the_event_files(history, tmp_path):
+    import struct
+
+    from tensorboardX.proto.event_pb2 import Event
+
+    history.to_tensorboard(tmp_path / "run")
+    (file,) = (tmp_path / "run").iterdir()
+    data, found = file.read_bytes(), []
+    while data:  # a record is its length, a checksum, the event, a checksum
+        (size,) = struct.unpack("<Q", data[:8])
+        event = Event.FromString(data[12 : 12 + size])
+        found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+        data = data[16 + size :]
+    losses = [(step, value) for tag, step, value in found if tag == "loss"]
+    assert [step for step, _ in losses] == history["loss"].steps.tolist()
+    np.testing.assert_array_equal(np.float32([v for _, v in losses]), history["loss"].values.astype(np.float32))
 
 
 def test_without_tensorboardx_the_error_says_what_to_install(history, monkeypatch, tmp_path):

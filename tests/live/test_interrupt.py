@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -204,20 +205,108 @@ def test_leaving_twice_is_harmless():
     assert not interrupt.active
 
 
-def test_two_hundred_presses_at_random_moments_leave_the_state_at_a_boundary():
+def press_soon(chance, times, begun):
+    """Press once or twice at a random moment of the milliseconds after a loop has begun."""
+
+    def work():
+        begun.wait(60)
+        time.sleep(chance.random() * 0.012)
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(chance.random() * 0.002)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("presses", [30, pytest.param(200, marks=pytest.mark.long)])
+def test_presses_at_random_moments_leave_the_state_at_a_boundary(presses):
     """The state is two numbers that a step changes one after the other; a boundary is where they agree."""
     chance, state = random.Random(7), {"first": 0, "second": 0}
     interrupted = 0
-    while interrupted < 200:
-        timer = threading.Timer(chance.random() * 0.01, lambda: os.kill(os.getpid(), signal.SIGINT))
+    while interrupted < presses:
+        begun = threading.Event()
+        thread = press_soon(chance, 1, begun)
         try:
-            loop = steps(range(100_000))
-            timer.start()
-            for _ in loop:
+            for _ in steps(range(100_000)):
+                begun.set()
                 state["first"] += 1
                 time.sleep(chance.random() * 0.002)
                 state["second"] += 1
         except KeyboardInterrupt:
             interrupted += 1
-        timer.join()
+        thread.join()
         assert state["first"] == state["second"]
+
+
+class Training:
+    """A network with momentum and dropout; step `n` learns batch `n`."""
+
+    def __init__(self):
+        import jax
+
+        import nbmodule as nb
+
+        nb.seed(3)
+        self.model = nb.Sequential(nb.Linear(6, 8), nb.ReLU(), nb.Dropout(0.2, key=5), nb.Linear(8, 2))
+        self.optimizer = nb.Adam(1e-2)
+        self.data = jax.random.normal(jax.random.key(1), (50, 4, 6))
+
+        def step(batch):
+            loss, grads = nb.value_and_grad(lambda model: (model(batch) ** 2).mean())(self.model)
+            self.optimizer.update(self.model, grads)
+            return loss
+
+        self.compiled = nb.jit(step, donate=True)
+
+    @property
+    def count(self):
+        return int(self.optimizer.count)
+
+    def step(self, n):
+        return self.compiled(self.data[n % 50])
+
+    def state(self):
+        return {**self.model.state_dict(), **self.optimizer.state_dict()}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("presses", [15, pytest.param(200, marks=pytest.mark.long)])
+def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, request):
+    """Pressed once the loop ends at a boundary; pressed twice it ends at once, and the compiled step is whole or not done."""
+    from nbmodule.live.live import Live
+
+    chance, armed = random.Random(11), [False]
+
+    def heard(number, frame):
+        if armed[0]:
+            raise KeyboardInterrupt
+
+    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, heard)))
+    undisturbed, training = Training(), Training()
+    undisturbed.step(0)
+    training.step(0)
+    interrupted, reached = 0, 1
+    while interrupted < presses:
+        first, begun = training.count, threading.Event()
+        thread = press_soon(chance, times, begun)
+        with contextlib.suppress(KeyboardInterrupt):
+            armed[0] = True
+            with Live(training.model, training.optimizer, display=False) as live:
+                for n in live.steps(range(first, 10**9)):
+                    begun.set()
+                    live.log(loss=training.step(n))
+        armed[0] = False
+        interrupted += 1
+        thread.join()
+        while reached < training.count:
+            undisturbed.step(reached)
+            reached += 1
+        for name, value in undisturbed.state().items():
+            assert (value == training.state()[name]).all(), name
+        made = training.count - first
+        live.history  # reads what was still being computed
+        logged = len(live.history["loss"]) if "loss" in live.history else 0
+        assert made - logged in ((0,) if times == 1 else (0, 1)), (made, logged)
+        assert times == 2 or live.progress.done == made

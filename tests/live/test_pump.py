@@ -8,10 +8,9 @@ import threading
 import types
 
 import pytest
+import zmq
 
 from nbmodule.live.pump import CommPump
-
-zmq = pytest.importorskip("zmq")
 
 
 class Frame:

@@ -6,11 +6,8 @@ import base64
 import importlib
 import json
 import re
-import sys
-import threading
 import time
 import tracemalloc
-import types
 
 import numpy as np
 import pytest
@@ -378,35 +375,6 @@ def test_a_line_that_no_page_has_greeted_is_closed_a_while_later(notebook):
     ((seconds, act),) = Loop.later
     assert seconds >= 2
     act()
-
-
-def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch):
-    shown = []
-
-    class Widget(Line):
-        def __init__(self, run, hear, record, shown):
-            super().__init__(run, hear, record)
-            self.record = json.loads(record())
-
-        def show(self, display):
-            display(self)
-
-    marimo = types.SimpleNamespace(
-        running_in_notebook=lambda: True, Thread=threading.Thread, output=types.SimpleNamespace(append=shown.append)
-    )
-    monkeypatch.setitem(sys.modules, "marimo", marimo)
-    monkeypatch.setattr("nbmodule.live.widget.Link", Widget)
-    with Live(name="run") as live:
-        run = live.run(lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True)
-        (widget,) = shown
-    assert widget.record["run"] == live.run_id
-    widget.hear({"kind": "hello", "page": "a"})
-    widget.hear({"kind": "stop"})
-    assert run.wait(30)
-    assert live.route.kind == "thread"
-    assert widget.sent[0]["kind"] == "snapshot"
-    assert widget.sent[-1]["progress"]["state"] == "stopped"
-    assert not widget.closed
 
 
 def test_a_static_display_makes_no_line(notebook, monkeypatch):

@@ -198,6 +198,7 @@ class SlowWatch:
     """Takes ten milliseconds of the loop's time for each measurement."""
 
     about = "everything is slow"
+    is_preparing = False
 
     def __init__(self):
         self.asked, self.closed, self._due = [], False, None
@@ -206,6 +207,9 @@ class SlowWatch:
         self.asked.append(step)
         self._due = step
 
+    def around(self, step):
+        return None
+
     def take(self, step):
         if self._due is None or step <= self._due:
             return ()
@@ -213,7 +217,7 @@ class SlowWatch:
         time.sleep(0.01)
         return [sample(step, ("a",))]
 
-    def picture(self, path):
+    def picture(self, path, quantity="weight"):
         return np.ones(3)
 
     def close(self):
@@ -240,6 +244,7 @@ def test_a_slow_watcher_is_asked_so_seldom_that_the_budget_holds(slow_watch):
     assert 0 < cost < 0.04
     assert slow_watch.closed
     assert live.notes() == []
+    assert len(live.messages) == 0
 
 
 def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(slow_watch, monkeypatch):
@@ -275,7 +280,7 @@ def test_watching_can_be_switched_off_and_on_by_its_control(slow_watch):
                 before = len(slow_watch.asked)
             if i == 250:
                 assert len(slow_watch.asked) == before
-                live.controls.set("watch", "on")
+                live.controls.set("watch", "all")
     assert len(slow_watch.asked) > before
 
 

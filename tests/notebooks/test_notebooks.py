@@ -78,6 +78,16 @@ def test_nothing_is_written_to_standard_error(run):
     assert complaints == []
 
 
+def test_solutions_of_exercises_are_right_and_folded(run, open_file):
+    solutions = [cell for cell in run.code_cells() if "solution" in cell.metadata.get("tags", [])]
+    for cell in solutions:
+        said = "".join(o.data["text/plain"] for o in cell.outputs if "data" in o)
+        assert "✓" in said, cell.source
+        assert "✗" not in said, cell.source
+    if solutions:
+        assert open_file(run.page).locator("details:has(.celltag_solution):not([open])").count() == len(solutions)
+
+
 def test_saved_outputs_hold_text_html_and_pictures_only(run):
     kinds = {kind for display in run.displays() for kind in display}
     assert kinds <= {"text/plain", "text/html", "image/png", "image/svg+xml"}

@@ -16,11 +16,8 @@ GENERATED = {"package-lock.json", "LICENSE"}
 LINES = 400
 # Files that may be longer than LINES, each with its reason.
 LONG: dict[str, str] = {
-    "nbmodule/live/live.py": "one class that ties the parts of a run together",
-    "tests/calls/test_track.py": "one behavior each, of one context manager",
     "tests/files/test_weights.py": "one behavior each, of one format",
     "tests/frontend/live_view.test.js": "one behavior each, of one view",
-    "tests/live/test_live.py": "one behavior each, of one class",
     "tests/optim/test_optimizer.py": "one behavior each, of one class",
     "tests/test_drawing.py": "one behavior each, of one function",
 }

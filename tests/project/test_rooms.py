@@ -20,9 +20,10 @@ FLOORS: list[set[str]] = [
     {"frontend"},
     {"views"},
     {"live"},
-    {"keeping", "drawing"},
+    {"keeping", "drawing", "health", "converting"},
     {"module"},
-    {"nn", "optim"},
+    {"nn", "optim", "wrapping"},
+    {"watching", "torch_layers"},
     {"__init__", "__main__"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 SHOW = """
 import numpy as np
 import nbmodule.views as views
@@ -18,15 +20,10 @@ for i in range(60):
 """
 
 
-@pytest.fixture
-def notebook(open_notebook):
+def test_views_live_in_lab_are_saved_exported_and_come_back(open_notebook, export, open_file):
+    """One notebook, one kernel start: folding, keys, the theme, the saved file, the exported page, a cold reopen."""
     notebook = open_notebook([SHOW, CURVE, "1 + 1"])
     notebook.run_all()
-    return notebook
-
-
-def test_views_live_in_lab(notebook):
-    """One notebook, one kernel start: folding, keys, the theme, the saved file, a cold reopen."""
     rows = notebook.outputs(0).locator(".nbm-row")
     rows.first.wait_for()
     assert rows.count() == 3
@@ -45,6 +42,13 @@ def test_views_live_in_lab(notebook):
     assert [sorted(output["data"]) for output in outputs] == [["text/html", "text/plain"]] * 2
     assert outputs[1]["data"]["text/plain"][0].startswith("run  step 59  done")
 
+    page = open_file(export(notebook))
+    row = page.locator(".nbm-row").first
+    row.wait_for()
+    row.locator(".nbm-fold").click()
+    assert page.locator(".nbm-row").count() == 1
+    page.screenshot("views/exported")
+
     notebook.set_theme(dark=True)
     notebook.outputs(0).locator(".nbm-view[data-theme=dark]").wait_for()
     notebook.page.locator("#jupyterlab-splash").wait_for(state="detached")
@@ -53,11 +57,11 @@ def test_views_live_in_lab(notebook):
     notebook.reopen()
     notebook.outputs(0).locator(".nbm-row").first.wait_for()
     assert notebook.outputs(1).locator(".nbm-curve").count() == 1
-
-
-def test_an_exported_page_folds_offline(notebook, export, open_file):
-    page = open_file(export(notebook))
-    row = page.locator(".nbm-row").first
-    row.wait_for()
-    row.locator(".nbm-fold").click()
-    assert page.locator(".nbm-row").count() == 1
+    assert notebook.outputs(0).locator(".nbm-kernel").count() == 0  # the new kernel knows nothing of it
+    notebook.outputs(0).locator(".nbm-row", has_text="float32[2, 2]").click()
+    assert notebook.outputs(0).get_by_role("button", name="need the kernel: run the cell again").is_disabled()
+    cells = notebook.cell_count
+    notebook.outputs(0).locator(".nbm-row").first.click()
+    for key in ("b", "x", "d", "d"):
+        notebook.page.keyboard.press(key)
+    assert notebook.cell_count == cells

@@ -103,7 +103,7 @@ def test_a_row_copies_its_path_as_code(open_view, records):
 
 def test_sorting_lists_the_largest_leaf_first(open_view, records):
     page = open_view(records["variables"]())
-    page.locator("select").select_option("size")
+    page.locator("select[aria-label='Sort rows']").select_option("size")
     assert names(page)[:2] == ["head/w", "features/v0/w"]
 
 

@@ -156,3 +156,13 @@ def test_a_png_holds_the_pixels_and_the_palette():
     lines = zlib.decompress(data[at + 4 : at + 4 + size])
     assert lines == bytes([0, 0, 1, 2, 0, 2, 1, 0])
     assert struct.unpack(">II", data[16:24]) == (3, 2)
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 3, 2), (3, 3, 2, 5)])
+def test_a_convolution_kernel_is_a_grid_of_windows_in_either_layout(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    picture = picture_of(x, weights=True, tiles=100)
+    assert picture.shape == (10, 3, 3)
+    first = x[0, :, :, 0] if shape[0] == 5 else x[:, :, 0, 0]
+    got = np.frombuffer(picture.data, np.uint8).reshape(picture.shape)[0]
+    assert np.corrcoef(got.reshape(-1), first.reshape(-1))[0, 1] > 0.99

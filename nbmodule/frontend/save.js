@@ -1,0 +1,92 @@
+// Saves a picture of the page as a file: PNG as it is drawn, SVG with its legend as text. Both on a light background.
+import { button, el, svg } from "./base.js";
+import { number } from "./format.js";
+
+const LEGEND = 20;
+
+/**
+ * @param {string} name
+ * @param {Blob} blob
+ */
+function hand(name, blob) {
+  const link = el("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+/** @param {string} text */
+const fileName = (text) => text.replace(/[^\w.-]+/g, "_").replace(/^_|_$/g, "") || "picture";
+
+/**
+ * Put a drawing, or an image of a canvas, and its legend into one SVG.
+ * @param {Element} drawn
+ * @param {string} legend
+ * @returns {{ node: SVGElement, width: number, height: number }}
+ */
+export function standalone(drawn, legend) {
+  const box = drawn.getBoundingClientRect();
+  const [width, height] = [Math.ceil(Math.max(box.width, 160)), Math.ceil(box.height) + LEGEND];
+  const node = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` });
+  node.append(svg("rect", { width, height, fill: "#fff" }));
+  if (drawn instanceof HTMLCanvasElement) {
+    const image = { href: drawn.toDataURL(), width: box.width, height: box.height, style: "image-rendering:pixelated" };
+    node.append(svg("image", image));
+  } else {
+    const frame = /** @type {HTMLElement | null} */ (drawn.closest(".nbm-view"));
+    const theme = frame?.dataset.theme;
+    if (frame) frame.dataset.theme = "light";
+    const copy = /** @type {Element} */ (drawn.cloneNode(true));
+    const parts = drawn.querySelectorAll("*");
+    copy.querySelectorAll("*").forEach((part, k) => {
+      const style = getComputedStyle(parts[k]);
+      part.setAttribute("style", ["fill", "stroke", "font-size"].map((key) => `${key}:${style.getPropertyValue(key)}`).join(";"));
+    });
+    if (frame) frame.dataset.theme = theme;
+    node.append(copy);
+  }
+  node.append(svg("text", { x: 2, y: height - 6, "font-size": 11, "font-family": "sans-serif", fill: "#333" }, legend));
+  return { node, width, height };
+}
+
+/**
+ * @param {Element} drawn a canvas or an SVG
+ * @param {string} legend
+ * @param {string} name
+ * @param {"svg" | "png"} kind
+ */
+export function savePicture(drawn, legend, name, kind) {
+  const { node, width, height } = standalone(drawn, legend);
+  const blob = new Blob([node.outerHTML], { type: "image/svg+xml" });
+  if (kind === "svg") {
+    hand(`${fileName(name)}.svg`, blob);
+    return;
+  }
+  const image = new Image();
+  const url = URL.createObjectURL(blob);
+  image.onload = () => {
+    const canvas = el("canvas");
+    [canvas.width, canvas.height] = [2 * width, 2 * height];
+    const brush = canvas.getContext("2d");
+    brush?.drawImage(image, 0, 0, canvas.width, canvas.height);
+    URL.revokeObjectURL(url);
+    canvas.toBlob((made) => made && hand(`${fileName(name)}.png`, made));
+  };
+  image.src = url;
+}
+
+/**
+ * Buttons that save a picture with its legend.
+ * @param {import("./picture.js").Picture} picture
+ * @param {() => Element} drawn
+ */
+export function saving(picture, drawn) {
+  const [low, high] = picture.l.map((x) => number(x, 3));
+  const legend = [picture.of, picture.sc === "classes" ? (picture.c ?? []).join(" ") : `${low} … ${high}`, ...(picture.notes ?? [])].join("   ");
+  const box = el("span", "saving");
+  for (const kind of /** @type {("png" | "svg")[]} */ (["png", "svg"])) {
+    box.append(button(kind, `Save this picture as ${kind.toUpperCase()}`, () => savePicture(drawn(), legend, picture.of, kind)));
+  }
+  return box;
+}

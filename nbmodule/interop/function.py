@@ -1,0 +1,137 @@
+"""The pair that converters speak in: a function over variables by path, which tells of each submodule that it calls."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from nbmodule.errors import MissingDependencyError
+
+Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
+Around = Callable[[Path, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+PACKAGES = {
+    "flax": "flax", "equinox": "equinox", "haiku": "dm-haiku", "keras": "keras", "torch": "torch",
+}  # fmt: skip
+
+
+class Leaf(NamedTuple):
+    """One variable of a foreign model."""
+
+    value: Any
+    trained: bool
+
+
+class Function:
+    """What a foreign model computes, as a function of its variables.
+
+    Attributes:
+        name: name of the model's class.
+        parts: path and class of each submodule that is known before a call.
+    """
+
+    name: str
+    parts: dict[Path, type | str]
+
+    def __call__(
+        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        """Call the model.
+
+        Args:
+            values: arrays of all variables, by path.
+            args: positional arguments of the model.
+            kwargs: keyword arguments of the model.
+            around: `around(path, module, run, args, kwargs)` is called in place of each submodule, and calls `run(*args, **kwargs)`.
+            training: False puts the model into inference mode, where it has one.
+            draw: gives a random key, for a model that wants one.
+
+        Returns:
+            What the model returns, and new values of the variables that changed.
+        """
+        raise NotImplementedError
+
+    def restored(self, values: dict[Path, Any]) -> Any:
+        """The foreign model around these values; what was wrapped is left as it is."""
+        raise NotImplementedError
+
+
+def framework_of(thing: Any) -> str | None:
+    """The framework that an object comes from, by the classes that it derives from; nothing is imported.
+
+    Example:
+        >>> framework_of(3) is None
+        True
+    """
+    for kind in type(thing).__mro__:
+        module, name = kind.__module__, kind.__name__
+        if module.startswith("flax.linen") and name == "Module":
+            return "flax_linen"
+        if module.startswith("flax.nnx") and name == "Module":
+            return "flax_nnx"
+        if module.startswith("equinox") and name == "Module":
+            return "equinox"
+        if module.startswith("haiku") and name in ("Transformed", "TransformedWithState"):
+            return "haiku"
+        if module.startswith("keras") and name == "Layer":
+            return "keras"
+        if module.startswith("torch.nn") and name == "Module":
+            return "torch"
+    return None
+
+
+def need(name: str, what: str) -> Any:
+    """Import a framework, or say how to get it.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = PACKAGES[name.partition(".")[0]]
+        raise MissingDependencyError(
+            f"{what} needs {package}, which is not installed: `pip install {package}`"
+            + (" (or `nbmodule[interop]`)." if package != "torch" else ".")
+        ) from error
+
+
+def path_of(keys: Iterable[Any]) -> Path:
+    """Names and numbers of a PyTree key path."""
+    found: list[Any] = []
+    for key in keys:
+        for attribute in ("name", "key", "idx"):
+            if hasattr(key, attribute):
+                found.append(getattr(key, attribute))
+                break
+        else:
+            found.append(str(key))
+    return tuple(found)
+
+
+def text_of(path: Path) -> str:
+    """`layers.0.weight`."""
+    return ".".join(map(str, path))
+
+
+def nested(flat: dict[Path, Any]) -> dict[str, Any]:
+    """Nested dicts by the parts of each path."""
+    root: dict[str, Any] = {}
+    for path, value in flat.items():
+        level = root
+        for step in path[:-1]:
+            level = level.setdefault(str(step), {})
+        level[str(path[-1])] = value
+    return root
+
+
+def leaves_at(tree: dict[str, Any], paths: tuple[Path, ...]) -> dict[Path, Any]:
+    """The leaves of nested dicts at these paths."""
+    found = {}
+    for path in paths:
+        level: Any = tree
+        for step in path:
+            level = level[str(step)]
+        found[path] = level
+    return found

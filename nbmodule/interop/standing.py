@@ -1,0 +1,159 @@
+"""Watch a foreign model as it stands, without converting it: which of its submodules is called, by path.
+
+Compiled code of the framework cannot be asked what happened inside it, so `jax.jit` is off while somebody watches: every operation
+runs by itself, and each value is there to be seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.core
+
+from nbmodule.interop import equinox, flax_nnx, haiku
+from nbmodule.interop.function import Path, framework_of, need
+from nbmodule.interop.interception import intercepted, owner_of
+
+Told = Callable[[Path, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Standing:
+    """A model whose class defines calls: Equinox and NNX.
+
+    Submodules are known by identity. A copy of the whole model, such as the framework's own transforms make of it, is known by its
+    class and the paths of its modules; the copy's submodules are then known while it is called.
+    """
+
+    def __init__(self, model: Any, modules_of: Callable[[Any], dict[Path, Any]]) -> None:
+        self.model, self.modules_of = model, modules_of
+        modules = modules_of(model)
+        self.name, self.paths = type(model).__name__, frozenset(modules)
+        self.parts: dict[Path, Any] = {
+            path: type(module) for path, module in modules.items() if path and owner_of(type(module))
+        }
+        self.known = {id(module): path for path, module in reversed(list(modules.items()))}
+        self.copies: list[tuple[Any, dict[int, Path]]] = []
+
+    def path(self, instance: Any) -> Path | None:
+        for _, known in reversed(self.copies):
+            if id(instance) in known:
+                return known[id(instance)]
+        return self.known.get(id(instance))
+
+    @contextmanager
+    def watch(self, told: Told) -> Iterator[None]:
+        def seen(instance: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            path = self.path(instance)
+            if path is None and type(instance) is type(self.model):
+                modules = self.modules_of(instance)
+                if modules.keys() == self.paths:
+                    self.copies.append((modules, {id(module): path for path, module in modules.items()}))
+                    try:
+                        return told((), instance, run, args, kwargs)
+                    finally:
+                        self.copies.pop()
+            return run(*args, **kwargs) if path is None else told(path, instance, run, args, kwargs)
+
+        with intercepted({type(self.model), *self.parts.values()}, seen):
+            yield
+
+
+class StandingLinen:
+    """A linen module: its submodules exist while it is applied, and are named then."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.name, self.parts = module, type(module).__name__, {}
+
+    @contextmanager
+    def watch(self, told: Told) -> Iterator[None]:
+        thread, depth = threading.get_ident(), [0]
+
+        def seen(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            path, is_call = tuple(context.module.path), context.method_name == "__call__"
+            if not is_call or threading.get_ident() != thread:
+                return following(*args, **kwargs)
+            if not path and type(context.module) is not type(self.module):
+                return following(*args, **kwargs)
+            if path and not depth[0]:
+                return following(*args, **kwargs)
+            depth[0] += 1
+            try:
+                return told(path, context.module, following, args, kwargs)
+            finally:
+                depth[0] -= 1
+
+        with need("flax.linen", "nb.track of a Flax model").intercept_methods(seen):
+            yield
+
+
+class StandingHaiku:
+    """A transformed function: its modules exist while it is applied. The function itself cannot be seen, its outermost modules can."""
+
+    def __init__(self, transformed: Any) -> None:
+        self.name, self.parts = "Transformed", {}
+
+    @contextmanager
+    def watch(self, told: Told) -> Iterator[None]:
+        thread = threading.get_ident()
+
+        def seen(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            if context.method_name != "__call__" or threading.get_ident() != thread:
+                return following(*args, **kwargs)
+            return told(haiku.place_of(context.module.module_name), context.module, following, args, kwargs)
+
+        with need("haiku", "nb.track of a Haiku model").intercept_methods(seen):
+            yield
+
+
+def standing(model: Any) -> Any:
+    """What watches a foreign model; None if it comes from no framework that can be watched."""
+    kind = framework_of(model)
+    if kind == "equinox":
+        return Standing(model, equinox.modules_of)
+    if kind == "flax_nnx":
+        return Standing(model, flax_nnx.modules_of)
+    if kind == "flax_linen":
+        return StandingLinen(model)
+    return StandingHaiku(model) if kind == "haiku" else None
+
+
+# -- values under JAX's own transforms ---------------------------------------------------------------
+class _Unknown(Exception):
+    """A traced value whose array is not known yet."""
+
+
+def concrete(tree: Any) -> tuple[Any, tuple[str, ...]] | None:
+    """A PyTree with the arrays that lie under traced values, and what they were stacked by; None where that is not known.
+
+    Outside of compiled code the values under `vmap`, `grad` and `jvp` are there: rows are stacked in front.
+    """
+    lifted: list[str] = []
+    try:
+        found = jax.tree.map(lambda leaf: _concrete(leaf, lifted), tree)
+    except _Unknown:
+        return None
+    return found, tuple(dict.fromkeys(lifted))
+
+
+def _concrete(leaf: Any, lifted: list[str]) -> Any:
+    rows: list[int] = []
+    while isinstance(leaf, jax.core.Tracer):
+        if hasattr(leaf, "batch_dim"):
+            if isinstance(leaf.batch_dim, int):
+                rows.append(leaf.batch_dim)
+            elif leaf.batch_dim is not None:
+                raise _Unknown
+            leaf = leaf.val
+        elif hasattr(leaf, "primal"):
+            leaf = leaf.primal
+        else:
+            raise _Unknown
+    for place, axis in enumerate(reversed(rows)):
+        leaf = jax.numpy.moveaxis(leaf, place + axis, place)
+    if rows:
+        lifted.extend(f"vmap {leaf.shape[place]}" for place in reversed(range(len(rows))))
+    return leaf

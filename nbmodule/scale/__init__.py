@@ -1,0 +1,21 @@
+"""Several devices and several hosts: meshes, rules by path, batches, and how a model lies on them."""
+
+from nbmodule.scale.batches import shard_batch
+from nbmodule.scale.hosts import is_first_host, join_hosts
+from nbmodule.scale.lying import Layout, layout
+from nbmodule.scale.mesh import make_mesh
+from nbmodule.scale.rules import data_parallel, fsdp, tensor_parallel
+from nbmodule.scale.shard import shard
+
+__all__ = [
+    "Layout",
+    "data_parallel",
+    "fsdp",
+    "is_first_host",
+    "join_hosts",
+    "layout",
+    "make_mesh",
+    "shard",
+    "shard_batch",
+    "tensor_parallel",
+]

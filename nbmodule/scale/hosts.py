@@ -1,0 +1,67 @@
+"""Several hosts: each runs the same program on its own devices, and `jax.distributed` joins them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from nbmodule.errors import ArgumentError, DeviceError
+
+LOST_AFTER = 30  # seconds without a sign of life after which a host counts as lost
+
+
+def join_hosts(
+    coordinator: str | None = None, processes: int | None = None, process: int | None = None, *, lost_after: int = LOST_AFTER,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Join this process to the others of a run; call it first, before any array is made.
+
+    On a cluster that JAX knows (SLURM, a cloud's accelerators) no argument is needed. When a process is lost, the others are ended
+    by JAX with a message that names it, within about `lost_after` seconds: start all again and restore the last checkpoint.
+
+    Args:
+        coordinator: `host:port` of process 0, the same for all.
+        processes: how many there are.
+        process: number of this one, from 0.
+        lost_after: seconds without a sign of life after which a process counts as lost.
+        **options: further options of `jax.distributed.initialize`.
+
+    Raises:
+        ArgumentError: the numbers make no sense.
+        DeviceError: devices are in use already, so that it is too late to join.
+
+    Example:
+        >>> nb.join_hosts('localhost:1234', processes=2, process=2)
+        Traceback (most recent call last):
+        nbmodule.errors.ArgumentError: process=2: with processes=2 they are numbered 0 to 1. Nothing was joined.
+    """
+    if processes is not None and process is not None and not 0 <= process < processes:
+        raise ArgumentError(
+            f"process={process}: with processes={processes} they are numbered 0 to {processes - 1}. Nothing was joined."
+        )
+    if processes is not None and coordinator is None:
+        raise ArgumentError("processes= is given without coordinator=: 'host:port' of process 0 is wanted too.")
+    if lost_after < 1:
+        raise ArgumentError(f"lost_after={lost_after}: a number of seconds from 1 on is wanted.")
+    try:
+        if "cpu" in str(jax.config.jax_platforms or ""):  # the CPU alone has no way of its own to talk to other hosts
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=lost_after, **options)
+    except RuntimeError as error:
+        if "before" not in str(error):
+            raise
+        raise DeviceError(
+            f"cannot join the other hosts: devices are in use already ({error}). Nothing was joined. Call nb.join_hosts first, "
+            "before any array or model is made."
+        ) from error
+
+
+def is_first_host() -> bool:
+    """Whether this process is the one that prints, draws and keeps history: process 0, or the only one.
+
+    Example:
+        >>> nb.is_first_host()
+        True
+    """
+    return jax.process_index() == 0

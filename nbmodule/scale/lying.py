@@ -1,0 +1,146 @@
+"""`nb.layout`: how the variables of a model lie on the devices, in bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nbmodule.core.building import ensure_built
+from nbmodule.core.walk import is_module, plan_of
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.tree.sockets import socket
+
+
+class LaidOut(NamedTuple):
+    """One variable on its devices."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    split: str
+    """`data, -`: for each axis of the array the axis of the mesh that splits it; `whole` on each device; `one device`."""
+    nbytes: int
+    per_device: int
+    """Bytes on each of its devices."""
+    devices: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model lies on its devices; made by `nb.layout`.
+
+    Attributes:
+        name: name of the model's class.
+        mesh: sizes of the mesh's axes by name; empty on a single device.
+        rows: one for each variable, the model's first, then the optimizer's.
+        bytes_per_device: bytes of all variables on each device, by its name.
+        nbytes: bytes of all variables, each counted once.
+    """
+
+    name: str
+    mesh: dict[str, int]
+    rows: tuple[LaidOut, ...]
+    bytes_per_device: dict[str, int] = field(default_factory=dict)
+    nbytes: int = 0
+
+    @property
+    def imbalance(self) -> float:
+        """Bytes on the fullest device over the mean of all: 1.0 is even."""
+        found = list(self.bytes_per_device.values())
+        return max(found) * len(found) / sum(found) if found and sum(found) else 1.0
+
+    def facts(self) -> list[str]:
+        """Mesh, bytes per device, imbalance, each as a few words."""
+        found = list(self.bytes_per_device.values())
+        grid = " × ".join(f"{name} {size}" for name, size in self.mesh.items())
+        several = f"{len(found)} devices" if len(found) != 1 else next(iter(self.bytes_per_device))
+        each = readable(max(found, default=0))
+        return [
+            *([f"mesh {grid}"] if grid else []),
+            several,
+            f"{each} on each" if len(set(found)) == 1 else f"{readable(min(found, default=0))} to {each}",
+            f"{readable(self.nbytes)} in all",
+            f"imbalance {self.imbalance:.2f}",
+        ]
+
+    def __repr__(self) -> str:
+        lines = [" · ".join([f"Layout of {self.name}", *self.facts()])]
+        shown = [(row.name, f"{row.dtype}{list(row.shape)}", row.split) for row in self.rows[:60]]
+        widths = [max(map(len, column)) for column in zip(*shown)]
+        for cells, row in zip(shown, self.rows):
+            text = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths))
+            lines.append(f"  {text}  {readable(row.per_device)} on each of {len(row.devices)}")
+        if len(self.rows) > len(shown):
+            lines.append(f"  ... {len(self.rows) - len(shown)} more")
+        return "\n".join(lines)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return socket("display")(self)
+
+
+def layout(model: Any, *, optimizer: Any = None) -> Layout:
+    """Say how each variable lies on the devices, how many bytes that makes on each, and how even it is.
+
+    Nothing is moved or computed, and no value is drawn that has not been.
+
+    Args:
+        model: a module.
+        optimizer: its state is listed too.
+
+    Example:
+        >>> model = nb.shard(nb.Linear(4, 8), nb.make_mesh(data=1), {'weight': 'data'})
+        >>> nb.layout(model)
+        Layout of Linear · cpu:0 · 160 B on each · 160 B in all · imbalance 1.00
+          bias    float32[8]     one device  32 B on each of 1
+          weight  float32[8, 4]  one device  128 B on each of 1
+    """
+    if not is_module(model):
+        raise ArgumentTypeError(f"nb.layout describes a module; found {type(model).__name__}.")
+    ensure_built(model)
+    named = [(place.name, box) for box, place in plan_of(model).places.items()]
+    if optimizer is not None:
+        of_optimizer = optimizer._state_boxes() if hasattr(optimizer, "_state_boxes") else []
+        named += [(f"{type(optimizer).__name__}.{'.'.join(chain)}", box) for chain, box in of_optimizer]
+    rows = tuple(laid_out(name, box) for name, box in named)
+    totals: dict[Any, int] = {}
+    for row in rows:
+        for device in row.devices:
+            totals[device] = totals.get(device, 0) + row.per_device
+    meshes = [
+        box.sharding.mesh for _, box in named if hasattr(box.sharding, "mesh") and len(box.sharding.device_set) > 1
+    ]
+    by_name = {f"{d.platform}:{d.id}": totals[d] for d in sorted(totals, key=lambda d: d.id)}
+    grid = dict(meshes[0].shape) if meshes else {}
+    return Layout(type(model).__name__, grid, rows, by_name, sum(row.nbytes for row in rows))
+
+
+def laid_out(name: str, box: Any) -> LaidOut:
+    """The facts of one variable."""
+    sharding = box.sharding
+    devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
+    each = math.prod(sharding.shard_shape(box.shape)) * (box.nbytes // max(box.size, 1))
+    return LaidOut(
+        name, tuple(box.shape), str(box.dtype), split_of(sharding, len(box.shape)), box.nbytes, each, devices
+    )
+
+
+def split_of(sharding: Any, axes: int) -> str:
+    if len(sharding.device_set) == 1:
+        return "one device"
+    spec = getattr(sharding, "spec", None)
+    if spec is None:
+        return type(sharding).__name__
+    parts = [*spec, *[None] * (axes - len(spec))]
+    if not any(parts):
+        return "whole"
+    return ", ".join("-" if part is None else part if isinstance(part, str) else "+".join(part) for part in parts)
+
+
+def readable(nbytes: float) -> str:
+    """`160 B`, `1.5 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} TB"

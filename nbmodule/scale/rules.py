@@ -1,0 +1,251 @@
+"""Which variable is split over which axes of a mesh: patterns of paths, and presets for the usual plans.
+
+Rules are asked in their order. The first pattern that fits a variable decides; a preset speaks where nothing has been
+decided yet, and `fsdp` splits further what another preset has left whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+from jax.sharding import PartitionSpec
+
+from nbmodule.core.describe import describe_shape
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
+from nbmodule.scale.mesh import check_axis, size_of
+from nbmodule.tree.paths import hint, match
+
+# Parts of the library's transformer layers: `columns` split what they give, `rows` what they take.
+_COLUMNS = {"MultiHeadAttention": ("query", "key", "value"), "_TransformerLayer": ("linear1",)}
+_ROWS = {"MultiHeadAttention": ("out",), "_TransformerLayer": ("linear2",)}
+
+
+class Leaf(NamedTuple):
+    """A variable as rules see it: its dotted name, shape, the module that owns it, and the one that holds that module."""
+
+    name: str
+    box: Any
+    owner: Any
+    holder: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.box.shape
+
+
+@dataclass
+class Said:
+    """What has been decided for one variable."""
+
+    spec: PartitionSpec | None = None
+    final: bool = False
+
+
+class Patterns:
+    """Specs by glob; each pattern must fit something."""
+
+    def __init__(self, specs: Mapping[str, Any]) -> None:
+        self.specs = {pattern: as_spec(pattern, spec) for pattern, spec in specs.items()}
+
+    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+        for pattern, spec in self.specs.items():
+            fitting = [leaf for leaf in leaves if match(pattern, leaf.name)]
+            if not fitting:
+                raise PathError(
+                    f'no variable fits the rule "{pattern}"{hint(pattern, [leaf.name for leaf in leaves])} '
+                    "Nothing was moved. `model.named_tensors()` lists them all."
+                )
+            for leaf in fitting:
+                if not said[leaf.name].final:
+                    check_spec(leaf, spec, mesh)
+                    said[leaf.name] = Said(spec, True)
+
+
+@dataclass(frozen=True)
+class DataParallel:
+    """See `data_parallel`."""
+
+    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+        for leaf in leaves:
+            if said[leaf.name].spec is None:
+                said[leaf.name].spec = PartitionSpec()
+
+
+@dataclass(frozen=True)
+class Fsdp:
+    """See `fsdp`."""
+
+    axis: str
+    min_size: int
+
+    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+        parts = size_of(mesh, check_axis(mesh, self.axis, "fsdp"))
+        for leaf in leaves:
+            known = said[leaf.name]
+            if known.final or leaf.box.size < self.min_size:
+                continue
+            spec = [*(known.spec or ()), *[None] * len(leaf.shape)][: len(leaf.shape)]
+            free = [i for i, size in enumerate(leaf.shape) if spec[i] is None and size % parts == 0]
+            if free and self.axis not in spec:
+                spec[max(free, key=lambda i: leaf.shape[i])] = self.axis
+                known.spec = PartitionSpec(*spec)
+
+
+@dataclass(frozen=True)
+class TensorParallel:
+    """See `tensor_parallel`."""
+
+    axis: str
+    columns: tuple[str, ...] = field(default=())
+    rows: tuple[str, ...] = field(default=())
+
+    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+        check_axis(mesh, self.axis, "tensor_parallel")
+        owners = list(dict.fromkeys(leaf.name.rpartition(".")[0] for leaf in leaves))
+        for pattern in (*self.columns, *self.rows):
+            if not any(match(pattern, owner) for owner in owners):
+                raise PathError(
+                    f'tensor_parallel: no layer with variables fits "{pattern}"{hint(pattern, owners)} Nothing was moved.'
+                )
+        found = False
+        for leaf in leaves:
+            part = self.part_of(leaf)
+            found = found or part is not None
+            if part is not None and not said[leaf.name].final and said[leaf.name].spec is None:
+                spec = self.spec_of(leaf, part)
+                check_spec(leaf, spec, mesh)
+                self.check_heads(leaf, mesh)
+                said[leaf.name].spec = spec
+        if not found:
+            raise PathError(
+                "tensor_parallel found no attention and no transformer layer of nbmodule. Nothing was moved. Name the layers: "
+                "nb.tensor_parallel(columns=['*.up'], rows=['*.down']), or use patterns of variables."
+            )
+
+    def part_of(self, leaf: Leaf) -> str | None:
+        """`columns` or `rows` for a variable that is split."""
+        owner, _, _ = leaf.name.rpartition(".")
+        name = owner.rpartition(".")[2]
+        for part, patterns, table in (("columns", self.columns, _COLUMNS), ("rows", self.rows, _ROWS)):
+            if match(patterns, owner):
+                return part
+            if any(name in table.get(kind.__name__, ()) for kind in type(leaf.holder).__mro__):
+                return part
+        return None
+
+    def spec_of(self, leaf: Leaf, part: str) -> PartitionSpec:
+        """Weights are `(out, in)`: columns split the first axis of weight and bias, rows the second of the weight alone."""
+        if part == "columns":
+            return PartitionSpec(self.axis)
+        return PartitionSpec(None, self.axis) if len(leaf.shape) > 1 else PartitionSpec()
+
+    def check_heads(self, leaf: Leaf, mesh: jax.sharding.Mesh) -> None:
+        heads = getattr(leaf.holder, "num_heads", None)
+        if heads is not None and type(leaf.holder).__name__ == "MultiHeadAttention" and heads % mesh.shape[self.axis]:
+            raise ShapeError(
+                f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the {mesh.shape[self.axis]} devices of the '
+                f'mesh axis "{self.axis}". Nothing was moved. Use a smaller axis, or another number of heads.'
+            )
+
+
+def data_parallel() -> DataParallel:
+    """Keep a whole copy of each variable on each device; only batches are split.
+
+    Example:
+        >>> model = nb.shard(nb.Linear(2, 2), nb.make_mesh(data=1), nb.data_parallel())
+        >>> model.weight.sharding.spec
+        P()
+    """
+    return DataParallel()
+
+
+def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
+    """Split each variable along its largest axis that divides over the devices that also share the batch.
+
+    The compiler gathers a variable where it is used and scatters its gradient, so memory falls and traffic rises.
+
+    Args:
+        axis: axis of the mesh.
+        min_size: variables of fewer elements stay whole, as do those that do not divide.
+
+    Example:
+        >>> model = nb.shard(nb.Linear(64, 32), nb.make_mesh(data=1), nb.fsdp())
+        >>> model.weight.sharding.spec
+        P(None, 'data')
+    """
+    if not isinstance(min_size, int) or min_size < 0:
+        raise ArgumentError(f"min_size is a number of elements from 0 on; found {min_size!r}.")
+    return Fsdp(axis, min_size)
+
+
+def tensor_parallel(axis: str = "model", *, columns: Iterable[str] = (), rows: Iterable[str] = ()) -> TensorParallel:
+    """Split attention by heads and the two linear layers after it by hidden features.
+
+    Queries, keys, values and the first linear layer are split by what they give (columns), the output projection and the second
+    linear layer by what they take (rows), so that one sum over the devices follows each pair. This is known for
+    `MultiHeadAttention` and the transformer layers of nbmodule.
+
+    Args:
+        axis: axis of the mesh.
+        columns: globs of further layers with a `weight` of `(out, in)` that are split by what they give.
+        rows: globs of those that are split by what they take.
+
+    Example:
+        >>> layer = nb.TransformerEncoderLayer(8, 2)
+        >>> layer = nb.shard(layer, nb.make_mesh(data=1, model=1), nb.tensor_parallel())
+        >>> layer.linear1.weight.sharding.spec, layer.linear2.weight.sharding.spec
+        (P('model',), P(None, 'model'))
+    """
+    for name, value in (("columns", columns), ("rows", rows)):
+        if isinstance(value, str):
+            raise ArgumentTypeError(f"{name} takes a list of globs, as in {name}=[{value!r}].")
+    return TensorParallel(axis, tuple(columns), tuple(rows))
+
+
+def as_rules(rules: Any) -> list[Any]:
+    """Rules as given, each as something that can be applied."""
+    if rules is None:
+        return [DataParallel()]
+    if isinstance(rules, Mapping):
+        return [Patterns(rules)]
+    if hasattr(rules, "apply"):
+        return [rules]
+    if isinstance(rules, Sequence) and not isinstance(rules, str):
+        return [made for rule in rules for made in as_rules(rule)]
+    raise ArgumentTypeError(
+        "rules are a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a list of these; found "
+        f"{type(rules).__name__}. Nothing was moved."
+    )
+
+
+def as_spec(pattern: Any, spec: Any) -> PartitionSpec:
+    if not isinstance(pattern, str):
+        raise ArgumentTypeError(f"a rule is a glob such as '*.weight'; found {pattern!r}. Nothing was moved.")
+    if isinstance(spec, PartitionSpec):
+        return spec
+    if spec is None or isinstance(spec, (str, tuple, list)):
+        return PartitionSpec(*((spec,) if isinstance(spec, str) else spec or ()))
+    raise ArgumentTypeError(
+        f'the rule "{pattern}" must give a PartitionSpec, a tuple of axis names, or None; found {type(spec).__name__}. Nothing was moved.'
+    )
+
+
+def check_spec(leaf: Leaf, spec: PartitionSpec, mesh: jax.sharding.Mesh) -> None:
+    """Whether a variable can be split like that."""
+    what = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as {spec}'
+    if len(spec) > len(leaf.shape):
+        raise ShapeError(f"{what}: it has {len(leaf.shape)} axes, the spec names {len(spec)}. Nothing was moved.")
+    used = [axis for part in spec if part is not None for axis in ((part,) if isinstance(part, str) else part)]
+    for axis in used:
+        check_axis(mesh, axis, what)
+    if len(set(used)) != len(used):
+        raise ArgumentError(f"{what}: an axis of the mesh can split one axis only. Nothing was moved.")
+    for i, part in enumerate(spec):
+        if part is not None and leaf.shape[i] % size_of(mesh, part):
+            raise ShapeError(
+                f"{what}: axis {i} has size {leaf.shape[i]}, which the {size_of(mesh, part)} devices of the mesh axis "
+                f'"{part}" do not divide. Nothing was moved. Use another axis or a smaller mesh, or pad the layer.'
+            )

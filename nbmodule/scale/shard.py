@@ -1,0 +1,103 @@
+"""`nb.shard`: lay the variables of a model out on a mesh, for good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from jax.sharding import NamedSharding, PartitionSpec
+
+from nbmodule.core import random
+from nbmodule.core.building import ensure_built, move
+from nbmodule.core.variable import Buffer, Parameter
+from nbmodule.core.walk import is_module, plan_of
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.scale.mesh import as_mesh
+from nbmodule.scale.rules import Leaf, Said, as_rules
+
+Model = TypeVar("Model")
+
+
+def shard(model: Model, mesh: Any, rules: Any = None, *, optimizer: Any = None) -> Model:
+    """Lay the variables of a model out on a mesh; they keep that layout from then on.
+
+    `nb.jit` brings what it writes out in the same layout, an optimizer's state is made in that of its variables, and a value from
+    elsewhere (`load_weights`, `model.v = ...`, a checkpoint) is laid out when it is set. Work is split and gradients are
+    reduced by the compiler. All variables are checked before the first is moved.
+
+    Args:
+        model: a module; it is changed in place.
+        mesh: a `jax.sharding.Mesh`, as `nb.make_mesh` gives one.
+        rules: a dict from globs of variable names to `PartitionSpec`s, a preset (`nb.data_parallel()`, `nb.fsdp()`,
+            `nb.tensor_parallel()`), or a list of these, asked in order. What no rule speaks of is kept whole on each device.
+            None is `nb.data_parallel()`.
+        optimizer: one that has taken steps with this model already; its state is laid out anew. A fresh one needs nothing.
+
+    Returns:
+        The model.
+
+    Raises:
+        PathError: a rule fits no variable; the message names the closest one.
+        ShapeError: an axis is not divided by the devices.
+        ArgumentError: the mesh has no axis of that name.
+
+    Example:
+        >>> mesh = nb.make_mesh(data=1)
+        >>> model = nb.shard(nb.Sequential(nb.Linear(4, 8)), mesh, {'*.weight': jax.P(None, 'data')})
+        >>> model[0].weight.sharding.spec, model[0].bias.sharding.spec
+        (P(None, 'data'), P())
+    """
+    if not is_module(model):
+        raise ArgumentTypeError(f"nb.shard lays out a module; found {type(model).__name__}. Nothing was moved.")
+    ensure_built(model)
+    mesh = as_mesh(mesh)
+    leaves = list(leaves_of(model))
+    said = {leaf.name: Said() for leaf in leaves}
+    for rule in as_rules(rules):
+        rule.apply(leaves, said, mesh)
+    for leaf in leaves:
+        move(leaf.box, NamedSharding(mesh, shortest(said[leaf.name].spec)), None)
+    if optimizer is not None:
+        shard_state(optimizer, model, mesh)
+    stream = random.default.state
+    if not stream.is_pending and len(stream.sharding.device_set) > 1:  # left on another mesh by a compiled step
+        move(stream, NamedSharding(mesh, PartitionSpec()), None)
+    return model
+
+
+def shortest(spec: PartitionSpec | None) -> PartitionSpec:
+    """The spec without axes at its end that are not split: as JAX spells it for what comes out of compiled code."""
+    parts = list(spec or ())
+    while parts and parts[-1] is None:
+        parts.pop()
+    return PartitionSpec(*parts)
+
+
+def leaves_of(model: Any) -> Iterator[Leaf]:
+    """The variables of a model as rules see them."""
+    plan = plan_of(model)
+    for box, place in plan.places.items():
+        holder = plan.modules[place.owner].owner if place.owner in plan.modules else None
+        yield Leaf(place.name, box, place.owner, holder or model)
+
+
+def shard_state(optimizer: Any, model: Any, mesh: Any) -> None:
+    """Lay the state of an optimizer out like the variables it belongs to; counters are whole everywhere."""
+    known = {place.chain: box for box, place in plan_of(model).places.items()}
+    whole = NamedSharding(mesh, PartitionSpec())
+    named = dict(optimizer._state_boxes()) if hasattr(optimizer, "_state_boxes") else {}
+    specs = {id(box): variable_of(chain, box, known) for chain, box in named.items()}
+    for box in plan_of(optimizer).boxes:
+        if type(box) not in (Buffer, Parameter):  # a rate that is asked for at each step
+            continue
+        variable = specs.get(id(box))
+        move(box, whole if variable is None else variable.sharding, None)
+
+
+def variable_of(chain: tuple[str, ...], box: Any, known: dict[tuple[str, ...], Any]) -> Any:
+    """The variable that a piece of state belongs to: the one whose chain ends its own, of the same shape."""
+    for start in range(len(chain)):
+        variable = known.get(chain[start:])
+        if variable is not None and variable.shape == box.shape:
+            return variable
+    return None

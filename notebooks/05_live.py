@@ -1,0 +1,196 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Watching a training, and steering it
+#
+# A training cell is usually a black box: it runs, and for as long as it runs nothing can be asked and nothing can be
+# changed. `nb.Live` opens it. While the cell is busy one sees whether the model learns, which part of it does, and with
+# what result; and one can pause, go on step by step, turn the learning rate, and stop without losing anything.
+#
+# In this notebook a learning rate is far too large. We see it, pause, correct it and go on, with the same model.
+
+# %%
+import threading
+import time
+
+import jax.numpy as jnp
+import numpy as np
+from sklearn.datasets import load_digits
+
+import nbmodule as nb
+
+nb.seed(0)
+
+digits = load_digits()
+images = (digits.images / 16).astype(np.float32).reshape(-1, 64)
+labels = digits.target.astype(np.int32)
+order = np.random.default_rng(0).permutation(len(images))
+train, test = order[360:], order[:360]
+
+# %% [markdown]
+# ## A run
+#
+# The loop stays the loop it was. `live.steps` hands out the batches and lets clicks act between two of them; `live.log`
+# takes numbers, also ones that the device is still computing: it never waits for them. `loss` and `val_loss` share a
+# plot, because they measure the same thing.
+
+
+# %%
+def make_model():
+    return nb.Sequential(nb.Linear(64, 64), nb.ReLU(), nb.Dropout(0.2), nb.Linear(64, 64), nb.ReLU(), nb.Linear(64, 10))
+
+
+def loss_of(model, images, labels):
+    return nb.cross_entropy(model(images), labels)
+
+
+def make_step(model, optimizer):
+    @nb.jit
+    def train_step(images, labels):
+        loss, gradients = nb.value_and_grad(loss_of)(model, images, labels)
+        optimizer.update(model, gradients)
+        return loss
+
+    return train_step
+
+
+@nb.jit
+def test_loss(model):
+    return loss_of(model, images[test], labels[test])
+
+
+def validate(model):
+    model.eval()
+    loss = test_loss(model)
+    model.train()
+    return loss
+
+
+# %%
+model, optimizer = make_model(), nb.SGD(lr=0.1)
+step = make_step(model, optimizer)
+
+with nb.Live(model, optimizer, name="a good learning rate") as live:
+    # This model learns in a second; the loop goes on until gradients were seen too, see below.
+    live.stop_when(lambda: live.step >= 700 and "gradient" in live.watched)
+    for x, y in live.steps(nb.batches((images[train], labels[train]), 64), epochs=1000):
+        loss = step(x, y)
+        live.log(loss=loss)
+        if live.step % 50 == 0:
+            live.log(val_loss=validate(model))
+
+# %% [markdown]
+# What stays in the notebook is the last picture, with the slider over the steps still working. The numbers are data:
+
+# %%
+live.history
+
+# %%
+live.history.val_loss.best, live.history.to_numpy()["loss"].values[-3:]
+
+# %% [markdown]
+# Below the curves there is one row for each submodule: its weights, the gradients that reach them, what it returns, and
+# how far one update moves the weights, as a share of their size. Gradients and returns come out of the compiled step
+# itself, once in a while: a second form of it is compiled aside, while the plain one goes on. `watching costs` says what
+# share of the time that took; it is kept below two percent by looking less often.
+#
+# The same numbers are in `live.watched`, by quantity:
+
+# %%
+for quantity, strips in live.watched.items():
+    newest = dict(zip(strips.paths, strips.newest, strict=True))
+    if quantity == "update":
+        print(
+            "one update over the weights:", *(f"layer {path} {row[0]:.1e}" for path, row in newest.items()), sep="\n  "
+        )
+    else:
+        print(
+            f"deviation of each {quantity}:",
+            *(f"layer {path} {row[1]:.2g}" for path, row in newest.items()),
+            sep="\n  ",
+        )
+
+# %% [markdown]
+# ## A learning rate that is too large
+#
+# Now the learning rate is ten times what it was a moment ago. Run the cell and watch: the loss jumps about and does not
+# fall, and the last column says that each update moves the weights too far.
+#
+# With a screen you would press Pause, pull the slider *learning rate* to the left, and press Resume. Here a thread does
+# the same, so that the notebook also runs where nobody looks: `live.pause`, `live.set` and `live.resume` are what the
+# buttons and the slider call. They only leave a wish; the loop fulfills it between two steps, so no step is cut in two.
+
+# %%
+model, optimizer = make_model(), nb.SGD(lr=1.0)
+step = make_step(model, optimizer)
+told = []
+
+
+def wait_until(condition):
+    while not condition() and not live.has_ended:
+        time.sleep(0.01)
+
+
+def reader():
+    """What somebody does who sees the curve."""
+    wait_until(lambda: "loss" in live.history and len(live.history.loss) >= 150)
+    live.pause()
+    wait_until(lambda: live.progress.state == "paused")
+    told.append(
+        f"paused at step {live.progress.done}: the loss of the last 50 is {live.history.loss.values[-50:].mean():.2f}"
+    )
+    weights_now = model[0].weight() + 0
+    time.sleep(0.2)
+    told.append(f"nothing moves during a pause: {bool((weights_now == model[0].weight()).all())}")
+    live.set("learning rate", 0.1)
+    live.resume()
+
+
+# %%
+with nb.Live(model, optimizer, name="too large, then corrected", nonfinite="warn") as live:
+    threading.Thread(target=reader).start()
+    for x, y in live.steps(nb.batches((images[train], labels[train]), 64), epochs=60):
+        loss = step(x, y)
+        live.log(loss=loss, learning_rate=optimizer.current_lr)
+        time.sleep(0.002)  # so that one can watch: a step of this model takes less
+
+# %%
+print(*told, sep="\n")
+rates = live.history.learning_rate
+print(f"learning rates that were used: {sorted({round(float(rate), 3) for rate in rates.values})}")
+first, last = live.history.loss.values[:150].mean(), live.history.loss.values[-150:].mean()
+print(f"mean loss of the first 150 steps {first:.2f}, of the last 150 {last:.2f}")
+
+# %% [markdown]
+# The step was not compiled anew for that: the learning rate is an input of the compiled step, not a part of it.
+#
+# ## Ending by itself
+#
+# `live.stop_when` ends a run at the first step after which something is true; a loss that is no longer finite ends it
+# too. Either way the model is whole, and training can go on in the next cell.
+
+# %%
+model, optimizer = make_model(), nb.SGD(lr=0.1)
+step = make_step(model, optimizer)
+
+with nb.Live(model, optimizer, name="until it is good enough") as live:
+    live.stop_when(lambda history: "val_loss" in history and history.val_loss.last < 0.2)
+    for x, y in live.steps(nb.batches((images[train], labels[train]), 64), epochs=200):
+        live.log(loss=step(x, y), val_loss=validate(model))
+
+print(live.progress)
+right = jnp.argmax(model.eval()(images[test]), axis=-1) == labels[test]
+print(f"{float(right.mean()):.0%} of the test digits are read rightly")

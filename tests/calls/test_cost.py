@@ -1,0 +1,137 @@
+"""What tracking costs, and what it says of costs: executables, outputs, memory, seconds, FLOPs."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls import track
+from nbmodule.core.parcel import Parcel
+
+
+def squares(model, x):
+    return (model(x) ** 2).sum()
+
+
+def test_eager_calls_are_timed_until_their_arrays_are_there(net, x):
+    net(x)
+    with track(net) as calls:
+        net(x)
+    assert all(call.seconds > 0 for call in calls)
+    assert calls[0].seconds >= sum(call.seconds for call in calls if call.depth == 1)
+    assert [call.start for call in calls] == sorted(call.start for call in calls)
+
+
+def test_a_step_that_is_not_tracked_is_the_very_same_executable(net, x):
+    traces = []
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return net(x)
+
+    step(x)
+    (before,) = [program.compiled for programs in step.programs.values() for program in programs]
+    text = step.lower(x).as_text()
+    with track(net):
+        step(x)
+        step(x)
+    step(x)
+    assert len(traces) == 2  # once untracked, once tracked
+    assert before is next(iter(step.programs.values()))[0].compiled
+    assert step._last[0].compiled is before
+    assert step.lower(x).as_text() == text
+    assert len(traces) == 2
+
+
+def test_tracking_again_in_the_same_way_does_not_compile_again(net, x):
+    traces = []
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return net(x)
+
+    for _ in range(3):
+        with track(net, returns="stats", depth=1):
+            step(x)
+    assert len(traces) == 1
+
+
+def test_small_returns_leave_in_one_vector_for_each_dtype(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net) as calls:
+        step(x)
+    (kept,) = calls._steps.kept
+    assert isinstance(kept.values, Parcel)
+    assert [v.dtype for v in kept.values.vectors] == [np.float32]
+    assert kept.values.large == []
+    assert kept.values.hosts is None  # nothing was cut before somebody looks
+    calls["stem"].returns
+    assert kept.values.hosts is not None
+
+
+def test_large_returns_leave_as_they_are(net):
+    step = nb.jit(lambda x: net(x))
+    with track(net) as calls:
+        y = step(jnp.ones((1000, 3)))
+    (kept,) = calls._steps.kept
+    assert {x.shape for x in kept.values.large} == {(1000, 4)}
+    np.testing.assert_array_equal(calls["head"].returns, y)
+
+
+def test_the_budget_bounds_what_is_kept(net):
+    step = nb.jit(lambda x: net(x))
+    with track(net, budget="40kB") as calls:
+        for _ in range(10):
+            step(jnp.ones((100, 3)))
+    assert 0 < len(calls.steps) < 10
+    assert calls.nbytes <= 40_000
+
+
+@pytest.mark.parametrize("count", [2000, pytest.param(20_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("around", ["each step", "all steps"])
+def test_thousands_of_tracked_steps_do_not_grow(around, count, net, x):
+    step = nb.jit(lambda x: nb.grad(squares)(net, x))
+    watching = track(net, returns="stats", gradients=True, last=5)
+
+    def run(times):
+        if around == "all steps":
+            with watching as calls:
+                for _ in range(times):
+                    step(x)
+            return calls
+        for _ in range(times):
+            with watching as calls:
+                step(x)
+        return calls
+
+    run(50)
+    gc.collect()
+    objects, live = len(gc.get_objects()), len(jax.live_arrays())
+    calls = run(count)
+    assert len(calls.steps) == (5 if around == "all steps" else 1)
+    del calls
+    gc.collect()
+    assert len(jax.live_arrays()) <= live
+    assert len(gc.get_objects()) < objects + 200
+
+
+def test_profiling_measures_each_submodule_alone(net, x):
+    step = nb.jit(lambda x: net(x))
+    with track(net, profile=True) as calls:
+        step(x)
+    assert all(call.seconds > 0 and call.start is None for call in calls)
+    assert calls["blocks.0.act"].seconds == calls["blocks.0.act", 1].seconds
+
+
+def test_costs_are_the_compilers_own(net, x):
+    with track(net) as calls:
+        nb.jit(lambda x: net(x))(x)
+    calls.estimate()
+    lowered = jax.jit(lambda w, b, x: x @ w.T + b).lower(net.stem.weight.value, net.stem.bias.value, x)
+    assert calls["stem"].flops == lowered.cost_analysis()["flops"]
+    assert calls[0].flops > sum(call.flops for call in calls if call.depth == 1 and call.class_name == "Linear")

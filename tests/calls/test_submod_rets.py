@@ -1,0 +1,140 @@
+"""`track_submod_rets`, `track_submod_call_order` and `expected_submod_rets`: on one call, compiled or not, of any module."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+WAYS = {
+    "eager": lambda run, x: run(x),
+    "jit": lambda run, x: nb.jit(run)(x),
+    "grad in jit": lambda run, x: nb.jit(nb.grad(lambda x: run(x).sum()))(x),
+    "vmap of rows": lambda run, x: nb.vmap(lambda row: run(row))(x),
+    "scan of rows": lambda run, x: nb.scan(lambda c, row: (c, run(row)), 0, x),
+    "checkpoint": lambda run, x: nb.grad(nb.checkpoint(lambda x: run(x).sum()))(x),
+}
+KEYS = [
+    "stem",
+    "blocks__0__lin",
+    "blocks__0__act",
+    "blocks__0",
+    "blocks__1__lin",
+    "blocks__1__act",
+    "blocks__1",
+    "head",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_returns_are_listed_by_submodule_as_they_first_returned(way, net, x, hand):
+    WAYS[way](lambda x: net(x, track_submod_rets=True), x)
+    assert list(net.submod_rets) == KEYS
+    wanted: dict[str, list] = {}
+    for path, value in hand(net, x):
+        wanted.setdefault(path.replace(".", "__"), []).append(value)
+    for key, returns in net.submod_rets.items():
+        assert len(returns) == len(wanted[key]) == (2 if key.endswith("act") else 1)
+        for found, value in zip(returns, wanted[key]):
+            np.testing.assert_allclose(np.reshape(found, value.shape), value, rtol=1e-5, atol=1e-6)
+
+
+def test_eager_returns_are_bit_for_bit_those_by_hand(net, x, hand):
+    net(x, track_submod_rets=True)
+    for path, value in dict(hand(net, x)).items():
+        if path:
+            np.testing.assert_array_equal(net.submod_rets[path.replace(".", "__")][-1], value)
+
+
+@pytest.mark.parametrize(
+    "untracked", [lambda net, x: net(x), lambda net, x: nb.jit(lambda x: net(x))(x), lambda net, x: net(x, v=net.v)]
+)
+def test_an_untracked_call_empties_both(untracked, net, x):
+    net(x, track_submod_rets=True, track_submod_call_order=True)
+    assert len(net.submod_rets) == 8
+    assert len(net.submod_call_order) == 1
+    untracked(net, x)
+    assert len(net.submod_rets) == len(net.submod_call_order) == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_depth_and_choice_must_both_hold(compiled, net, x):
+    def keys(**options):
+        run = lambda x: net(x, track_submod_rets=True, **options)
+        (nb.jit(run) if compiled else run)(x)
+        return list(net.submod_rets)
+
+    assert keys(submod_depth=1) == ["stem", "blocks__0", "blocks__1", "head"]
+    assert keys(submods_to_track=[net.blocks[1].lin, "head"]) == ["blocks__1__lin", "head"]
+    assert keys(submods_to_track=["blocks.*"], submod_depth=1) == ["blocks__0", "blocks__1"]
+
+
+def test_the_called_module_is_the_root_also_as_a_part(net, x):
+    net.blocks[0](net.stem(x), track_submod_rets=True)
+    assert list(net.blocks[0].submod_rets) == ["lin", "act"]
+    assert len(net.submod_rets) == 0
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_the_order_of_calls_is_nested_with_variables_at_the_bottom(compiled, net, x):
+    run = lambda x: net(x, track_submod_call_order=True)
+    (nb.jit(run) if compiled else run)(x)
+    order = net.submod_call_order.Net_0
+    assert list(order) == ["stem_0", "blocks__0_0", "blocks__1_0", "head_0"]
+    assert list(order.blocks__0_0) == ["lin_0", "act_0", "act_1"]
+    np.testing.assert_array_equal(order.blocks__1_0.lin_0.w, net.blocks[1].lin.weight.value)
+
+
+@pytest.mark.parametrize("way", ["eager", "jit", "grad in jit"])
+def test_the_first_return_that_differs_is_named(way, net, x):
+    net(x, track_submod_rets=True)
+    expected = net.submod_rets
+    WAYS[way](lambda x: net(x, expected_submod_rets=expected), x)
+    wrong = np.asarray(expected["blocks__1__act"][1]).copy()
+    wrong[2, 3] += 0.5
+    given = {"blocks__1__act": [None, wrong], "head": 100.0, "unknown": 3}
+    with pytest.raises(nb.SubmoduleReturnError, match=r'"blocks__1__act", call 1,.*0\.5 at \[2, 3\]') as caught:
+        WAYS[way](lambda x: net(x, expected_submod_rets=given), x)
+    table = str(caught.value).splitlines()[1:]
+    assert [line.split()[0] for line in table] == ["at", "expected", "actual", "difference"]
+    assert table[3].split()[-1] == "-0.5"
+    assert (caught.value.path, caught.value.number) == ("blocks__1__act", 1)
+
+
+def test_tolerances_are_given_for_all_calls_or_for_each(net, x):
+    net(x, track_submod_rets=True)
+    near = [np.asarray(value) + 0.01 for value in net.submod_rets["blocks__0__act"]]
+    net(x, expected_submod_rets={"blocks__0__act": {"val": near, "atol": 0.02}})
+    net(x, expected_submod_rets={"blocks__0__act": {"val": near, "atol": [0.02, 0.02], "rtol": 0}})
+    with pytest.raises(nb.SubmoduleReturnError, match="call 1"):
+        net(x, expected_submod_rets={"blocks__0__act": {"val": near, "atol": [0.02]}})
+    with pytest.raises(nb.SubmoduleReturnError, match=r"has shape \[5, 2\], expected was \[5, 3\]"):
+        net(x, expected_submod_rets={"head": np.zeros((5, 3))})
+
+
+def test_expectations_that_make_no_sense_are_refused_before_anything_runs(net, x):
+    with pytest.raises(nb.ArgumentError, match="there is no \"val\" among 'atol'"):
+        net(x, expected_submod_rets={"stem": {"atol": 1.0}})
+    with pytest.raises(nb.ArgumentError, match="holds traced arrays"):
+        nb.jit(lambda x, e: net(x, expected_submod_rets=e))(x, {"stem": jnp.ones((5, 4))})
+
+
+def test_an_exception_leaves_what_was_recorded(net):
+    with pytest.raises(nb.ShapeError):
+        net.blocks[0](jnp.ones((2, 7)), track_submod_rets=True, track_submod_call_order=True)
+    assert list(net.blocks[0].submod_call_order.Block_0) == ["lin_0"]
+
+    class Breaks(nb.Module):
+        def __init__(self):
+            self.first, self.second = nb.Tanh(), nb.Linear(3, 4)
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    model = Breaks()
+    with pytest.raises(nb.ShapeError):
+        model(jnp.ones((2, 7)), track_submod_rets=True)
+    assert list(model.submod_rets) == ["first"]
+    jax.block_until_ready(model(jnp.ones((2, 3))))
+    assert len(model.submod_rets) == 0

@@ -1,0 +1,161 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from tests.interop.conftest import assert_close, batches_of, plainly_trained, trained
+
+KEY = jax.random.key(0)
+
+
+class Convolutional(eqx.Module):
+    conv: eqx.nn.Conv2d
+    norm: eqx.nn.BatchNorm
+    head: eqx.nn.Linear
+
+    def __init__(self):
+        first, second = jax.random.split(KEY)
+        self.conv = eqx.nn.Conv2d(2, 3, 3, key=first)
+        self.norm = eqx.nn.BatchNorm(3, "batch", mode="batch")
+        self.head = eqx.nn.Linear(3 * 4, 2, key=second)
+
+    def __call__(self, x, state):
+        x, state = self.norm(self.conv(x), state)
+        return self.head(jax.nn.relu(x).reshape(-1)), state
+
+
+class Recurrent(eqx.Module):
+    cell: eqx.nn.LSTMCell
+    head: eqx.nn.Linear
+
+    def __init__(self):
+        first, second = jax.random.split(KEY)
+        self.cell, self.head = eqx.nn.LSTMCell(3, 4, key=first), eqx.nn.Linear(4, 2, key=second)
+
+    def __call__(self, xs):
+        start = jnp.zeros(4), jnp.zeros(4)
+        state, _ = jax.lax.scan(lambda state, x: (self.cell(x, state), None), start, xs)
+        return self.head(state[0])
+
+
+class Block(eqx.Module):
+    attention: eqx.nn.MultiheadAttention
+    norm: eqx.nn.LayerNorm
+    layers: list
+
+    def __init__(self):
+        first, second = jax.random.split(KEY)
+        self.attention, self.norm = eqx.nn.MultiheadAttention(2, 4, key=first), eqx.nn.LayerNorm(4)
+        self.layers = [eqx.nn.Linear(4, 8, key=second), jax.nn.gelu, eqx.nn.Linear(8, 4, key=second)]
+
+    def __call__(self, x):
+        y = jax.vmap(self.norm)(x)
+        x = x + self.attention(y, y, y)
+        for layer in self.layers:
+            y = jax.vmap(layer)(y) if isinstance(layer, eqx.Module) else layer(y)
+        return x + y
+
+
+def over_rows(model, x):
+    return jax.vmap(model)(x)
+
+
+CASES = {
+    "mlp": (lambda: eqx.nn.MLP(3, 2, 8, 1, key=KEY), (4, 3), (4, 2)),
+    "recurrent": (Recurrent, (4, 5, 3), (4, 2)),
+    "transformer": (Block, (3, 5, 4), (3, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_gradients_and_ten_steps_agree(case, draws):
+    make, inputs, outputs = CASES[case]
+    model, batches = make(), batches_of(draws, inputs, outputs)
+    wrapped = nb.from_equinox(model, call=over_rows)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    apply = lambda params, state, x: (over_rows(eqx.combine(params, static), x), state)
+    losses, y, grads, last, _ = plainly_trained(apply, params, None, batches)
+    found, found_y, found_grads = trained(wrapped, batches)
+    assert_close((found, found_y), (losses, y))
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
+        chain = "/".join(getattr(key, "name", f"v{getattr(key, 'idx', '')}") for key in keys)
+        assert_close(found_grads[chain], leaf, rtol=1e-4)
+    back = wrapped.to_equinox()
+    assert type(back) is type(model)
+    assert_close(eqx.filter(back, eqx.is_inexact_array), last, rtol=1e-4)
+
+
+def test_state_is_kept_in_buffers_and_handed_back(draws):
+    model, state = eqx.nn.make_with_state(Convolutional)()
+    call = lambda model, x, state: jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(x, state)
+    batches = batches_of(draws, (4, 2, 4, 4), (4, 2))
+    wrapped = nb.from_equinox(model, state, call=call)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    apply = lambda params, state, x: call(eqx.combine(params, static), x, state)
+    losses, *_, last = plainly_trained(apply, params, state, batches)
+    found, *_ = trained(wrapped, batches)
+    assert_close(found, losses)
+    _, kept = wrapped.to_equinox()
+    assert_close(kept.get(model.norm.batch_state_index), last.get(model.norm.batch_state_index), rtol=1e-4)
+    assert [name for name, _ in wrapped.named_buffers()] == [
+        "norm.batch_counter",
+        "norm.batch_state_index.0",
+        "norm.batch_state_index.1",
+    ]
+    inference = eqx.nn.inference_mode(wrapped.to_equinox()[0])
+    wanted = eqx.filter_jit(lambda m, x: call(m, x, kept)[0])(inference, batches[0][0])
+    assert_close(nb.jit(wrapped.eval())(batches[0][0]), wanted)
+
+
+def test_the_model_that_was_wrapped_is_left_as_it_is(draws):
+    model = CASES["mlp"][0]()
+    before = np.asarray(model.layers[0].weight)
+    wrapped = nb.from_equinox(model, call=over_rows)
+    step = nb.jit(lambda x: setattr(wrapped, "v", wrapped.v * 2), donate=True)
+    step(jnp.ones(3))
+    np.testing.assert_array_equal(model.layers[0].weight, before)
+    np.testing.assert_array_equal(wrapped.layers[0].weight, 2 * before)
+
+
+def test_submodules_are_tracked_shown_drawn_and_saved(tmp_path):
+    wrapped = nb.from_equinox(Block())
+    x = jnp.ones((5, 4))
+    with nb.track(wrapped) as calls:
+        nb.jit(lambda x: wrapped(x))(x)
+    assert calls.paths[:2] == ("", "norm")
+    assert "attention.query_proj" in calls.paths
+    assert calls["attention"].return_shapes == "float32[5, 4]"
+    assert {"attention", "layers.2", "norm"} <= {group.path for group in nb.graph(wrapped, x).groups}
+    assert "MultiheadAttention" in repr(wrapped)
+    wrapped.save_weights(tmp_path / "w.h5")
+    other = nb.from_equinox(eqx.tree_at(lambda m: m.norm.weight, Block(), jnp.zeros(4)))
+    other.load_weights(tmp_path / "w.h5")
+    np.testing.assert_array_equal(other(x), wrapped(x))
+
+
+def test_hooks_and_interventions_act_on_foreign_submodules():
+    wrapped = nb.from_equinox(CASES["mlp"][0]())
+    x = jnp.ones(3)
+    replaced = wrapped(x, replace_submod_rets={"layers.1": jnp.array([1.0, 2.0])})
+    np.testing.assert_array_equal(replaced, [1, 2])
+    seen = []
+    with wrapped.layers[0].register_forward_hook(lambda module, inputs, outputs: seen.append(outputs.shape)):
+        wrapped(x)
+    assert seen == [(8,)]
+
+
+def test_classes_are_as_they_were_after_a_call_that_fails():
+    wrapped, before = nb.from_equinox(CASES["mlp"][0]()), vars(eqx.nn.Linear)["__call__"]
+    with pytest.raises(TypeError) as caught:
+        wrapped(jnp.ones(4))
+    assert any("in layers.0 (Linear)" in note for note in caught.value.__notes__)
+    assert vars(eqx.nn.Linear)["__call__"] is before
+
+
+def test_something_else_is_refused():
+    with pytest.raises(nb.ArgumentTypeError, match="takes an eqx.Module; found dict"):
+        nb.from_equinox({})
+    with pytest.raises(nb.ArgumentError, match="is called by it alone"):
+        nb.from_equinox(CASES["mlp"][0]()).layers[0](jnp.ones(3))

@@ -1,0 +1,189 @@
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import nbmodule as nb
+from tests.interop.conftest import RATE, assert_close, batches_of, loss_of, plainly_trained, trained
+
+
+class Mlp(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2, name="head")(nn.relu(nn.Dense(8)(x)))
+
+
+class Convolutional(nn.Module):
+    train: bool = True
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.relu(nn.BatchNorm(use_running_average=not self.train)(nn.Conv(3, (3, 3))(x)))
+        return nn.Dense(2)(x.reshape(x.shape[0], -1))
+
+
+class Recurrent(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2)(nn.RNN(nn.OptimizedLSTMCell(4))(x)[:, -1])
+
+
+class Transformer(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = x + nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x))
+        return x + nn.Dense(4)(nn.gelu(nn.Dense(8)(nn.LayerNorm()(x))))
+
+
+class Dropped(nn.Module):
+    @nn.compact
+    def __call__(self, x, train=True):
+        return nn.Dropout(0.5, deterministic=not train)(nn.Dense(64)(x))
+
+
+LINEN = {
+    "mlp": (Mlp, (4, 3), (4, 2)),
+    "convolutional": (Convolutional, (4, 4, 4, 2), (4, 2)),
+    "recurrent": (Recurrent, (4, 5, 3), (4, 2)),
+    "transformer": (Transformer, (3, 5, 4), (3, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("case", LINEN)
+def test_linen_outputs_gradients_and_ten_steps_agree(case, draws):
+    make, inputs, outputs = LINEN[case]
+    module, batches = make(), batches_of(draws, inputs, outputs)
+    variables = jax.jit(module.init)(jax.random.key(0), batches[0][0])
+    wrapped = nb.from_flax(module, variables)
+    state = {name: tree for name, tree in variables.items() if name != "params"}
+
+    def apply(params, state, x):
+        made = module.apply({"params": params, **state}, x, mutable=list(state) or False)
+        return made if state else (made, state)
+
+    losses, y, grads, params, last = plainly_trained(apply, variables["params"], state, batches)
+    found, found_y, found_grads = trained(wrapped, batches)
+    assert_close((found, found_y), (losses, y))
+    for path, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
+        assert_close(found_grads["/".join(key.key for key in path)], leaf, rtol=1e-4)
+    same, kept = wrapped.to_flax(linen=True)
+    assert same is module
+    assert_close(kept, {"params": params, **last}, rtol=1e-3, atol=1e-5)
+
+
+def test_parts_without_variables_are_met_in_the_first_call_or_by_an_example():
+    module, x = Dropped(), jnp.ones((2, 3))
+    variables = module.init(jax.random.key(0), x, train=False)
+    wrapped = nb.from_flax(module, variables, rngs=("dropout",))
+    assert [name for name, _ in wrapped.named_children()] == ["Dense_0"]
+    wrapped(x)
+    known = nb.from_flax(module, variables, x, rngs=("dropout",), train=False)
+    assert [name for name, _ in wrapped.named_children()] == [name for name, _ in known.named_children()]
+    with nb.track(known) as calls:
+        nb.jit(lambda x: known(x))(x)
+    assert calls.paths == ("", "Dense_0", "Dropout_0")
+    assert [call.class_name for call in calls] == ["Dropped", "Dense", "Dropout"]
+
+
+def test_a_model_that_draws_gets_another_key_in_each_call():
+    module, x = Dropped(), jnp.ones((2, 3))
+    wrapped = nb.from_flax(module, module.init(jax.random.key(0), x, train=False), rngs=("dropout",))
+    step = nb.jit(lambda x: wrapped(x))
+    assert not np.array_equal(step(x) == 0, step(x) == 0)
+    assert not (wrapped(x, train=False) == 0).any()
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(2, 3, (3, 3), rngs=rngs)
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.blocks = nnx.List([nnx.Linear(48, 8, rngs=rngs), nnx.Linear(8, 2, rngs=rngs)])
+
+    def __call__(self, x):
+        x = nnx.relu(self.norm(self.conv(x))).reshape(x.shape[0], -1)
+        return self.blocks[1](nnx.relu(self.blocks[0](x)))
+
+
+class NnxRecurrent(nnx.Module):
+    def __init__(self, rngs):
+        self.rnn, self.head = nnx.RNN(nnx.LSTMCell(3, 4, rngs=rngs)), nnx.Linear(4, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.rnn(x)[:, -1])
+
+
+class NnxTransformer(nnx.Module):
+    def __init__(self, rngs):
+        self.attention = nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs)
+        self.norm, self.up, self.down = (
+            nnx.LayerNorm(4, rngs=rngs),
+            nnx.Linear(4, 8, rngs=rngs),
+            nnx.Linear(8, 4, rngs=rngs),
+        )
+
+    def __call__(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.down(nnx.gelu(self.up(self.norm(x))))
+
+
+NNX = {
+    "convolutional": (Nnx, (4, 4, 4, 2), (4, 2)),
+    "recurrent": (NnxRecurrent, (4, 5, 3), (4, 2)),
+    "transformer": (NnxTransformer, (3, 5, 4), (3, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("case", NNX)
+def test_nnx_outputs_and_ten_steps_agree(case, draws):
+    make, inputs, outputs = NNX[case]
+    model, batches = make(nnx.Rngs(0)), batches_of(draws, inputs, outputs)
+    wrapped = nb.from_flax(model)
+
+    @nnx.jit
+    def step(model, x, target):
+        loss, grads = nnx.value_and_grad(lambda m: loss_of(m(x), target))(model)
+        params = nnx.state(model, nnx.Param)
+        nnx.update(model, jax.tree.map(lambda p, g: p - RATE * g, params, grads))
+        return loss
+
+    losses = [float(step(model, *batch)) for batch in batches]
+    assert_close(trained(wrapped, batches)[0], losses)
+    back = wrapped.to_flax()
+    assert type(back) is type(model)
+    model.eval()
+    back.eval()
+    wanted = nnx.jit(lambda m, x: m(x))(model, batches[0][0])
+    assert_close(nnx.jit(lambda m, x: m(x))(back, batches[0][0]), wanted, rtol=1e-4)
+    assert_close(nb.jit(wrapped.eval())(batches[0][0]), wanted, rtol=1e-4)
+
+
+def test_a_shared_nnx_module_is_listed_once_and_called_under_one_path():
+    class Shared(nnx.Module):
+        def __init__(self, rngs):
+            self.first = nnx.Linear(3, 3, rngs=rngs)
+            self.second = self.first
+
+        def __call__(self, x):
+            return self.second(self.first(x))
+
+    wrapped = nb.from_flax(Shared(nnx.Rngs(0)))
+    assert len(list(wrapped.parameters())) == 2
+    with nb.track(wrapped) as calls:
+        wrapped(jnp.ones((1, 3)))
+    assert [(call.path, call.index) for call in calls] == [("", 0), ("first", 0), ("first", 1)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nb.from_flax(3), "takes an nnx.Module or a linen nn.Module; found int"),
+        (lambda: nb.from_flax(Mlp()), "takes its variables too, what module.init gave"),
+        (lambda: nb.from_flax(Mlp(), {"batch_stats": {}}), "found keys batch_stats"),
+        (lambda: nb.from_flax(Nnx(nnx.Rngs(0)), {}), "holds its variables itself"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_said(make, message):
+    with pytest.raises(nb.ArgumentTypeError, match=message):
+        make()

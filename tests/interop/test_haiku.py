@@ -1,0 +1,75 @@
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from tests.interop.conftest import assert_close, batches_of, plainly_trained, trained
+
+
+def convolutional(x):
+    x = jax.nn.relu(hk.BatchNorm(True, True, 0.9)(hk.Conv2D(3, 3)(x), is_training=True))
+    return hk.Linear(2)(x.reshape(x.shape[0], -1))
+
+
+def recurrent(x):
+    core = hk.LSTM(4)
+    outputs, _ = hk.dynamic_unroll(core, x, core.initial_state(x.shape[0]), time_major=False)
+    return hk.Linear(2)(outputs[:, -1])
+
+
+def transformer(x):
+    y = hk.LayerNorm(-1, True, True)(x)
+    x = x + hk.MultiHeadAttention(2, 2, model_size=4, w_init=hk.initializers.VarianceScaling())(y, y, y)
+    return x + hk.nets.MLP([8, 4])(x)
+
+
+CASES = {
+    "mlp": (lambda x: hk.nets.MLP([8, 2])(x), (4, 3), (4, 2)),
+    "convolutional": (convolutional, (4, 4, 4, 2), (4, 2)),
+    "recurrent": (recurrent, (4, 5, 3), (4, 2)),
+    "transformer": (transformer, (3, 5, 4), (3, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_gradients_and_ten_steps_agree(case, draws):
+    fn, inputs, outputs = CASES[case]
+    transformed, batches = hk.transform_with_state(fn), batches_of(draws, inputs, outputs)
+    params, state = jax.jit(transformed.init)(jax.random.key(0), batches[0][0])
+    wrapped = nb.from_haiku(transformed, params, state)
+    apply = lambda params, state, x: transformed.apply(params, state, None, x)
+    losses, y, grads, last, last_state = plainly_trained(apply, params, state, batches)
+    found, found_y, found_grads = trained(wrapped, batches)
+    assert_close((found, found_y), (losses, y))
+    for module, leaves in grads.items():
+        for leaf, array in leaves.items():
+            path = [step for step in module.split("/") if step != "~"]
+            assert_close(found_grads["/".join([*path, leaf])], array, rtol=1e-4)
+    same, *kept = wrapped.to_haiku()
+    assert same is transformed
+    assert_close(kept, [last, last_state], rtol=1e-3, atol=1e-5)
+
+
+def test_submodules_are_tracked_and_drawn():
+    transformed, x = hk.transform(CASES["mlp"][0]), jnp.ones((2, 3))
+    wrapped = nb.from_haiku(transformed, transformed.init(jax.random.key(0), x))
+    with nb.track(wrapped) as calls:
+        wrapped(x)
+    assert calls.paths == ("", "mlp", "mlp.linear_0", "mlp.linear_1")
+    assert [call.class_name for call in calls][1:3] == ["MLP", "Linear"]
+    assert "mlp" in {group.path for group in nb.graph(wrapped, x).groups}
+
+
+def test_a_function_that_draws_gets_keys():
+    transformed = hk.transform(lambda x: hk.dropout(hk.next_rng_key(), 0.5, x))
+    wrapped = nb.from_haiku(transformed, {}, with_rng=True)
+    assert not np.array_equal(wrapped(jnp.ones(64)), wrapped(jnp.ones(64)))
+
+
+def test_what_cannot_be_wrapped_is_said():
+    with pytest.raises(nb.ArgumentTypeError, match="takes what hk.transform gave; found function"):
+        nb.from_haiku(recurrent, {})
+    with pytest.raises(nb.ArgumentTypeError, match="has a state, the second thing that init gave"):
+        nb.from_haiku(hk.transform_with_state(recurrent), {})

@@ -1,0 +1,130 @@
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from tests.interop.conftest import assert_close, batches_of, plainly_trained, trained
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:keras")
+
+
+def convolutional():
+    return [
+        keras.layers.Conv2D(3, 3, padding="same"),
+        keras.layers.BatchNormalization(),
+        keras.layers.ReLU(),
+        keras.layers.Flatten(),
+        keras.layers.Dense(2),
+    ]
+
+
+def transformer(shape):
+    given = keras.Input(shape)
+    y = keras.layers.LayerNormalization()(given)
+    x = keras.layers.Add()([given, keras.layers.MultiHeadAttention(2, 2)(y, y)])
+    y = keras.layers.Dense(4)(keras.layers.Dense(8, activation="gelu")(x))
+    return keras.Model(given, keras.layers.Add()([x, y]))
+
+
+def chain(layers, shape):
+    return keras.Sequential([keras.Input(shape), *layers])
+
+
+CASES = {
+    "mlp": (
+        lambda shape: chain([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)], shape), (4, 3), (4, 2),
+    ),
+    "convolutional": (lambda shape: chain(convolutional(), shape), (4, 4, 4, 2), (4, 2)),
+    "recurrent": (lambda shape: chain([keras.layers.LSTM(4), keras.layers.Dense(2)], shape), (4, 5, 3), (4, 2)),
+    "transformer": (transformer, (3, 5, 4), (3, 5, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_gradients_and_ten_steps_agree(case, draws):
+    make, inputs, outputs = CASES[case]
+    keras.utils.set_random_seed(0)
+    model, batches = make(inputs[1:]), batches_of(draws, inputs, outputs)
+    wrapped = nb.from_keras(model)
+    params = [jnp.array(variable.value) for variable in model.trainable_variables]
+    state = [jnp.array(variable.value) for variable in model.non_trainable_variables]
+    apply = lambda params, state, x: model.stateless_call(params, state, x, training=True)
+    losses, y, grads, last, last_state = plainly_trained(apply, params, state, batches)
+    found, found_y, found_grads = trained(wrapped, batches)
+    assert_close((found, found_y), (losses, y))
+    names = ["/".join(wrapped._wiring.function.place(variable.path)) for variable in model.trainable_variables]
+    for name, leaf in zip(names, grads, strict=True):
+        assert_close(found_grads[name], leaf, rtol=1e-4)
+    back = wrapped.to_keras()
+    assert_close([v.value for v in back.trainable_variables], last, rtol=1e-3, atol=1e-5)
+    assert_close([v.value for v in back.non_trainable_variables], last_state, rtol=1e-3, atol=1e-5)
+
+
+def test_layers_are_tracked_and_eval_means_inference():
+    model = chain(
+        [keras.layers.Dense(4), keras.layers.Dropout(0.5), chain([keras.layers.Dense(2, name="last")], (4,))], (3,)
+    )
+    wrapped, x = nb.from_keras(model).eval(), jnp.ones((2, 3))
+    with nb.track(wrapped) as calls:
+        y = nb.jit(lambda x: wrapped(x))(x)
+    np.testing.assert_allclose(y, model(x, training=False), rtol=1e-6)
+    names = [call.class_name for call in calls]
+    assert names == ["Sequential", "Dense", "Dropout", "Sequential", "Dense"]
+    assert calls[4].path.endswith(".last")
+    wrapped.train()
+    assert not np.array_equal(wrapped(x), wrapped(x))
+
+
+def test_what_cannot_be_wrapped_is_said():
+    with pytest.raises(nb.ArgumentTypeError, match="takes a Keras layer or model; found int"):
+        nb.from_keras(3)
+    with pytest.raises(nb.ArgumentError, match="Dense is not built"):
+        nb.from_keras(keras.layers.Dense(2))
+
+
+def test_another_backend_is_refused(run_python):
+    code = """
+        import keras, nbmodule as nb
+        layer = keras.layers.Dense(2)
+        layer.build((1, 3))
+        try:
+            nb.from_keras(layer)
+        except nb.ArgumentError as error:
+            print(error)
+    """
+    assert "it runs on numpy. Nothing was converted. Set KERAS_BACKEND=jax" in run_python(
+        code, env={"KERAS_BACKEND": "numpy"}
+    )
+
+
+def test_a_module_trains_inside_keras(draws):
+    nb.seed(0)
+    module = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Linear(4, 1))
+    x, y = draws.normal(size=(8, 3)).astype("float32"), draws.normal(size=(8, 1)).astype("float32")
+    layer = module.to_keras()
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    history = model.fit(x, y, batch_size=8, epochs=3, verbose=0).history["loss"]
+    optimizer = nb.SGD(0.1)
+    for loss in history:
+        value, grads = nb.value_and_grad(lambda m: ((m(x) - y) ** 2).mean())(module)
+        optimizer.update(module, grads)
+        np.testing.assert_allclose(value, loss, rtol=1e-5)
+
+
+def test_a_missing_framework_says_what_to_install():
+    code = (
+        "import sys; sys.modules['flax'] = sys.modules['flax.linen'] = None\n"
+        "import nbmodule as nb\n"
+        "try:\n    nb.Linear(2, 2).to_flax(linen=True)\n"
+        "except nb.MissingDependencyError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (
+        done.stdout.strip()
+        == "to_flax needs flax, which is not installed: `pip install flax` (or `nbmodule[interop]`)."
+    )

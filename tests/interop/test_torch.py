@@ -1,0 +1,238 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import nbmodule as nb
+from tests.interop.conftest import RATE, STEPS, assert_close, trained
+
+BLOCK = {"d_model": 8, "nhead": 2, "dim_feedforward": 16, "dropout": 0.0}
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+        self.scale = nn.Parameter(torch.full((8,), 0.5))
+
+    def forward(self, x):
+        return x + nn.functional.gelu(self.inner(self.norm(x))) * self.scale
+
+
+class Network(nn.Module):
+    """A forward of one's own: modules in lists, functions, methods, shapes, an optional argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.conv, self.head = nn.Conv1d(8, 8, 1), nn.Linear(8, 3)
+        self.register_buffer("shift", torch.ones(3))
+
+    def forward(self, x, scale=2.0):
+        for block in self.blocks:
+            x = block(x)
+        y = self.conv(x.transpose(1, 2)).permute(0, 2, 1)
+        x = torch.cat([x, y], dim=1).mean(dim=1)
+        x = x.view(x.size(0), -1)
+        return torch.softmax(self.head(x) * scale + self.shift, dim=-1), x.max(dim=1)[0]
+
+
+def images():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=2),
+        nn.GroupNorm(2, 8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 4),
+    )  # fmt: skip
+
+
+LAYERS = {
+    "images": (images, [(2, 3, 12, 12)]),
+    "transposed": (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, output_padding=1, padding=1), [(2, 4, 5, 5)]),
+    "lstm": (lambda: nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True), [(5, 7, 3)]),
+    "time first": (lambda: nn.GRU(3, 4), [(5, 7, 3)]),
+    "attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), [(2, 5, 8)] * 3),
+    "attention, time first": (lambda: nn.MultiheadAttention(8, 2, kdim=4, vdim=6), [(5, 2, 8), (3, 2, 4), (3, 2, 6)]),
+    "encoder layer": (
+        lambda: nn.TransformerEncoderLayer(**BLOCK, batch_first=True, activation="gelu", norm_first=True),
+        [(2, 5, 8)],
+    ),
+    "encoder": (
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**BLOCK), 2, enable_nested_tensor=False), [(2, 5, 8)],
+    ),
+    "decoder layer": (lambda: nn.TransformerDecoderLayer(**BLOCK, batch_first=True), [(2, 5, 8), (2, 6, 8)]),
+    "batch norm, rank 2": (lambda: nn.BatchNorm1d(4), [(3, 4)]),
+    "batch norm, rank 3": (lambda: nn.BatchNorm1d(4), [(3, 4, 5)]),
+    "channel slopes": (lambda: nn.PReLU(4), [(2, 4, 3)]),
+    "upsample": (lambda: nn.Upsample(scale_factor=2), [(1, 2, 3, 3)]),
+    "own forward": (Network, [(2, 5, 8)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_outputs_agree_and_the_state_dict_comes_back(case, draws):
+    make, shapes = LAYERS[case]
+    torch.manual_seed(0)
+    theirs = make().eval()
+    with torch.no_grad():
+        for buffer in theirs.buffers():
+            if buffer.is_floating_point():
+                buffer.add_(torch.rand_like(buffer))
+    xs = [draws.normal(size=shape).astype("float32") for shape in shapes]
+    ours = nb.from_torch(theirs)
+    with torch.no_grad():
+        wanted = [tensor.numpy() for tensor in jax.tree.leaves(theirs(*map(torch.tensor, xs)))]
+    found = jax.tree.leaves(nb.jit(lambda *xs: ours(*xs))(*xs))
+    assert len(found) == len(wanted)
+    assert_close(found, wanted, rtol=2e-5, atol=2e-6)
+    back, reference = ours.to_torch(), theirs.state_dict()
+    assert back.keys() == reference.keys()
+    assert all(torch.equal(back[name], reference[name]) for name in reference)
+
+
+TRAINED = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), (4, 3), (4, 2)),
+    "convolutional": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2)),
+        (4, 2, 4, 4),
+        (4, 2),
+    ),
+    "transformer": (lambda: nn.TransformerEncoderLayer(**BLOCK, batch_first=True), (3, 5, 8), (3, 5, 8)),
+}
+
+
+@pytest.mark.parametrize("case", TRAINED)
+def test_gradients_and_ten_steps_agree(case, draws):
+    make, inputs, outputs = TRAINED[case]
+    torch.manual_seed(0)
+    theirs = make()
+    ours = nb.from_torch(theirs)
+    batches = [
+        (jnp.asarray(draws.normal(size=inputs), "float32"), jnp.asarray(draws.normal(size=outputs), "float32"))
+        for _ in range(STEPS)
+    ]
+    optimizer = torch.optim.SGD(theirs.parameters(), RATE)
+    losses, first = [], {}
+    for x, target in batches:
+        optimizer.zero_grad()
+        loss = ((theirs(torch.tensor(np.array(x))) - torch.tensor(np.array(target))) ** 2).mean()
+        loss.backward()
+        first = first or {name: parameter.grad.numpy().copy() for name, parameter in theirs.named_parameters()}
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    found, _, grads = trained(ours, batches)
+    assert_close(found, losses)
+    names = {name: "/".join(place) for name, place in chains(ours).items()}
+    for name in first.keys() & names.keys():
+        if first[name].shape == grads[names[name]].shape:
+            assert_close(grads[names[name]], first[name], rtol=1e-3, atol=1e-6)
+    back = ours.to_torch()
+    assert_close(
+        {name: tensor.numpy() for name, tensor in back.items()},
+        {name: tensor.numpy() if "num_batches" not in name else back[name].numpy() for name, tensor in theirs.state_dict().items()},
+        rtol=1e-3, atol=1e-5,
+    )  # fmt: skip
+
+
+def chains(model):
+    """Chains in `v` by dotted names."""
+    from nbmodule.core.walk import plan_of
+
+    return {place.name: place.chain for place in plan_of(model).places.values()}
+
+
+def test_masks_mean_what_they_mean_in_torch(draws):
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    ours = nb.from_torch(theirs)
+    x = draws.normal(size=(2, 5, 8)).astype("float32")
+    later, padded = np.triu(np.ones((5, 5), bool), 1), np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 1]], bool)
+    with torch.no_grad():
+        wanted, weights = theirs(
+            *[torch.tensor(x)] * 3, attn_mask=torch.tensor(later), key_padding_mask=torch.tensor(padded)
+        )
+    found, found_weights = ours(x, x, x, attn_mask=later, key_padding_mask=padded)
+    assert_close((found, found_weights), (wanted.numpy(), weights.numpy()), atol=1e-5)
+
+
+def test_the_report_names_each_layer():
+    made = nb.from_torch(images())
+    lines = repr(made.conversion).splitlines()
+    assert lines[0] == "12 layers, 12 tensors converted"
+    assert lines[2].split() == ["0", "Conv2d", "→", "Conv2d"]
+    assert lines[-1].strip() == "1.num_batches_tracked passed over"
+
+
+def test_layers_of_ones_own_class_are_tracked_and_drawn():
+    ours = nb.from_torch(Network())
+    with nb.track(ours) as calls:
+        nb.jit(lambda x: ours(x))(jnp.ones((2, 5, 8)))
+    assert calls.paths[:4] == ("", "blocks.0", "blocks.0.norm", "blocks.0.inner")
+    assert [call.class_name for call in calls][:2] == ["Network", "Block"]
+    assert ours(jnp.ones((2, 5, 8)), scale=1.0)[0].shape == (2, 3)
+
+
+def test_shared_layers_and_training_modes_are_kept():
+    shared = nn.Linear(4, 4)
+    theirs = nn.Sequential(shared, nn.Dropout(0.5).eval(), shared)
+    ours = nb.from_torch(theirs)
+    assert ours[0] is ours[2]
+    assert ours.training
+    assert not ours[1].training
+
+
+class Bad(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 2), nn.LPPool1d(2, 2))
+        self.conv = nn.Conv2d(1, 1, 1, padding_mode="reflect")
+
+    def forward(self, x):
+        return torch.linalg.inv(self.net(x))
+
+
+class Branching(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+def test_all_that_has_no_counterpart_is_named_with_its_path():
+    with pytest.raises(nb.ArgumentError) as caught:
+        nb.from_torch(Bad())
+    text = str(caught.value)
+    assert '"net.1": torch.nn.LPPool1d' in text
+    assert "\"conv\": torch.nn.Conv2d with padding_mode='reflect'" in text
+    assert "the function linalg_inv in the forward of Bad" in text
+    with pytest.raises(nb.ArgumentError, match="the forward of Branching cannot be followed"):
+        nb.from_torch(Branching())
+
+
+def test_numbers_go_into_a_module_that_is_there():
+    theirs = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    ours = nb.Sequential(nb.Conv2d(1, 2, 3), nb.BatchNorm2d(2))
+    assert nb.from_torch(theirs.state_dict(), like=ours) is ours
+    np.testing.assert_array_equal(ours[0].weight, theirs[0].weight.detach().numpy().transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "like", "kind", "message"),
+    [
+        (
+            nn.Linear(2, 3),
+            lambda: nb.Linear(2, 4),
+            nb.ShapeError,
+            r'"bias" holds float32\[4\], "bias" gives float32\[3\]',
+        ),
+        (nn.Linear(2, 3, bias=False), lambda: nb.Linear(2, 3), nb.MissingKeysError, "missing tensors: bias"),
+        (nn.Linear(2, 3), lambda: nb.Linear(2, 3, with_bias=False), nb.UnexpectedKeysError, "unexpected tensors: bias"),
+        ({"weight": torch.ones(2)}, lambda: None, nb.ArgumentTypeError, "needs like="),
+        (3, lambda: None, nb.ArgumentTypeError, "found int"),
+        (nn.Linear(2, 3), lambda: "model", nb.ArgumentTypeError, "like= takes a module; found str"),
+    ],
+)
+def test_what_does_not_fit_is_said_and_nothing_is_changed(theirs, like, kind, message):
+    model = like()
+    before = model.state_dict() if isinstance(model, nb.Module) else None
+    with pytest.raises(kind, match=message):
+        nb.from_torch(theirs, like=model)
+    if before is not None:
+        assert all((model.state_dict()[name] == array).all() for name, array in before.items())

@@ -1,0 +1,277 @@
+"""What is watched inside the user's own steps: returns and gradients, against NumPy and raw JAX."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.live.aside import Aside
+from nbmodule.live.step_watch import StepWatch
+
+QUANTITIES = {"weight", "update", "return", "gradient"}
+
+
+def network():
+    nb.seed(0)
+    return nb.Sequential(nb.Linear(4, 5), nb.ReLU(), nb.Linear(5, 3))
+
+
+def loss_of(model, x, y):
+    return nb.mse_loss(model(x), y)
+
+
+def training(model, donate=False):
+    """A step that leaves the weights as they are, so that every step has the same gradients."""
+
+    @nb.jit(donate=donate)
+    def step(x, y):
+        loss, grads = nb.value_and_grad(loss_of)(model, x, y)
+        model.v = model.v - grads * 0.0
+        return loss
+
+    return step
+
+
+DATA = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+TARGET = np.ones((6, 3), np.float32)
+
+
+def run_until(live, step, condition, seconds=90):
+    """Train until a condition holds, and two more steps."""
+    deadline = time.monotonic() + seconds
+    for _ in live.steps(range(10**9)):
+        step()
+        time.sleep(0.002)
+        if condition(live):
+            live.stop()
+        assert time.monotonic() < deadline, live.notes()
+
+
+def all_are_there(live):
+    return set(live.watched) >= QUANTITIES
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_returns_and_gradients_of_a_compiled_step_are_those_of_numpy_and_jax(donate):
+    model = network()
+    step = training(model, donate)
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, lambda: step(x, y), lambda live: {"return", "gradient"} <= set(live.watched))
+    found = live.watched["return"]
+    assert found.paths == ("0", "1", "2")
+    weight, bias = np.asarray(model[0].weight()), np.asarray(model[0].bias())
+    first = DATA @ weight.T + bias
+    for row, expected in ((0, first), (1, first.clip(0))):
+        wanted = [expected.mean(), expected.std(), expected.min(), expected.max(), 0, (expected == 0).mean()]
+        np.testing.assert_allclose(found.newest[row], wanted, rtol=1e-4, atol=1e-5)
+    gradient = live.watched["gradient"]
+    assert gradient.paths == ("0", "2")
+    expected = jax.grad(lambda w, b: jnp.mean((_forward(model, w, b, DATA) - TARGET) ** 2), (0, 1))(
+        *(jnp.asarray(a) for a in (model[2].weight(), model[2].bias()))
+    )
+    both = np.concatenate([np.ravel(g) for g in expected])
+    np.testing.assert_allclose(gradient.newest[1, :4], [both.mean(), both.std(), both.min(), both.max()], rtol=1e-4)
+
+
+def _forward(model, weight, bias, x):
+    hidden = np.clip(x @ np.asarray(model[0].weight()).T + np.asarray(model[0].bias()), 0, None)
+    return hidden @ weight.T + bias
+
+
+def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
+    """The compiling is held up until a hundred steps were made."""
+    model, free, done = network(), threading.Event(), []
+    step = training(model)
+    traced_in = []
+    import nbmodule.live.step_watch as room
+
+    def slow(begin, finish):
+        return Aside(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
+
+    monkeypatch.setattr(room, "Aside", slow)
+    watch = StepWatch(model)
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    step(x, y)
+    deadline = time.monotonic() + 90
+    number = 0
+    while not done:
+        number += 1
+        watch.request(number)
+        context = watch.around(number)
+        if context is None:
+            step(x, y)
+        else:
+            with context:
+                step(x, y)
+        done += [sample for sample in watch.take(number) if sample.quantity == "return"]
+        traced_in.append(watch.is_preparing)
+        if number == 100:
+            assert not done
+            assert "training goes on" in watch.about
+            free.set()
+        assert time.monotonic() < deadline
+    assert number > 100
+    assert traced_in[-1] is False
+    assert watch.about == ""
+
+
+def test_watching_changes_nothing_and_traces_the_plain_step_once():
+    traces = []
+
+    def trained(watched):
+        model = network()
+        nb.seed(1)
+        optimizer = nb.Adam(1e-2)
+
+        @nb.jit
+        def step(x, y):
+            traces.append((watched, threading.current_thread() is threading.main_thread()))
+            loss, grads = nb.value_and_grad(loss_of)(model, x, y)
+            optimizer.update(model, grads)
+            return loss
+
+        losses = []
+        with nb.Live(model, optimizer, returns="stats" if watched else None, budget=1.0, display=False) as live:
+            for i in live.steps(range(1500)):
+                losses.append(step(jnp.asarray(DATA) + i % 3, jnp.asarray(TARGET)))
+                if watched and i < 300 and not all_are_there(live):
+                    time.sleep(0.05)
+        return np.array(losses), model.state_dict(), live
+
+    plain, weights, _ = trained(False)
+    watched, same, live = trained(True)
+    assert all_are_there(live), live.notes()
+    np.testing.assert_array_equal(plain, watched)
+    for name, value in weights.items():
+        np.testing.assert_array_equal(value, same[name])
+    mine = [main for which, main in traces if which]
+    assert mine.count(True) == [main for which, main in traces if not which].count(True)
+    assert False in mine
+
+
+def test_an_evaluation_between_the_steps_does_not_keep_them_from_being_watched():
+    model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
+    step, predict = training(model), nb.jit(lambda x: model(x))
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+
+    def both():
+        step(x, y)
+        model.eval()
+        predict(x)
+        model.train()
+
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, both, lambda live: len(live.watched.get("gradient", ())) >= 3)
+    assert live.notes() == []
+
+
+def test_under_raw_jit_only_weights_are_watched_and_the_view_says_so():
+    model = network()
+    forward = jax.jit(lambda m, x: m(x).sum())
+    x = jnp.asarray(DATA)
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, lambda: forward(model, x), lambda live: live.notes() and "weight" in live.watched)
+        notes = live.notes()
+    assert "nb.jit in place of jax.jit" in notes[0]
+    assert set(live.watched) <= {"weight", "update"}
+
+
+def test_eager_steps_are_watched_too():
+    model = network()
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(
+            live,
+            lambda: nb.value_and_grad(loss_of)(model, x, y),
+            lambda live: {"return", "gradient"} <= set(live.watched),
+        )
+    expected = np.asarray(model[0](x))
+    at = live.watched["return"].paths.index("0")
+    np.testing.assert_allclose(live.watched["return"].newest[at, :2], [expected.mean(), expected.std()], rtol=1e-4)
+
+
+def test_returns_that_are_not_finite_name_the_submodule_that_made_them():
+    class Log(nb.Module):
+        def forward(self, x):
+            return jnp.log(x)
+
+    model = nb.Sequential(nb.Linear(4, 5), Log(), nb.ReLU(), nb.Linear(5, 3))
+    step = nb.jit(lambda x: model(x).sum())
+    with nb.Live(model, budget=1.0, display=False) as live:
+        deadline = time.monotonic() + 90
+        for _ in live.steps(range(10**9)):
+            step(-jnp.ones((2, 4)))
+            time.sleep(0.002)
+            assert time.monotonic() < deadline
+    assert "returns of 1 are not finite" in live.progress.reason
+
+
+def test_a_recorder_and_a_tracker_inside_go_first():
+    model = network()
+    step = training(model)
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    recorder = nb.Recorder(model, every=2)
+    kept = []
+
+    def tracked():
+        with nb.track(model) as calls:
+            step(x, y)
+        kept.append(len(calls))
+
+    with nb.Live(model, recorder=recorder, budget=1.0, display=False) as live:
+        run_until(live, tracked, lambda live: live.step > 400)
+    assert set(kept) == {4}
+    assert len(recorder.steps) == len(kept) // 2
+
+
+def test_the_picture_of_a_return_is_its_first_example_in_small():
+    class Image(nb.Module):
+        def forward(self, x):
+            return x * 2
+
+    model = nb.Sequential(Image(), nb.Flatten(), nb.Linear(40 * 40 * 2, 2))
+    step = nb.jit(lambda x: model(x).sum())
+    x = jax.random.normal(jax.random.key(0), (3, 40, 40, 2))
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, lambda: step(x), lambda live: "return" in live.watched)
+        picture = live.picture("0", "return")
+    np.testing.assert_allclose(picture, 2 * np.asarray(x)[0, ::2, ::2, 0])
+
+
+def test_what_is_watched_lets_go_of_the_model():
+    import gc
+    import weakref
+
+    model = network()
+    step = training(model)
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, lambda: step(x, y), all_are_there)
+    gone = weakref.ref(model)
+    del model, step
+    gc.collect()
+    assert gone() is None
+    assert all_are_there(live)
+
+
+def test_the_end_of_python_waits_for_the_compiler(run_python):
+    code = """
+        import jax, jax.numpy as jnp, time
+        from nbmodule.calls.statistics import reduce_tree
+        from nbmodule.live.aside import Aside
+        xs = [jnp.ones((300 + i, 300)) for i in range(3)]
+        begun = []
+        Aside(lambda: (jax.jit(reduce_tree).lower(xs), begun.append(1))[0], lambda lowered: lowered.compile())
+        Aside(lambda: print("never"), print)
+        while not begun:
+            time.sleep(0.01)
+        print("over")
+    """
+    assert run_python(code) == "over"

@@ -1,0 +1,251 @@
+"""The kernel's side of a live view, without a page."""
+
+import gc
+import threading
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views import held, mimebundle, upgrade
+from nbmodule.views.payload import payload_of
+from nbmodule.views.registry import record_for
+from nbmodule.views.sources import Source, register_source
+from nbmodule.views.upgrade import Views
+
+
+class Loop:
+    def __init__(self):
+        self.later = []
+
+    def call_later(self, seconds, act):
+        self.later.append(act)
+
+    def add_callback(self, act, *args):
+        self.later.append(lambda: act(*args))
+
+    def run(self):
+        while self.later:
+            self.later.pop(0)()
+
+
+class Kernel:
+    def __init__(self):
+        self.io_loop = Loop()
+
+
+class Line:
+    def __init__(self, hear, run):
+        self.hear, self.sent = hear, []
+
+    def send(self, content):
+        self.sent.append(content)
+
+
+@pytest.fixture
+def desk(monkeypatch):
+    """Live views in cell 'a' of a notebook; `desk.run = 2` runs the cell again."""
+    monkeypatch.setattr(upgrade, "running_cell_id", lambda: desk.cell)
+    monkeypatch.setattr(held, "running_cell_id", lambda: desk.cell)
+    monkeypatch.setattr(upgrade, "_running_request", lambda: desk.run)
+    monkeypatch.setattr(upgrade, "link_class", lambda script: Line)
+    desk = Views(Kernel())
+    desk.cell, desk.run = "a", 1
+    return desk
+
+
+def show(desk, value):
+    record = record_for(value)
+    key = desk.admit(value, record, str(payload_of(record)))
+    desk._loop.run()
+    return key
+
+
+def ask(desk, key, kind, **more):
+    desk.hear({"kind": kind, "view": key, "page": "p", "n": 1, **more})
+    return desk._link.sent[-1]
+
+
+def test_the_same_notebook_gives_the_same_keys_and_equal_views_are_told_apart(desk):
+    keys = [show(desk, np.ones(3)), show(desk, np.ones(3))]
+    assert keys[0] != keys[1]
+    desk.run = 2
+    assert [show(desk, np.ones(3)), show(desk, np.ones(3))] == keys
+
+
+def test_a_cell_that_runs_again_lets_go_of_its_views(desk):
+    key = show(desk, np.zeros(3))
+    desk.run = 2
+    show(desk, np.zeros(4))
+    assert "has run again" in ask(desk, key, "slice", row=0)["error"]
+
+
+def test_a_greeting_is_answered_only_for_a_view_of_this_kernel(desk):
+    key = show(desk, np.ones(3))
+    assert ask(desk, key, "hello")["kind"] == "welcome"
+    desk.hear({"kind": "hello", "view": "0-0", "page": "p"})
+    assert len(desk._link.sent) == 1
+
+
+def test_rows_that_were_not_measured_are_measured_when_asked_for(desk):
+    key = show(desk, [np.full(4, float(i)) for i in range(300)])
+    found = ask(desk, key, "measure", rows=[250, 299])["st"]
+    assert {row: stats["m"] for row, stats in found.items()} == {250: 250, 299: 299}
+
+
+def test_variables_are_read_as_they_are_now_and_the_view_is_told_once(desk):
+    model = nb.Linear(3, 2)
+    key = show(desk, model.v)
+    ask(desk, key, "hello")
+    desk.look_for_changes()
+    assert desk._link.sent[-1]["kind"] == "welcome"
+    model.weight.value = jnp.full((2, 3), 7.0)
+    desk.look_for_changes()
+    desk.look_for_changes()
+    assert [message["kind"] for message in desk._link.sent] == ["welcome", "changed"]
+    assert ask(desk, key, "measure", rows=[1])["st"][1]["m"] == 7
+    assert "z" in ask(desk, key, "refresh")["data"]
+    assert not desk._views[key].source.has_changed()
+
+
+def test_an_array_that_is_changed_in_place_has_changed(desk):
+    x = np.zeros((4, 4), "float32")
+    key = show(desk, x)
+    ask(desk, key, "hello")
+    desk.look_for_changes()
+    x[1, 2] = 5
+    desk.look_for_changes()
+    assert desk._link.sent[-1] == {"kind": "changed", "view": key}
+    assert "z" in ask(desk, key, "refresh")["data"]
+    assert not desk._views[key].source.has_changed()
+
+
+def test_looking_changes_nothing(desk):
+    model = nb.Sequential(nb.BatchNorm1d(3), nb.Dropout(0.5), nb.Linear(3, 2)).train()
+    before = {name: np.asarray(value) for name, value in model.state_dict().items()}
+    key, other = show(desk, model.v), show(desk, model)
+    for view in (key, other):
+        for kind in ("hello", "refresh", "whole"):
+            ask(desk, view, kind)
+        for row in range(3):
+            ask(desk, view, "parts", row=row)
+            ask(desk, view, "slice", row=row, whole=True)
+    assert model.training
+    assert all(np.array_equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_module_that_got_another_part_has_changed(desk):
+    model = nb.Sequential(nb.Linear(3, 2))
+    key = show(desk, model)
+    assert not desk._views[key].source.has_changed()
+    model.eval()
+    assert desk._views[key].source.has_changed()
+    assert ask(desk, key, "parts", row=0)["parts"] == ["bias", "weight"]
+
+
+def test_a_view_keeps_no_model_alive_and_says_when_it_is_gone(desk):
+    model = nb.Linear(3, 2)
+    key = show(desk, model.v)
+    del model
+    gc.collect()
+    assert "gone" in ask(desk, key, "refresh")["error"]
+
+
+def test_calls_are_looked_into_by_part_and_a_recorder_by_step(desk):
+    model = nb.Sequential(nb.Linear(3, 2), nb.ReLU())
+    recorder = nb.Recorder(model, every=1, returns=True)
+    for step in range(3):
+        with recorder.step(step):
+            model(jnp.full((1, 3), float(step)))
+    key = show(desk, recorder)
+    assert ask(desk, key, "hello")["steps"] == [0, 1, 2]
+    assert ask(desk, key, "parts", row=1)["parts"] == ["return", "input"]
+    last = ask(desk, key, "slice", row=1)["values"]
+    assert "z" in ask(desk, key, "step", step=0)["data"]
+    assert ask(desk, key, "slice", row=1)["values"] != last
+
+
+def test_more_tiles_of_a_return_come_when_asked_for(desk):
+    model = nb.Sequential(nb.Conv2d(1, 40, 3), nb.ReLU())
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 8, 8, 1)), "float32")
+    model(x, track_submod_rets=True)
+    key = show(desk, model.submod_rets)
+    found = ask(desk, key, "tiles", row=1, tiles=80)["picture"]
+    assert found["s"] == [40, 6, 6]
+    assert found["of"] == "float32[1, 6, 6, 40]"
+    assert ask(desk, key, "parts", row=0)["parts"] == ["return"]
+    kernel = show(desk, model.v)
+    row = [row.path for row in record_for(model.v).rows].index("0.weight")
+    assert ask(desk, kernel, "tiles", row=row, tiles=80)["picture"]["s"] == [40, 3, 3]
+
+
+def test_two_trees_are_looked_into_side_by_side(desk):
+    difference = nb.diff({"w": np.ones((2, 2))}, {"w": np.full((2, 2), 3.0)})
+    key = show(desk, difference)
+    assert ask(desk, key, "parts", row=0)["parts"] == ["a", "b", "difference"]
+    assert ask(desk, key, "slice", row=0, part=2)["picture"]["l"] == [0, 2]
+
+
+def test_more_rows_than_a_view_may_hold_come_when_asked_for(desk, monkeypatch):
+    monkeypatch.setitem(upgrade.MOST_ROWS, type(record_for([1])), 10)
+    key = show(desk, list(range(25)))
+    assert ask(desk, key, "hello")["left"] == 15
+    assert "z" in ask(desk, key, "whole")["data"]
+
+
+def test_what_views_hold_is_listed_and_freed_within_one_budget(desk, monkeypatch):
+    monkeypatch.setattr(held, "BUDGET", 1000)
+    first = show(desk, np.zeros(100))
+    assert (800, "view") in [(one.nbytes, one.kind) for one in nb.memory()]
+    second = show(desk, np.ones(100))
+    assert "to make room" in ask(desk, first, "slice", row=0)["error"]
+    assert "picture" in ask(desk, second, "slice", row=0)
+
+
+def test_a_wrong_question_is_answered_with_what_is_wrong(desk):
+    key = show(desk, np.ones(3))
+    assert "'dance', which is not known" in ask(desk, key, "dance")["error"]
+    assert "IndexError" in ask(desk, key, "slice", row=99)["error"]
+
+
+def test_a_question_from_another_thread_is_answered_in_the_main_one(desk):
+    key = show(desk, np.ones(3))
+    thread = threading.Thread(target=desk.hear, args=({"kind": "hello", "view": key},))
+    thread.start()
+    thread.join()
+    assert desk._link.sent == []
+    desk._loop.run()
+    assert desk._link.sent[0]["kind"] == "welcome"
+
+
+def test_a_kind_of_value_may_speak_a_language_of_its_own(desk):
+    class Panel:
+        pass
+
+    heard = []
+
+    class PanelSource(Source):
+        def hear(self, message):
+            heard.append(message["type"])
+
+        def joined(self, tell):
+            tell({"type": "mark"})
+
+    register_source(Panel, lambda value: PanelSource())
+    key = show(desk, Panel())
+    ask(desk, key, "hello")
+    desk.hear({"type": "select", "view": key})
+    assert heard == ["select"]
+    assert desk._link.sent[0] == {"type": "mark", "kind": "told", "view": key}
+
+
+def test_without_a_notebook_nothing_is_joined():
+    assert upgrade.live_views() is None
+    assert "data-view" not in mimebundle(np.ones(3))["text/html"]
+
+
+def test_the_script_of_the_widget_is_whole():
+    script = upgrade._script()
+    assert script.endswith("export default { initialize, render() {} };")
+    assert "import " not in script.split("\n", 1)[0]
