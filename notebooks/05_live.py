@@ -50,7 +50,11 @@ train, test = order[360:], order[:360]
 
 # %%
 def make_model():
-    return nb.Sequential(nb.Linear(64, 64), nb.ReLU(), nb.Dropout(0.2), nb.Linear(64, 64), nb.ReLU(), nb.Linear(64, 10))
+    return nb.Sequential(
+        nb.Sequential(nb.Linear(64, 64), nb.ReLU(), nb.Dropout(0.2)),
+        nb.Sequential(nb.Linear(64, 64), nb.ReLU()),
+        nb.Linear(64, 10),
+    )
 
 
 def loss_of(model, images, labels):
@@ -82,7 +86,9 @@ def validate(model):
 # %%
 model, optimizer = make_model(), nb.SGD(lr=0.1)
 step = make_step(model, optimizer)
+model
 
+# %%
 with nb.Live(model, optimizer, name="a good learning rate") as live:
     # This model learns in a second; the loop goes on until gradients were seen too, see below.
     live.stop_when(lambda: live.step >= 700 and "gradient" in live.watched)
@@ -152,9 +158,9 @@ def reader():
     told.append(
         f"paused at step {live.progress.done}: the loss of the last 50 is {live.history.loss.values[-50:].mean():.2f}"
     )
-    weights_now = model[0].weight() + 0
+    weights_now = model[0][0].weight() + 0
     time.sleep(0.2)
-    told.append(f"nothing moves during a pause: {bool((weights_now == model[0].weight()).all())}")
+    told.append(f"nothing moves during a pause: {bool((weights_now == model[0][0].weight()).all())}")
     live.set("learning rate", 0.1)
     live.resume()
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from nbmodule.calls.call import Call
 from nbmodule.core.frame import framed, now
 from nbmodule.core.parcel import Aside, as_values
+from nbmodule.core.structure import structure_of
 from nbmodule.core.walk import plan_of
 
 REPEATS = 5
@@ -74,13 +75,13 @@ def _example(shape: Any) -> Any:
 
 
 def for_each(calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[Any]], dict[str, Any]]) -> None:
-    """Set what `measure_one(lowered, values, examples)` finds on all calls of one module with one kind of arguments."""
+    """Set what `measure_one(lowered, values, examples)` finds on all calls of equal modules with one kind of arguments."""
     known: dict[Any, dict[str, Any]] = {}
     for call in calls:
         given = given_to(call)
         if given is None or call.kind != "call" or call.error:
             continue
-        key = (id(call.module), call.values["given"])
+        key = (_kind_of(call.module), call.values["given"])
         if key not in known:
             try:
                 made = compiled_alone(call)
@@ -89,6 +90,13 @@ def for_each(calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[
                 known[key] = {}
         for name, value in known[key].items():
             setattr(call, name, value)
+
+
+def _kind_of(module: Any) -> Any:
+    """Equal for modules that compile to the same program: a hundred blocks of one kind are compiled once."""
+    if module is None:
+        return None
+    return structure_of(module), tuple([(box.shape, box.dtype) for box in plan_of(module).boxes])
 
 
 def estimate(calls: Sequence[Call]) -> None:

@@ -59,7 +59,8 @@ def join(boxes: Any) -> None:
     layouts = layouts_of(boxes)
     mesh = next((layout.mesh for layout in layouts if layout is not None), None) if layouts else None
     for box in boxes if _used[0] else ():
-        layout, value = layout_of(box), getattr(box, "_value", None)
+        layout = layout_of(box)
+        value: Any = getattr(box, "_value", None)
         if isinstance(value, jax.core.Tracer) or hasattr(type(box), "ask"):
             continue
         if mesh is None and is_joined(layout):
@@ -98,7 +99,7 @@ def spread(value: Any, sharding: Any) -> Any:
         return jax.device_put(value, sharding)
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
         return jax.jit(lambda x: x, out_shardings=sharding)(value)
-    is_key = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
     if is_key:
         data = np.asarray(jax.random.key_data(value))
         return jax.random.wrap_key_data(

@@ -12,6 +12,8 @@ const CLASSES = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9
 const FIRST = 3;
 const READABLE = 13;
 const LARGEST_CELL = 44;
+const MOST_APART = 16;
+const MOST_NAMED = 27; // rows whose cells are still readable
 const LAST = 255;
 
 /**
@@ -24,8 +26,33 @@ export function drawPicture(view, picture, room = 420) {
   const box = el("figure", "picture");
   if (picture.k === "text") box.append(el("div", "quiet", picture.about));
   else if (picture.k === "bars") bars(box, picture, room);
+  else if (isApart(picture)) box.append(apart(view, picture, room));
   else tiles(view, box, picture, room);
   return box;
+}
+
+/**
+ * Whether a few tiles have names along their sides: then each is drawn by itself, large enough for the names.
+ * @param {Picture} picture
+ */
+function isApart({ s: [n, h, w], lb }) {
+  return n > 1 && n <= MOST_APART && Math.max(h, w) <= MOST_NAMED && (lb?.length === h || lb?.length === w);
+}
+
+/**
+ * @param {import("./base.js").View} view
+ * @param {Picture} picture
+ * @param {number} room
+ */
+function apart(view, picture, room) {
+  const [n, h, w] = picture.s;
+  const codes = bytesOf(picture.d);
+  const all = Array.from({ length: n }, (_, t) => {
+    const one = el("figure", "picture", el("figcaption", "quiet", String(t)));
+    tiles(view, one, { ...picture, s: [1, h, w], notes: t ? [] : picture.notes }, room, codes.subarray(t * h * w, (t + 1) * h * w));
+    return one;
+  });
+  return el("div", "apart", ...all);
 }
 
 /**
@@ -95,7 +122,7 @@ function hex(text) {
  * @param {number} room
  */
 export function gridOf([n, h, w], room) {
-  const most = n === 1 ? Math.min(room, 360) : Math.max(48, Math.min(96, room / Math.min(n, 4) - 6));
+  const most = n === 1 ? Math.min(room, 360) : Math.max(48, Math.min(n <= 4 ? 160 : 96, room / Math.min(n, 4) - 6));
   const cell = Math.min(LARGEST_CELL, Math.max(1, Math.floor(most / Math.max(h, w))));
   const across = Math.max(1, Math.min(n, Math.floor((room + 4) / (w * cell + 4))));
   const even = n === 16 && across >= 8 ? 8 : across;
@@ -107,10 +134,10 @@ export function gridOf([n, h, w], room) {
  * @param {HTMLElement} box
  * @param {Picture} picture
  * @param {number} room
+ * @param {Uint8Array} [codes] where they are not those of the whole picture
  */
-function tiles(view, box, picture, room) {
+function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
   const [n, h, w] = picture.s;
-  const codes = bytesOf(picture.d);
   const grid = gridOf(picture.s, room);
   const canvas = el("canvas", "canvas");
   const ratio = Math.min(3, Math.ceil(globalThis.devicePixelRatio || 1));

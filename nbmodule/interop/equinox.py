@@ -38,13 +38,13 @@ class EquinoxFunction(Function):
         self.places: list[Path | None] = [path_of(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves]
         self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in leaves]
         self.arrays = {path_of(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
-        self.parts = {
+        self.parts: dict[Path, Any] = {
             path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
         }
         is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731 - a predicate for one call
         found = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0] if state is not None else []
         leaves, self.state_tree = jax.tree.flatten(state)
-        numbered = jax.tree.unflatten(self.state_tree, range(len(leaves))) if state is not None else None
+        numbered: Any = jax.tree.unflatten(self.state_tree, range(len(leaves))) if state is not None else None
         self.numbers: dict[Path, int] = {}  # place of each array of the state, by the path of its index in the model
         for keys, index in found:
             if is_index(index):

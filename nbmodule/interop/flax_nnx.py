@@ -30,7 +30,7 @@ class NnxFunction(Function):
         self.paths = [path_of(keys[:-1]) for keys, _ in leaves]  # the last key is the `value` of a variable
         self.arrays = dict(zip(self.paths, [leaf for _, leaf in leaves]))
         self.kinds = {tuple(path): type(variable) for path, variable in nnx.to_flat_state(state)}
-        self.parts = {
+        self.parts: dict[Path, Any] = {
             path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
         }
 

@@ -32,7 +32,7 @@ class Function:
     """
 
     name: str
-    parts: dict[Path, type | str]
+    parts: dict[Path, Any]
 
     def __call__(
         self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any

@@ -33,6 +33,7 @@ from nbmodule.live.recording import Recording
 from nbmodule.live.route import Route
 from nbmodule.live.steered import Steered
 from nbmodule.live.watching import Watching
+from nbmodule.scale.hosts import has_other_hosts, is_first_host
 from nbmodule.views.format import format_count
 
 T = TypeVar("T")
@@ -90,6 +91,8 @@ class Live(Steered):
         nonfinite: str = "stop",
         display: bool = True,
     ) -> None:
+        if has_other_hosts():  # all must run the same programs at the same steps, and one of them shows
+            returns, display = None, display and is_first_host()
         if not 0 < budget <= 1:
             raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget}")
         if returns not in (None, "stats"):

@@ -32,9 +32,8 @@ def shard_batch(batch: Any, mesh: Any, axis: str | tuple[str, ...] | None = None
         P('data',)
     """
     mesh = as_mesh(mesh)
-    if axis is None:
-        axis = "data" if "data" in mesh.axis_names else mesh.axis_names[0]
-    axes = (axis,) if isinstance(axis, str) else tuple(axis)
+    usual = "data" if "data" in mesh.axis_names else mesh.axis_names[0]
+    axes = (usual,) if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
     for each in axes:
         check_axis(mesh, each, "shard_batch")
     parts = size_of(mesh, axes)

@@ -45,7 +45,7 @@ def join_hosts(
     if lost_after < 1:
         raise ArgumentError(f"lost_after={lost_after}: a number of seconds from 1 on is wanted.")
     try:
-        if "cpu" in str(jax.config.jax_platforms or ""):  # the CPU alone has no way of its own to talk to other hosts
+        if "cpu" in str(getattr(jax.config, "jax_platforms", None) or ""):  # the CPU alone has no way of its own to talk to other hosts
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=lost_after, **options)
     except RuntimeError as error:
@@ -57,6 +57,11 @@ def join_hosts(
         ) from error
 
 
+def has_other_hosts() -> bool:
+    """Whether this process has joined others; no device is started to find out."""
+    return jax.distributed.is_initialized() and jax.process_count() > 1
+
+
 def is_first_host() -> bool:
     """Whether this process is the one that prints, draws and keeps history: process 0, or the only one.
 
@@ -64,4 +69,4 @@ def is_first_host() -> bool:
         >>> nb.is_first_host()
         True
     """
-    return jax.process_index() == 0
+    return not has_other_hosts() or jax.process_index() == 0

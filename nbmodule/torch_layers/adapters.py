@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # pyright: reportIncompatibleMethodOverride=false
 # The point of these classes is to be called otherwise than the layers that they derive from.
-
 from typing import Any
 
 import jax.numpy as jnp

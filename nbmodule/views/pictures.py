@@ -28,6 +28,7 @@ FIRST_TILES = 16
 MOST_BARS = 256
 LARGEST_WINDOW = 11
 MOST_CLASSES = 10
+MOST_COLORS = 4  # of an image, with opacity
 NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
 LIMIT = 0.995
 
@@ -45,7 +46,7 @@ def picture_of(
 
     Args:
         x: Any value. Vectors become bars; matrices and longer vectors a heat map; with three and more axes a grid of
-            tiles: `[B, H, W, C]` shows the channels of the first example, `[B, H, T, T]` its heads.
+            tiles: `[B, H, W, C]` shows the channels of the first example, `[B, H, T, T]` its heads, `[B, T, F]` the examples.
         kind: 'heatmap', 'channels', 'kernels', 'heads' or 'bars', where the suggestion is wrong.
         labels: Names of the bars, or tokens along the axes of heads.
         tiles: How many tiles of a grid are drawn.
@@ -76,13 +77,15 @@ def kind_for(shape: tuple[int, ...], *, weights: bool = False) -> str:
     """Suggest a kind of picture for a shape, after leading axes of length 1 are left out."""
     if weights and len(shape) == 4 and _window(shape) is not None:
         return "kernels"
+    rank = len(shape)
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
     if len(shape) <= 1:
         return "bars" if not shape or shape[0] <= MOST_BARS else "heatmap"
     if len(shape) == 2:
         return "heatmap"
-    return "heads" if shape[-1] == shape[-2] > 1 else "channels"
+    is_sequence = rank == 3 and shape[-1] > MOST_COLORS  # (batch, time, features), else an image
+    return "heads" if is_sequence or shape[-1] == shape[-2] > 1 else "channels"
 
 
 def _window(shape: tuple[int, ...]) -> int | None:

@@ -1,0 +1,153 @@
+"""A training step of a wrapped model beside the same step in its own framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import flax.linen as nn
+import haiku as hk
+import jax
+import optax
+from flax import nnx
+
+import nbmodule as nb
+from benchmarks.models import mean_square
+from benchmarks.peers.nnx_ import MLP as NnxMLP
+from benchmarks.timing import Table, interleave, once
+
+RATE = 1e-3
+SIZES = [("8 x 32, batch 32", 8, 32, 32), ("3 x 1024, batch 256", 3, 1024, 256)]
+KEY = jax.random.key(0)
+
+
+class LinenMLP(nn.Module):
+    depth: int
+    width: int
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        for _ in range(self.depth):
+            x = nn.relu(nn.Dense(self.width)(x))
+        return x
+
+
+class EquinoxMLP(eqx.Module):
+    layers: list
+
+    def __init__(self, depth: int, width: int) -> None:
+        self.layers = [eqx.nn.Linear(width, width, key=key) for key in jax.random.split(KEY, depth)]
+
+    def __call__(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        return x
+
+
+def over_rows(model: Any, x: Any) -> Any:
+    return jax.vmap(model)(x)
+
+
+def wrapped_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
+    optimizer = nb.Adam(RATE)
+
+    @nb.jit(donate=True)
+    def step(x: Any, target: Any) -> Any:
+        loss, grads = nb.value_and_grad(lambda m: mean_square(m(x), target))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return lambda: step(x, target)
+
+
+def plain_step(apply: Callable[..., Any], params: Any, x: Any, target: Any) -> Callable[[], Any]:
+    optimizer = optax.adam(RATE)
+    params = jax.tree.map(lambda p: p.copy(), params)
+    held = [params, optimizer.init(params)]
+
+    def step(params: Any, state: Any, x: Any, target: Any) -> Any:
+        loss, grads = jax.value_and_grad(lambda p: mean_square(apply(p, x), target))(params)
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    compiled = jax.jit(step, donate_argnums=(0, 1))
+
+    def call() -> Any:
+        held[0], held[1], loss = compiled(*held, x, target)
+        return loss
+
+    return call
+
+
+def equinox_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
+    optimizer = optax.adam(RATE)
+    model = jax.tree.map(lambda leaf: leaf.copy() if eqx.is_array(leaf) else leaf, model)
+    held = [model, optimizer.init(eqx.filter(model, eqx.is_inexact_array))]
+
+    @eqx.filter_jit(donate="all-except-first")
+    def step(batch: Any, model: Any, state: Any) -> Any:
+        loss, grads = eqx.filter_value_and_grad(lambda m: mean_square(over_rows(m, batch[0]), batch[1]))(model)
+        updates, state = optimizer.update(grads, state, eqx.filter(model, eqx.is_inexact_array))
+        return eqx.apply_updates(model, updates), state, loss
+
+    def call() -> Any:
+        held[0], held[1], loss = step((x, target), *held)
+        return loss
+
+    return call
+
+
+def nnx_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
+    optimizer = nnx.Optimizer(model, optax.adam(RATE), wrt=nnx.Param)
+
+    @nnx.jit(donate_argnums=(0, 1))
+    def step(model: Any, optimizer: Any, x: Any, target: Any) -> Any:
+        loss, grads = nnx.value_and_grad(lambda m: mean_square(m(x), target))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return lambda: step(model, optimizer, x, target)
+
+
+def run(quick: bool = False) -> list[Table]:
+    return [_frameworks(*size, quick) for size in SIZES if not quick or size[2] < 1024]
+
+
+def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> Any:
+    x, target = (jax.random.normal(jax.random.key(seed), (batch, width)) for seed in (1, 2))
+    linen, equinox = LinenMLP(depth, width), EquinoxMLP(depth, width)
+    variables = linen.init(KEY, x)
+    haiku = hk.transform(lambda x: hk.nets.MLP([width] * depth, activate_final=True)(x))
+    params = haiku.init(KEY, x)
+    pairs = {
+        "linen": (
+            plain_step(lambda p, x: linen.apply({"params": p}, x), variables["params"], x, target),
+            wrapped_step(nb.from_flax(linen, variables), x, target),
+        ),
+        "haiku": (
+            plain_step(lambda p, x: haiku.apply(p, None, x), params, x, target),
+            wrapped_step(nb.from_haiku(haiku, params), x, target),
+        ),
+        "equinox": (
+            equinox_step(equinox, x, target), wrapped_step(nb.from_equinox(equinox, call=over_rows), x, target)
+        ),
+        "nnx": (
+            nnx_step(NnxMLP(depth, width), x, target), wrapped_step(nb.from_flax(NnxMLP(depth, width)), x, target)
+        ),
+    }  # fmt: skip
+    rows = []
+    for framework, (native, wrapped) in pairs.items():
+        variants = {f"{framework}, native": native, f"{framework}, wrapped": wrapped}
+        first = {variant: once(fn) for variant, fn in variants.items()}
+        table = interleave(
+            "", variants, f"{framework}, native", targets={f"{framework}, wrapped": 1.05}, rounds=9 if quick else 21,
+            seconds=0.02,
+        )  # fmt: skip
+        for row in table.rows:
+            row.more["first call s"] = first[row.name]
+        rows += table.rows
+    return Table(
+        f"Donated Adam step of a wrapped model, {name}", rows, floor="native, of each framework", by="wall",
+        note="Ratios are to the native step of the same framework.",
+    )  # fmt: skip
