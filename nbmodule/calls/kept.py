@@ -16,6 +16,7 @@ from nbmodule.calls.statistics import Statistics
 from nbmodule.core.parcel import Aside, as_given
 from nbmodule.core.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDependencyError
+from nbmodule.tree.leaves import to_host
 from nbmodule.tree.sockets import socket
 
 _FACTS = (
@@ -256,10 +257,5 @@ def host_arrays(tree: Any) -> Any:
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     if isinstance(tree, jax.Array):
         return tree
-    if hasattr(tree, "detach"):
-        array = tree.detach().cpu()
-        try:
-            return array.numpy()
-        except TypeError:  # bfloat16 of PyTorch
-            return array.float().numpy()
+    tree = to_host(tree)
     return np.asarray(tree) if hasattr(tree, "__array__") else tree

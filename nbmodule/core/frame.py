@@ -277,8 +277,12 @@ def framed(
 
 
 def leak(box: Variable) -> TracerLeakError:
+    from nbmodule.core.walk import named, plan_of
+
+    for module in now.stack:
+        plan_of(module)
     return TracerLeakError(
-        f"cannot write {box.describe()} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
+        f"cannot write {named(box)} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
         "could not come out of it. The variable was left unchanged. Use the transform of the same name from nbmodule "
         "(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or pass the model in as an argument and return it."
     )

@@ -17,6 +17,7 @@ import numpy as np
 
 from nbmodule.core import threefry
 from nbmodule.core.clock import clock
+from nbmodule.core.describe import describe_shape
 from nbmodule.core.frame import Frame, now
 from nbmodule.core.inner import Inner
 from nbmodule.core.variable import Buffer
@@ -30,6 +31,18 @@ def _advance(state: Any) -> tuple[Any, Any]:
     """The next key of a drawing lane, and the lane after it; `state` is two words of key and a counter."""
     key = jax.random.wrap_key_data(state[:2], impl="threefry2x32")
     return jax.random.key_data(jax.random.fold_in(key, state[2])), state.at[2].add(np.uint32(1))
+
+
+class StreamState(Buffer):
+    """The drawing lane of a stream."""
+
+    __slots__ = ()
+
+    has_own_name = False
+
+    def describe(self) -> str:
+        """For messages."""
+        return "the state of a random stream, from which Dropout draws,"
 
 
 class RandomStream:
@@ -56,7 +69,7 @@ class RandomStream:
 
     def __init__(self, seed: Any = 0) -> None:
         self._revive()
-        self.state = Buffer.pending(lambda: np.zeros(3, np.uint32), (3,), np.uint32)
+        self.state = StreamState.pending(lambda: np.zeros(3, np.uint32), (3,), np.uint32)
         self.seed(seed)
 
     def _revive(self) -> None:
@@ -69,7 +82,7 @@ class RandomStream:
         key = as_key(seed)
         self._key, self._made = None, 0
         if isinstance(key, jax.core.Tracer):
-            self.state = Buffer(jnp.concatenate([key, jnp.array([_DRAWING], jnp.uint32)]))
+            self.state = StreamState(jnp.concatenate([key, jnp.array([_DRAWING], jnp.uint32)]))
             self._nbm.version += 1
             clock.structure_changed()
             return
@@ -140,7 +153,7 @@ class RandomStream:
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        return f"RandomStream({self.state.describe() if isinstance(self.state, Buffer) else self.state!r})"
+        return f"RandomStream({describe_shape(self.state) if isinstance(self.state, Buffer) else repr(self.state)})"
 
 
 def mapped_axes(frame: Frame | None) -> list[Any]:

@@ -7,6 +7,7 @@ outside. A box may be *pending*: its shape and dtype are known, and its value is
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from nbmodule.core.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.operators import install_operators
 from nbmodule.errors import DtypeError, NotBuiltError, ShapeError
+from nbmodule.tree.leaves import to_host
 
-_draw_lock = threading.RLock()
+draw_lock = threading.RLock()
 
 
 class Pending:
@@ -60,6 +62,7 @@ class Variable:
     __slots__ = ("__weakref__", "_frozen", "_home", "_layout", "_pending", "_slot", "_value")
     __array_priority__ = 101  # np_array @ box asks the box first
     _is_variable = True
+    has_own_name = True  # whether messages call it by its path
 
     def __init__(self, value: Any, *, dtype: Any = None, device: Any = None) -> None:
         self._frozen, self._home = False, birthplace()
@@ -118,7 +121,7 @@ class Variable:
             return self._value
         except AttributeError:
             pass
-        with _draw_lock, jax.ensure_compile_time_eval():
+        with draw_lock, jax.ensure_compile_time_eval():
             if not hasattr(self, "_value"):
                 value = self.drawn()
                 pending = self._pending
@@ -150,7 +153,7 @@ class Variable:
 
     def admitted(self, new: Any, *, narrow: bool = False) -> Any:
         """`new` as this box may hold it: of its shape and dtype, never weakly typed; `narrow` lets float become integer."""
-        new = new.value if isinstance(new, Variable) else new
+        new = new.value if isinstance(new, Variable) else to_host(new)
         shape, dtype = self.shape, self.dtype
         if not hasattr(new, "shape") or not hasattr(new, "dtype"):
             new = np.asarray(new)
@@ -182,11 +185,19 @@ class Variable:
     # -- facts that never draw -----------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._pending.shape if self.is_pending else self._value.shape
+        return self._known().shape
 
     @property
     def dtype(self) -> Any:
-        return self._pending.dtype if self.is_pending else self._value.dtype
+        return self._known().dtype
+
+    def _known(self) -> Any:
+        """The value, or what is known of it before it is drawn; another thread may draw it meanwhile."""
+        try:
+            return self._value
+        except AttributeError:
+            pending = getattr(self, "_pending", None)  # goes only after the value has come
+            return self._value if pending is None else pending
 
     @property
     def ndim(self) -> int:
@@ -194,7 +205,7 @@ class Variable:
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -202,15 +213,17 @@ class Variable:
 
     @property
     def device(self) -> Any:
-        return self.settled_sharding().device_set.copy().pop() if self.is_pending else self._value.device
+        known = self._known()
+        return self.settled_sharding(known).device_set.copy().pop() if isinstance(known, Pending) else known.device
 
     @property
     def sharding(self) -> Any:
-        return self.settled_sharding() if self.is_pending else self._value.sharding
+        known = self._known()
+        return self.settled_sharding(known) if isinstance(known, Pending) else known.sharding
 
-    def settled_sharding(self) -> Any:
+    def settled_sharding(self, pending: Pending) -> Any:
         """Where a pending value will lie."""
-        place = self._pending.device
+        place = pending.device
         if isinstance(place, jax.sharding.Sharding):
             return place
         if place is None:
@@ -315,8 +328,9 @@ class Variable:
         box._frozen, box._home = self._frozen, birthplace()
         if layout := layout_of(self):
             box._layout = layout
-        if self.is_pending:
-            box._pending = self._pending  # the same draw gives the same value
+        known = self._known()
+        if isinstance(known, Pending):
+            box._pending = known  # the same draw gives the same value
         else:
             value = self.value
             box._value = value if isinstance(value, jax.core.Tracer) else jnp.copy(value)  # donation must not reach it

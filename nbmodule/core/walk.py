@@ -19,6 +19,7 @@ import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.core.clock import clock
+from nbmodule.core.describe import describe_shape
 from nbmodule.core.variable import Parameter, Variable
 from nbmodule.errors import StructureError
 
@@ -102,11 +103,14 @@ def _is_walkable(kind: type) -> bool:
     return bool(kind.__dictoffset__)
 
 
+_living: weakref.WeakSet[Plan] = weakref.WeakSet()
+
+
 class Plan:
     """What one walk found, from the root's point of view. It holds everything below the root, not the root itself."""
 
     __slots__ = (
-        "_template", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "places", "structure", "version",
+        "__weakref__", "_template", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "places", "structure", "version",
         "versions", "watched",
     )  # fmt: skip
 
@@ -124,6 +128,7 @@ class Plan:
         self.boxes: tuple[Variable, ...] = tuple(self.places)
         self.names: dict[str, Variable] = {place.name: box for box, place in self.places.items()}
         _check_spellings(root, self)
+        _living.add(self)
 
     def is_fresh(self) -> bool:
         """Whether the structure is still the one that was walked. O(1) while no module and no list below has changed."""
@@ -287,6 +292,15 @@ def plan_of(root: Any) -> Plan:
     if plan is None or plan.version != inner.version or not plan.is_fresh():
         plan = inner.plan = Plan(root)
     return plan
+
+
+def named(box: Variable) -> str:
+    """`buffer "norm.running_mean" (float32[3])`, for messages: as the widest of the living walks calls it."""
+    found = [plan for plan in list(_living) if box in plan.places]
+    if not found:
+        return box.describe()
+    name = max(found, key=lambda plan: len(plan.places)).places[box].name
+    return f'{type(box).__name__.lower()} "{name}" ({describe_shape(box)})' if box.has_own_name else box.describe()
 
 
 def aliases(root: Any) -> Iterator[tuple[str, Variable]]:

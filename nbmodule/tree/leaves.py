@@ -100,3 +100,14 @@ def set_at_index(value: Any, index: Any, part: Any) -> Any:
     new = value.copy() if isinstance(value, np.ndarray) else list(value)
     new[index] = part
     return new if isinstance(value, (np.ndarray, list)) else type(value)(new)
+
+
+def to_host(tensor: Any) -> Any:
+    """A tensor of PyTorch as a NumPy array, whatever device it is on and whether or not it wants a gradient; all else as it is."""
+    if not hasattr(tensor, "detach"):
+        return tensor
+    array = tensor.detach().cpu()
+    try:
+        return array.numpy()
+    except TypeError:  # bfloat16, which NumPy lacks
+        return array.float().numpy()

@@ -12,7 +12,7 @@ import numpy as np
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.compare import Comparison, Pair
-from nbmodule.calls.differences import Difference, Verdict
+from nbmodule.calls.differences import Difference, Verdict, relative_norm
 from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite
 from nbmodule.calls.recorder import Recorder
@@ -202,7 +202,7 @@ def comparison_record(comparison: Comparison) -> DifferenceTree:
 def _pair_row(pair: Pair, pictures: tuple[Picture, ...]) -> DifferenceRow:
     path = pair.path or pair.actual.class_name or "(root)"
     status = "same" if not pair.fault else "shape" if pair.gap.reason else "changed"
-    size = max(abs(pair.gap.expected), 1e-30)
+    change = None if pair.gap.reason else _change_of(pair)
     remark = {
         "module": "at fault",
         "input": "its input was already different",
@@ -210,9 +210,14 @@ def _pair_row(pair: Pair, pictures: tuple[Picture, ...]) -> DifferenceRow:
         "tap": "the first named value that differs",
     }.get(pair.fault)
     return DifferenceRow(
-        path, path, status, pair.expected.return_shapes, pair.actual.return_shapes, None if pair.gap.reason else pair.gap.largest / size,
+        path, path, status, pair.expected.return_shapes, pair.actual.return_shapes, change,
         None if pair.gap.reason else pair.gap.largest, pair.gap.where, pictures, remark, (f"{path} ({pair.index + 1})" if pair.index else path,),
     )  # fmt: skip
+
+
+def _change_of(pair: Pair) -> float | None:
+    found, wanted = (jax.tree.leaves(call.returns)[pair.gap.leaf :] for call in (pair.actual, pair.expected))
+    return relative_norm(np.asarray(wanted[0]), np.asarray(found[0])) if found and is_array(found[0]) else None
 
 
 def _three(pair: Pair) -> tuple[Picture, ...]:

@@ -57,17 +57,17 @@ def main(coordinator, processes, process, folder, steps, dies_at):
     start = 0
     if os.path.isdir(folder):
         start = nb.restore_checkpoint(folder, model=model, optimizer=optimizer)[0]
-    live = nb.Live(model, optimizer, display=False)
-    for number in live.steps(range(start, steps)):
-        if number == dies_at and process == 1:
-            os._exit(9)
-        x, y = rows_of(number)
-        loss = float(step(*nb.shard_batch((x[mine], y[mine]), mesh)))
-        live.log(loss=loss)
-        if nb.is_first_host():
-            print(json.dumps({"step": number, "loss": loss}), flush=True)
-        if (number + 1) % 3 == 0:
-            nb.save_checkpoint(folder, step=number + 1, model=model, optimizer=optimizer, sharded=True)
+    with nb.Live(model, optimizer, display=False) as live:
+        for number in live.steps(range(start, steps)):
+            if number == dies_at and process == 1:
+                os._exit(9)
+            x, y = rows_of(number)
+            loss = float(step(*nb.shard_batch((x[mine], y[mine]), mesh)))
+            live.log(loss=loss)
+            if nb.is_first_host():
+                print(json.dumps({"step": number, "loss": loss}), flush=True)
+            if (number + 1) % 3 == 0:
+                nb.save_checkpoint(folder, step=number + 1, model=model, optimizer=optimizer, sharded=True)
 
 
 if __name__ == "__main__":

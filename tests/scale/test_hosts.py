@@ -10,6 +10,7 @@ def test_two_processes_give_the_losses_of_one(hosts, tmp_path):
     alone, facts, _ = hosts(1, 4, steps=4, folder=tmp_path / "alone")
     together, shared, ended = hosts(2, 2, steps=4, folder=tmp_path / "together")
     assert [code for _, _, code in ended] == [0, 0]
+    assert list(together) == list(alone) == list(range(4))
     np.testing.assert_allclose(list(together.values()), list(alone.values()), rtol=2e-6)
     # What is tracked is of the global batch.
     assert shared[0]["mean"] == pytest.approx(facts[0]["mean"], rel=1e-4)
@@ -19,6 +20,7 @@ def test_two_processes_give_the_losses_of_one(hosts, tmp_path):
 def test_four_processes_give_the_losses_of_one(hosts, tmp_path):
     alone, _, _ = hosts(1, 4, folder=tmp_path / "alone")
     together, _, _ = hosts(4, 1, folder=tmp_path / "together")
+    assert list(together) == list(alone) == list(range(8))
     np.testing.assert_allclose(list(together.values()), list(alone.values()), rtol=2e-6)
 
 

@@ -16,7 +16,7 @@ import jax
 from nbmodule.core.clock import clock
 from nbmodule.core.frame import Effects, Missed, now, take_over, write
 from nbmodule.core.layout import join
-from nbmodule.core.variable import Variable
+from nbmodule.core.variable import Variable, draw_lock
 from nbmodule.core.walk import plan_of
 from nbmodule.tree.expression import settle as settle_expressions
 
@@ -265,7 +265,8 @@ def settle(boxes: list[Variable]) -> None:
     if len(pending) == 1:
         pending[0].settled()
     elif pending:
-        with jax.ensure_compile_time_eval():
+        with draw_lock, jax.ensure_compile_time_eval():
+            pending = [box for box in pending if box.is_pending]  # another thread may have drawn some meanwhile
             plain = [box for box in pending if box._pending.device is None]
             arrays = jax.device_put([box.drawn() for box in plain])
             for box, array in zip(plain, arrays):

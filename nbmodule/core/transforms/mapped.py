@@ -14,6 +14,7 @@ from nbmodule.core.transforms.carried import packed, unpacked
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
 from nbmodule.core.variable import Variable
+from nbmodule.core.walk import named
 from nbmodule.errors import ArgumentError, BatchedWriteError
 
 
@@ -148,7 +149,7 @@ def _batched(run: Callable[[Any], Any]) -> list[Variable]:
 
 
 def _refusal(boxes: list[Variable]) -> BatchedWriteError:
-    written = ", ".join(box.describe() for box in boxes)
+    written = ", ".join(map(named, boxes))
     return BatchedWriteError(
         f"nb.vmap: {written} would be written with a batched value, a different one for each row, and can hold only one. "
         "Nothing was changed. Average over the axis before writing (give axis_name='rows' and write "
