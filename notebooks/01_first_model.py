@@ -21,6 +21,12 @@
 #
 # Run a cell with Shift+Enter. Whatever stands last in a cell is shown below it.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import jax.numpy as jnp
 import matplotlib.pyplot as plt

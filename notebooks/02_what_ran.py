@@ -24,6 +24,12 @@
 # The tool is one line: `with nb.track(model) as calls:` around any code. It works the same around one call and around
 # the thousandth step of a compiled training loop.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import os
 import tempfile

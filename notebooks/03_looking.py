@@ -24,6 +24,12 @@
 # notebook, so that it is still there tomorrow, on a page, or for a colleague who has no Python at all. While the kernel
 # runs, each look can be asked for more.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import jax.numpy as jnp
 import numpy as np

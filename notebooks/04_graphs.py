@@ -23,6 +23,12 @@
 # Nothing runs when a graph is made. The function is followed with shapes alone, and no variable, random key or statistic
 # of the model is touched.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import os
 import tempfile

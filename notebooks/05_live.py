@@ -22,6 +22,12 @@
 #
 # In this notebook a learning rate is far too large. We see it, pause, correct it and go on, with the same model.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import threading
 import time

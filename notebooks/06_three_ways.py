@@ -23,6 +23,12 @@
 # In this notebook the same network is written in each way. All three start from the same numbers and train on the same
 # rows. At the end they must agree in every weight.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import jax
 import jax.numpy as jnp

@@ -23,6 +23,12 @@
 # `grad`, `vmap`, `scan` and `cond`. We see what is carried out, what is refused, and what to do then. Each error below is
 # real and was caught.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import warnings
 

@@ -25,6 +25,12 @@
 # This notebook needs PyTorch, which nbmodule does not install: `pip install torch` in a terminal. (Its site names a
 # smaller version without GPU code. `pip install 'nbmodule[test]'` brings it too.)
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import copy
 import os

@@ -22,6 +22,12 @@
 # Here a small transformer learns to continue a text, and then we take it apart. We look at the attention of each head,
 # switch heads off one by one, and find two kinds that work together.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import matplotlib.pyplot as plt
 import numpy as np

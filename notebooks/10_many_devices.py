@@ -22,6 +22,12 @@
 #
 # The number of devices must be set before JAX is imported. **Restart the kernel** if it has been imported already.
 
+# %% tags=["hide-cell"]
+import importlib.util
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    get_ipython().run_line_magic("pip", "install -q nbmodule")
+
 # %%
 import os
 import tempfile

@@ -120,3 +120,9 @@ def test_the_paired_file_is_what_jupytext_would_write(source, tmp_path):
     again = tmp_path / source.name
     jupytext.write(jupytext.read(notebook), again, fmt="py:percent")
     assert again.read_text() == source.read_text()
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_first_cell_installs_what_is_missing_on_a_hosted_notebook(source):
+    first = next(cell for cell in jupytext.read(source).cells if cell.cell_type == "code")
+    assert 'find_spec("nbmodule") is None' in first.source
