@@ -65,6 +65,14 @@ class Wiring:
         self.met: set[Path] = set()  # parts whose class has been seen
         self._last: tuple[Any, Any, Any] = (None, None, None)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Wiring:
+        other = Wiring(self.function)
+        other.names, other.part_names, other.met = dict(self.names), dict(self.part_names), set(self.met)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_last": (None, None, None)}
+
     def _found(self, model: Any) -> tuple[Any, dict[Path, Any], dict[Path, Any]]:
         plan, known = plan_of(model), self._last
         if known[0] is not plan:

@@ -15,8 +15,9 @@ from nbmodule.core.clock import clock
 from nbmodule.core.frame import now, write
 from nbmodule.core.layout import declare, spread
 from nbmodule.core.linked import flat, matched, v_of
+from nbmodule.core.pending import Pending
 from nbmodule.core.placement import find_device, find_dtype, replicated
-from nbmodule.core.variable import Parameter, Pending, Variable
+from nbmodule.core.variable import Parameter, Variable
 from nbmodule.core.walk import nest, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 

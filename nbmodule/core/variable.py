@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import operator
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -23,19 +22,9 @@ from nbmodule.core.describe import describe_array, describe_shape
 from nbmodule.core.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.operators import install_operators
+from nbmodule.core.pending import Pending, draw_lock
 from nbmodule.errors import DtypeError, NotBuiltError, ShapeError
 from nbmodule.tree.leaves import to_host
-
-draw_lock = threading.RLock()
-
-
-class Pending:
-    """A value that is still to be drawn: a pure function of what was fixed when the box was made."""
-
-    __slots__ = ("device", "draw", "dtype", "shape")
-
-    def __init__(self, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any, device: Any = None) -> None:
-        self.draw, self.shape, self.dtype, self.device = draw, tuple(shape), jnp.dtype(dtype), device
 
 
 class Variable:
@@ -214,23 +203,11 @@ class Variable:
     @property
     def device(self) -> Any:
         known = self._known()
-        return self.settled_sharding(known).device_set.copy().pop() if isinstance(known, Pending) else known.device
+        return next(iter(known.sharding.device_set)) if isinstance(known, Pending) else known.device
 
     @property
     def sharding(self) -> Any:
-        known = self._known()
-        return self.settled_sharding(known) if isinstance(known, Pending) else known.sharding
-
-    def settled_sharding(self, pending: Pending) -> Any:
-        """Where a pending value will lie."""
-        place = pending.device
-        if isinstance(place, jax.sharding.Sharding):
-            return place
-        if place is None:
-            default: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-            place = default or jax.local_devices()[0]
-            place = jax.devices(place)[0] if isinstance(place, str) else place
-        return jax.sharding.SingleDeviceSharding(place)
+        return self._known().sharding
 
     @property
     def requires_grad(self) -> bool:

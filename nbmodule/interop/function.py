@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from nbmodule.errors import MissingDependencyError
@@ -21,6 +22,12 @@ class Leaf(NamedTuple):
 
     value: Any
     trained: bool
+
+
+class _Named(NamedTuple):
+    """Stands for a package in a pickle."""
+
+    name: str
 
 
 class Function:
@@ -51,6 +58,15 @@ class Function:
             What the model returns, and new values of the variables that changed.
         """
         raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling: frameworks are named, not kept."""
+        return {k: _Named(v.__name__) if isinstance(v, ModuleType) else v for k, v in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(
+            {k: importlib.import_module(v.name) if isinstance(v, _Named) else v for k, v in state.items()}
+        )
 
     def restored(self, values: dict[Path, Any]) -> Any:
         """The foreign model around these values; what was wrapped is left as it is."""

@@ -45,7 +45,8 @@ def join_hosts(
     if lost_after < 1:
         raise ArgumentError(f"lost_after={lost_after}: a number of seconds from 1 on is wanted.")
     try:
-        if "cpu" in str(getattr(jax.config, "jax_platforms", None) or ""):  # the CPU alone has no way of its own to talk to other hosts
+        # The CPU alone has no way of its own to talk to other hosts.
+        if "cpu" in str(getattr(jax.config, "jax_platforms", None) or ""):
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=lost_after, **options)
     except RuntimeError as error:

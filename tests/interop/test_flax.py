@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -187,3 +190,11 @@ def test_a_shared_nnx_module_is_listed_once_and_called_under_one_path():
 def test_what_cannot_be_wrapped_is_said(make, message):
     with pytest.raises(nb.ArgumentTypeError, match=message):
         make()
+
+
+def test_copies_and_pickles_have_variables_of_their_own():
+    wrapped, x = nb.from_flax(Nnx(nnx.Rngs(0))), jnp.ones((1, 4, 4, 2))
+    for other in (copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
+        np.testing.assert_allclose(other.eval()(x), wrapped.eval()(x), rtol=1e-6)
+        other.v = other.v * 0
+        assert wrapped.v["conv/kernel"].any()

@@ -16,7 +16,8 @@ import jax
 from nbmodule.core.clock import clock
 from nbmodule.core.frame import Effects, Missed, now, take_over, write
 from nbmodule.core.layout import join
-from nbmodule.core.variable import Variable, draw_lock
+from nbmodule.core.pending import draw_lock
+from nbmodule.core.variable import Variable
 from nbmodule.core.walk import plan_of
 from nbmodule.tree.expression import settle as settle_expressions
 

@@ -1,0 +1,34 @@
+"""Values that are known by shape and dtype, and drawn when they are first read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+draw_lock = threading.RLock()
+"""Held while values are drawn, so that threads that read one box at once see one draw."""
+
+
+class Pending:
+    """A value that is still to be drawn: a pure function of what was fixed when the box was made."""
+
+    __slots__ = ("device", "draw", "dtype", "shape")
+
+    def __init__(self, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any, device: Any = None) -> None:
+        self.draw, self.shape, self.dtype, self.device = draw, tuple(shape), jnp.dtype(dtype), device
+
+    @property
+    def sharding(self) -> Any:
+        """Where the value will lie."""
+        place = self.device
+        if isinstance(place, jax.sharding.Sharding):
+            return place
+        if place is None:
+            default: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+            place = default or jax.local_devices()[0]
+            place = jax.devices(place)[0] if isinstance(place, str) else place
+        return jax.sharding.SingleDeviceSharding(place)
