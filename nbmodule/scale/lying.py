@@ -138,9 +138,9 @@ def split_of(sharding: Any, axes: int) -> str:
 
 
 def readable(nbytes: float) -> str:
-    """`160 B`, `1.5 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.3g} TB"
+    """`160 B`, `32.0 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 1000 else f"{nbytes:#.3g} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:#.3g} TiB"

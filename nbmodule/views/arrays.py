@@ -7,10 +7,11 @@ type and a reason why its values are not shown.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.core
+import jax.numpy
 import numpy as np
 
 from nbmodule.views.format import format_array, plain
@@ -80,7 +81,7 @@ def _facts_of_jax(x: jax.Array) -> Facts:
         return Facts("array", x.shape, str(x.dtype), 0, "", None, "deleted: its buffer was donated or freed")
     device, sharding = place_of(x.sharding)
     dtype, unreadable = _spelled(x.dtype), None
-    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
         unreadable = "random key"
     elif not x.is_fully_addressable:
         unreadable = "spread over several hosts"
@@ -128,7 +129,7 @@ def short_value(x: Any) -> str:
         try:
             return plain(repr(x), 60)
         except ValueError:  # integers beyond 4300 digits
-            return f"integer of {x.bit_length()} bits"
+            return f"integer of {cast('int', x).bit_length()} bits"
     if isinstance(x, bytes | bytearray):
         return f"{len(x)} bytes"
     if callable(x):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,16 +31,16 @@ def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: b
     facts = facts_of(x)
     base = ArrayCard(plain(name), facts.shape, facts.dtype, facts.bytes, facts.device, facts.sharding)
     if facts.unreadable:
-        return ArrayCard(**(vars(base) | {"error": facts.unreadable}))
+        return dataclasses.replace(base, error=facts.unreadable)
     try:
-        parts = {
+        parts: dict[str, Any] = {
             "statistics": statistics_of([x])[0],
             "picture": picture_of(x, labels=labels, weights=weights),
             "corner": corner_of(x),
         }
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         parts = {"error": plain(f"{type(error).__name__}: {error}")}
-    return ArrayCard(**(vars(base) | parts))
+    return dataclasses.replace(base, **parts)
 
 
 def pytree_record(tree: Any, name: str = "", *, is_leaf: Any = None) -> VariableTree:

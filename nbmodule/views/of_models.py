@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from nbmodule.core.building import ensure_built
 from nbmodule.core.describe import describe_device
@@ -131,11 +131,13 @@ def _variable_row(
 ) -> VariableRow:
     """One row; what variables of one type and place have in common is worked out once."""
     key = (box.dtype, box.shape, box.sharding)
-    facts = known.get(key)
+    facts: Any = known.get(key)
     if facts is None:
         facts = known[key] = (box.shape, str(box.dtype), box.nbytes, describe_device(box), place_of(box.sharding)[1])
+    kind = "buffer" if isinstance(box, Buffer) else "parameter"
+    shape, dtype, nbytes, device, sharding = facts
     return VariableRow(
-        place.name, "/".join(place.chain), "buffer" if isinstance(box, Buffer) else "parameter", *facts,
+        place.name, "/".join(place.chain), kind, shape, dtype, nbytes, device, sharding,
         isinstance(box, Parameter) and not box.requires_grad, others[0] if others else None, keys=place.chain,
     )  # fmt: skip
 
@@ -152,7 +154,7 @@ def container_record(container: Container) -> VariableTree:
 
 def module_of(container: Container) -> Module | None:
     """The module whose current `v` a Container is."""
-    link = container._link
+    link = cast("Any", container._link)
     module = link.module() if link is not None else None
     if module is not None and link.root is not None and link.root() is container and link.is_current(module):
         return module

@@ -59,7 +59,7 @@ def outline_of_keys(keys: Sequence[tuple[str, ...]]) -> Outline:
     """
     root: dict[str, Any] = {}
     for i, steps in enumerate(keys):
-        level = root
+        level: dict[Any, Any] = root
         for step in steps[:-1]:
             below = level.get(step)
             if type(below) is not dict:

@@ -59,9 +59,8 @@ def picture_of(
         ('heatmap', (1, 2, 3), (0.0, 5.0))
     """
     facts = facts_of(x)
-    reason = facts.unreadable or (None if facts.shape is not None else "no array")
-    if reason:
-        return text_picture(facts.text, reason)
+    if facts.unreadable or facts.shape is None:
+        return text_picture(facts.text, facts.unreadable or "no array")
     if 0 in facts.shape:
         return text_picture(facts.text, "no elements")
     kind = kind or kind_for(facts.shape, weights=weights)
@@ -148,7 +147,8 @@ def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int
             notes.append(f"first of {shape[0]}" if len(shape) == 4 else f"first of {' × '.join(map(str, shape[:-3]))}")
             x = x[(0,) * (len(shape) - 3)]
         total, x = x.shape[-1], x[:, :, :tiles]
-    return (jnp if isinstance(x, jax.Array) else np).moveaxis(x, -1, 0), total
+    module: Any = jnp if isinstance(x, jax.Array) else np
+    return module.moveaxis(x, -1, 0), total
 
 
 def _leading_tiles(x: Any, tiles: int, notes: list[str]) -> tuple[Any, int]:

@@ -158,7 +158,7 @@ class CallRow(NamedTuple):
     """One call of one module; rows are in the order in which the calls began."""
 
     path: str
-    index: int = 0
+    index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
     """Counts repeats within one parent call, from 0."""
     parent: int | None = None
     """`order` of the call around this one."""
@@ -271,4 +271,4 @@ class Note(Titled):
     is_error: bool = False
 
 
-Record = ModuleTree | VariableTree | CallTable | ReturnTable | DifferenceTree | History | ArrayCard | Note
+Record = Titled | ModuleTree | VariableTree | CallTable | ReturnTable | DifferenceTree | History | ArrayCard | Note

@@ -31,7 +31,7 @@ def fitted(record: Record, pictures: int = PICTURE_BYTES) -> Record:
     most = MOST_ROWS.get(type(record))
     if most is None:
         return record
-    rows: Sequence[Any] = record.rows
+    rows: Sequence[Any] = getattr(record, "rows", ())
     notes = list(record.notes)
     if len(rows) > most:
         notes.append(f"{count_noun(len(rows) - most, 'row')} left out: ask for a part")

@@ -16,7 +16,7 @@ from nbmodule.views.format import cut_middle, plain
 from nbmodule.views.html import Markup, tag
 from nbmodule.views.layout import Line, align
 from nbmodule.views.outline import Outline, open_at_first
-from nbmodule.views.records import ArrayCard, History, ModuleTree, Record, ReturnTable, VariableTree
+from nbmodule.views.records import ArrayCard, History, ModuleTree, ReturnTable, VariableTree
 from nbmodule.views.text import module_line, text_of, variable_line
 from nbmodule.views.titles import title_of
 from nbmodule.views.trees import MOST_GROUPED, call_outline, module_outline, variable_outline
@@ -27,7 +27,7 @@ WIDTH = 110
 _PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
 
 
-def plain_form_of(record: Record) -> Markup:
+def plain_form_of(record: Any) -> Markup:
     """Write a record as HTML that needs no script."""
     title = title_of(record)
     if (

@@ -81,7 +81,8 @@ def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
 def _from_parts(x: Any, parts: tuple[Any, ...]) -> Statistics:
     mean, std, low, high, nan, inf, zero, counts, low_at, high_at = parts
     if int(nan) + int(inf) == x.size:
-        return Statistics(x.size, *[float("nan")] * 4, int(nan), int(inf), int(zero))
-    where = [tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)]
-    floats = [float(v) for v in (mean, std, low, high)]
-    return Statistics(x.size, *floats, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where)
+        none = float("nan")
+        return Statistics(x.size, none, none, none, none, int(nan), int(inf), int(zero))
+    where: Any = [tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)]
+    mean, std, low, high = (float(v) for v in (mean, std, low, high))
+    return Statistics(x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where)

@@ -7,6 +7,7 @@ process and with it one server. Groups only matter under `pytest -n ... --dist l
 from __future__ import annotations
 
 import pytest
+from sybil.integration.pytest import SybilItem
 
 # Folders whose tests take longest: begun last, they would leave the other workers idle.
 FIRST = ("tests/notebooks/", "tests/browser/")
@@ -22,3 +23,5 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("xdist_group") is None:
         folder_or_file = "browser" if item.nodeid.startswith("tests/browser/") else item.nodeid.split("::")[0]
         item.add_marker(pytest.mark.xdist_group(folder_or_file))
+    if isinstance(item, SybilItem):  # no fixture setup of its own to run again, and its page goes on from where it is
+        item.add_marker(pytest.mark.flaky(reruns=0))
