@@ -45,14 +45,14 @@ demo: $(VENV)/installed-notebooks
 	@$(PY) tools/make_page.py notebooks/$(FIRST).py build/$(FIRST).html
 
 test: provision $(VENV)/installed-test frontend
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(TEST_FLAGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
 test-long: provision $(VENV)/installed-test
 	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)
 
 # Caches of compiled functions are off while JAX looks for leaks, so this is slow and stands apart.
 leaks: $(VENV)/installed-test
-	@JAX_CHECK_TRACER_LEAKS=1 $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(wildcard tests/core tests/nn tests/optim tests/calls) $(TEST_FLAGS)
+	@JAX_CHECK_TRACER_LEAKS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile $(wildcard tests/core tests/nn tests/optim tests/calls) $(TEST_FLAGS)
 
 docs: $(VENV)/installed-docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs

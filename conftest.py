@@ -20,7 +20,7 @@ from hypothesis import settings
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 
-pytest_plugins = ["missing_tools", "worker_groups", "harness.fixtures"]
+pytest_plugins = ["missing_tools", "order", "harness.fixtures"]
 
 # Sphinx runs these itself.
 collect_ignore_glob = ["docs/*.py", "docs/_ext/*.py", "docs/notebooks/*"]

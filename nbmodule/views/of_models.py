@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, cast
+from typing import Any
 
 from nbmodule.core.building import ensure_built
 from nbmodule.core.describe import describe_device
@@ -154,8 +154,10 @@ def container_record(container: Container) -> VariableTree:
 
 def module_of(container: Container) -> Module | None:
     """The module whose current `v` a Container is."""
-    link = cast("Any", container._link)
-    module = link.module() if link is not None else None
+    link = container._link
+    if link is None:
+        return None
+    module = link.module()
     if module is not None and link.root is not None and link.root() is container and link.is_current(module):
         return module
     return None

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.files import FileWriteError, atomic, checkpoint_steps, restore_checkpoint, save, save_checkpoint
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, FileWriteError
+from nbmodule.files import atomic, checkpoint_steps, restore_checkpoint, save, save_checkpoint
 from tests.files.trees import equal
 
 

@@ -13,8 +13,6 @@ from playwright.sync_api import expect
 
 import nbmodule as nb
 
-pytestmark = pytest.mark.xdist_group("browser")
-
 MODEL = """
 import jax.numpy as jnp
 import nbmodule as nb

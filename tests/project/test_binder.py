@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 BINDER = ROOT / "binder"
 
@@ -27,3 +29,22 @@ def test_lab_opens_on_the_first_notebook(tmp_path):
     config = json.loads((tmp_path / ".jupyter" / "jupyter_server_config.json").read_text())
     start = config["ServerApp"]["default_url"].removeprefix("/lab/tree/")
     assert json.loads((tmp_path / start).read_text())["nbformat"] == 4
+
+
+@pytest.mark.long
+def test_the_first_notebook_runs_in_exactly_the_environment_that_binder_installs(tmp_path):
+    shutil.copytree(
+        ROOT, tmp_path / "repo", ignore=shutil.ignore_patterns(".venv", "node_modules", "build", ".git", ".*_cache")
+    )
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "-r", "binder/requirements.txt"], cwd=tmp_path / "repo", check=True
+    )
+    missing = "import importlib.util; print([n for n in ('torch', 'flax', 'pytest') if importlib.util.find_spec(n)])"
+    assert subprocess.run([python, "-c", missing], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    page = tmp_path / "first.html"
+    subprocess.run(
+        [python, "tools/make_page.py", "notebooks/01_first_model.py", page], cwd=tmp_path / "repo", check=True
+    )
+    assert "nbm-view" in page.read_text()

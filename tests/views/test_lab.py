@@ -1,9 +1,5 @@
 """The views in JupyterLab: a live kernel, a closed and reopened notebook, the running cell."""
 
-import pytest
-
-pytestmark = pytest.mark.xdist_group("browser")
-
 SHOW = """
 import numpy as np
 import nbmodule.views as views

@@ -2,10 +2,6 @@
 
 import json
 
-import pytest
-
-pytestmark = pytest.mark.xdist_group("browser")
-
 SETUP = """
 import jax, numpy as np, jax.numpy as jnp
 import nbmodule as nb
