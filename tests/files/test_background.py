@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import (
-    FileWriteError,
     in_background,
     read,
     restore_checkpoint,
