@@ -38,6 +38,7 @@ nb_execution_excludepatterns = os.environ.get("NBMODULE_DOCS_NOT_EXECUTED", "").
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_ipywidgets_js: dict[str, dict[str, str]] = {}  # displays bring all they need; nothing is fetched
 
 # -- reference ---------------------------------------------------------------------------------------
 autodoc_typehints = "none"  # shapes stand in the signature, and the docstring says what they mean
