@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from nbmodule.calls.call import Call
-from nbmodule.core.frame import framed, now
+from nbmodule.core.frame import framed
 from nbmodule.core.parcel import Aside, as_values
 from nbmodule.core.structure import structure_of
+from nbmodule.core.tracker import untracked
 from nbmodule.core.walk import plan_of
 
 REPEATS = 5
 
 
-@contextmanager
-def unseen() -> Iterator[None]:
-    """Let no tracker see what runs."""
-    before, now.tracker = now.tracker, None
-    now.settle()
-    try:
-        yield
-    finally:
-        now.tracker = before
-        now.settle()
-
-
 def thrown_away(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call `fn`; what it writes into variables is forgotten."""
-    with unseen():
+    with untracked():
         return framed(lambda frame: fn(*args, **kwargs))
 
 
@@ -63,7 +51,7 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
         args, kwargs = jax.tree.unflatten(tree, full)
         return framed(lambda frame: list(jax.tree.leaves(as_values(module(*args, **kwargs)))), list(zip(boxes, values)))
 
-    with unseen():
+    with untracked():
         lowered = jax.jit(run).lower([box.value for box in boxes], [leaves[i] for i in arrays])
     return lowered, [box.value for box in boxes], [_example(leaves[i]) for i in arrays]
 

@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.calls.alone import unseen
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.calls.shown import Shown
 from nbmodule.core.calling import own_name
 from nbmodule.core.frame import framed
 from nbmodule.core.parcel import Aside, as_values
-from nbmodule.core.tracker import Tracker, describe
+from nbmodule.core.tracker import Tracker, describe, untracked
 from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
@@ -118,7 +117,7 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
     """
     if not callable(fn):
         raise ArgumentTypeError(f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}.")
-    with unseen():
+    with untracked():
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
         with Tracker(_nothing, _nothing_kept, "first_nonfinite"):  # who calls whom is wanted, and no values
             closed = jax.make_jaxpr(run)(*arrays)

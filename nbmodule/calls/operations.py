@@ -8,12 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.calls.alone import unseen
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.frame import framed
 from nbmodule.core.parcel import Aside, as_values
-from nbmodule.core.tracker import describe, describe_arguments
+from nbmodule.core.tracker import describe, describe_arguments, untracked
 from nbmodule.core.walk import plan_of
 from nbmodule.errors import ArgumentError
 
@@ -46,7 +45,7 @@ def operations_of(call: Call) -> list[Call]:
         )
 
     found: list[Call] = []
-    with unseen():
+    with untracked():
         arrays = [jax.numpy.asarray(leaves[i]) for i in varied]
         evaluate(
             jax.make_jaxpr(run)(*arrays), arrays, lambda operation: found.append(_as_call(operation, call, len(found)))

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from nbmodule.calls.alone import unseen
 from nbmodule.calls.track import track
 from nbmodule.core.capture import find_modules
+from nbmodule.core.tracker import untracked
 from nbmodule.core.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
@@ -50,7 +50,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch:
         raise ArgumentTypeError(
             "nb.patch replaces returns of submodules of the model; one that is no part of it was given."
         )
-    with unseen():
+    with untracked():
         with track(model, only=list(names), inputs=False) as calls:
             first = model(*clean)
         instead = {name: _only(calls.find(lambda call, name=name: call.path == name), name) for name in names.values()}

@@ -84,7 +84,7 @@ def staged(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable
     known = {id(thing) for thing in given}
     things = [*given, *(thing for thing in guess(fn) if id(thing) not in known)]
     stage = _Stage(fn, given, things)
-    with unchanged(things) as keep, _unseen():
+    with unchanged(things) as keep, tracker.untracked(), serving(None):
         while True:
             made = stage.make(holed, holed_kwargs)
             try:
@@ -229,17 +229,6 @@ def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 # -- leaving things as they were -----------------------------------------------------------------------
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """Let no tracker and no gradient see what is traced."""
-    before, now.tracker = now.tracker, None
-    now.settle()
-    try:
-        with serving(None):
-            yield
-    finally:
-        now.tracker = before
-        now.settle()
 
 
 @contextmanager

@@ -18,6 +18,18 @@ from nbmodule.core.frame import EAGER, Slot, current_log, gate, here, now
 from nbmodule.core.record import Log
 
 
+@contextmanager
+def untracked() -> Iterator[None]:
+    """Let no tracker of this thread see what runs."""
+    before, now.tracker = now.tracker, None
+    now.settle()
+    try:
+        yield
+    finally:
+        now.tracker = before
+        now.settle()
+
+
 class Tracker:
     """One request to record.
 
@@ -69,17 +81,6 @@ class Tracker:
         gate.leave()
         now.tracker = self.outer
         now.settle()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Let nothing be recorded for a while."""
-        before, now.tracker = now.tracker, None
-        now.settle()
-        try:
-            yield
-        finally:
-            now.tracker = before
-            now.settle()
 
     def kept_by_any(self, module: Any) -> list[Tracker]:
         """The trackers, this one and those around it, that want the values of `module`."""

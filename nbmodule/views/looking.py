@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from nbmodule.calls import track
-from nbmodule.calls.alone import unseen
 from nbmodule.calls.calls import Calls
 from nbmodule.core import tracker
 from nbmodule.core.frame import framed
 from nbmodule.core.module import Module
 from nbmodule.core.staging import unchanged
+from nbmodule.core.tracker import untracked
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.jit import Jit, split
 from nbmodule.core.walk import is_module, plan_of
@@ -120,7 +120,7 @@ def look(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _once(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
     error: Exception | None = None
     things = {id(thing): thing for thing in (module, *split((args, kwargs))[1], *(() if fn is module else guess(fn)))}
-    with unchanged(list(things.values())), unseen():
+    with unchanged(list(things.values())), untracked():
         with track(module, last=1) as recorded:
             try:
                 framed(lambda frame: fn(*args, **kwargs), log=tracker.current_log())

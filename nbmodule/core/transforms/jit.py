@@ -14,6 +14,7 @@ import numpy as np
 
 from nbmodule.core.explain_facts import History
 from nbmodule.core.frame import Missed, apart, gate, now
+from nbmodule.core.tracker import untracked
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
@@ -80,7 +81,7 @@ class Jit:
             and now.frame is None
             and not tracker.ready(self, args, kwargs)
         ):
-            with tracker.paused():
+            with untracked():
                 return self(*args, **kwargs)
         binding, kinds = self._last if not now.busy else self._watched()
         if binding is not None and not kwargs and len(args) == len(kinds):
