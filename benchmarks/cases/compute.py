@@ -12,6 +12,7 @@ import optax
 import nbmodule as nb
 from benchmarks.cases.eager import raw_transformer, raw_transformer_forward
 from benchmarks.models import Encoder
+from benchmarks.steps import module_step, raw_step
 from benchmarks.timing import Table, interleave, once
 
 TEXT = {"layers": 6, "width": 256, "heads": 8, "vocabulary": 256, "context": 128}
@@ -51,8 +52,8 @@ def _images(quick: bool) -> Table:
     }
     x, labels = normal(3, 64, 28, 28, 1), jnp.arange(64) % 10
     variants = {
-        "raw JAX": raw_step(p, raw_convolutions, x, labels),
-        "nb.jit, donate": module_step(Convolutions(), x, labels),
+        "raw JAX": raw_step(p, raw_convolutions, raw_cross_entropy, x, labels),
+        "nb.jit, donate": module_step(Convolutions(), nb.cross_entropy, x, labels),
     }
     return _timed("Donated Adam step, two convolutions, batch 64 of 28 x 28", variants, quick)
 
@@ -66,43 +67,14 @@ def _text(quick: bool) -> Table:
         return jax.vmap(lambda row: raw_transformer_forward(p, row, TEXT["heads"]))(x)
 
     variants = {
-        "raw JAX": raw_step(p, forward, x, labels),
-        "nb.jit, donate": module_step(Encoder(**TEXT), x, labels),
+        "raw JAX": raw_step(p, forward, raw_cross_entropy, x, labels),
+        "nb.jit, donate": module_step(Encoder(**TEXT), nb.cross_entropy, x, labels),
     }
     return _timed("Donated Adam step, transformer of 6 layers, width 256, 4 x 128 tokens", variants, quick)
 
 
-def raw_step(p: Any, forward: Callable[[Any, Any], Any], x: Any, labels: Any) -> Callable[[], Any]:
-    optimizer = optax.adam(1e-4)
-    state = [p, optimizer.init(p)]
-
-    def loss_of(p: Any, x: Any, labels: Any) -> Any:
-        return optax.softmax_cross_entropy_with_integer_labels(forward(p, x), labels).mean()
-
-    def step(p: Any, s: Any, x: Any, labels: Any) -> Any:
-        loss, grads = jax.value_and_grad(loss_of)(p, x, labels)
-        updates, s = optimizer.update(grads, s, p)
-        return optax.apply_updates(p, updates), s, loss
-
-    compiled = jax.jit(step, donate_argnums=(0, 1))
-
-    def call() -> Any:
-        state[0], state[1], loss = compiled(*state, x, labels)
-        return loss
-
-    return call
-
-
-def module_step(model: Any, x: Any, labels: Any) -> Callable[[], Any]:
-    optimizer = nb.Adam(1e-4)
-
-    def step(x: Any, labels: Any) -> Any:
-        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), labels))(model)
-        optimizer.update(model, grads)
-        return loss
-
-    compiled = nb.jit(step, donate=True)
-    return lambda: compiled(x, labels)
+def raw_cross_entropy(logits: Any, labels: Any) -> Any:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
 def _timed(title: str, variants: dict[str, Callable[[], Any]], quick: bool) -> Table:

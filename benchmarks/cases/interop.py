@@ -15,6 +15,7 @@ from flax import nnx
 import nbmodule as nb
 from benchmarks.models import mean_square
 from benchmarks.peers.nnx_ import MLP as NnxMLP
+from benchmarks.steps import module_step, raw_step
 from benchmarks.timing import Table, interleave, once
 
 RATE = 1e-3
@@ -47,37 +48,6 @@ class EquinoxMLP(eqx.Module):
 
 def over_rows(model: Any, x: Any) -> Any:
     return jax.vmap(model)(x)
-
-
-def wrapped_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
-    optimizer = nb.Adam(RATE)
-
-    @nb.jit(donate=True)
-    def step(x: Any, target: Any) -> Any:
-        loss, grads = nb.value_and_grad(lambda m: mean_square(m(x), target))(model)
-        optimizer.update(model, grads)
-        return loss
-
-    return lambda: step(x, target)
-
-
-def plain_step(apply: Callable[..., Any], params: Any, x: Any, target: Any) -> Callable[[], Any]:
-    optimizer = optax.adam(RATE)
-    params = jax.tree.map(lambda p: p.copy(), params)
-    held = [params, optimizer.init(params)]
-
-    def step(params: Any, state: Any, x: Any, target: Any) -> Any:
-        loss, grads = jax.value_and_grad(lambda p: mean_square(apply(p, x), target))(params)
-        updates, state = optimizer.update(grads, state, params)
-        return optax.apply_updates(params, updates), state, loss
-
-    compiled = jax.jit(step, donate_argnums=(0, 1))
-
-    def call() -> Any:
-        held[0], held[1], loss = compiled(*held, x, target)
-        return loss
-
-    return call
 
 
 def equinox_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
@@ -122,18 +92,18 @@ def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> A
     params = haiku.init(KEY, x)
     pairs = {
         "linen": (
-            plain_step(lambda p, x: linen.apply({"params": p}, x), variables["params"], x, target),
-            wrapped_step(nb.from_flax(linen, variables), x, target),
+            raw_step(variables["params"], lambda p, x: linen.apply({"params": p}, x), mean_square, x, target),
+            module_step(nb.from_flax(linen, variables), mean_square, x, target),
         ),
         "haiku": (
-            plain_step(lambda p, x: haiku.apply(p, None, x), params, x, target),
-            wrapped_step(nb.from_haiku(haiku, params), x, target),
+            raw_step(params, lambda p, x: haiku.apply(p, None, x), mean_square, x, target),
+            module_step(nb.from_haiku(haiku, params), mean_square, x, target),
         ),
         "equinox": (
-            equinox_step(equinox, x, target), wrapped_step(nb.from_equinox(equinox, call=over_rows), x, target)
+            equinox_step(equinox, x, target), module_step(nb.from_equinox(equinox, call=over_rows), mean_square, x, target)
         ),
         "nnx": (
-            nnx_step(NnxMLP(depth, width), x, target), wrapped_step(nb.from_flax(NnxMLP(depth, width)), x, target)
+            nnx_step(NnxMLP(depth, width), x, target), module_step(nb.from_flax(NnxMLP(depth, width)), mean_square, x, target)
         ),
     }  # fmt: skip
     rows = []
