@@ -16,6 +16,7 @@ from nbmodule.core.walk import is_branch, is_module, items, plan_of, remember_pa
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
 from nbmodule.tree.paths import closest
+from nbmodule.tree.properties import is_of_class
 
 _ARRAYS = (jax.Array, np.ndarray)
 _NUMBERS = (np.generic, int, float, complex)
@@ -72,7 +73,9 @@ def delete(module: Any, name: str) -> None:
 
 
 def missing(module: Any, name: str) -> Any:
-    """An attribute that is not in `__dict__`: a variable from `_create_variables`, or an error with the closest name."""
+    """What Python did not find: a variable from `_create_variables`, or an error with the closest name, or a property's own."""
+    if is_of_class(module, name):
+        return object.__getattribute__(module, name)
     if name.startswith("__"):
         raise AttributeError(f"{type(module).__name__!r} object has no attribute {name!r}")
     known = module._nbm.variables.get(name)

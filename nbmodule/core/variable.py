@@ -7,6 +7,7 @@ outside. A box may be *pending*: its shape and dtype are known, and its value is
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -23,8 +24,9 @@ from nbmodule.core.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.operators import install_operators
 from nbmodule.core.pending import Pending, draw_lock
-from nbmodule.errors import DtypeError, NotBuiltError, ShapeError
+from nbmodule.errors import ArgumentError, AttributePathError, DtypeError, NotBuiltError, ShapeError
 from nbmodule.tree.leaves import to_host
+from nbmodule.tree.properties import is_of_class
 
 
 class Variable:
@@ -240,7 +242,15 @@ class Variable:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self.value, name)
+        value = self.value
+        try:
+            return getattr(value, name)
+        except AttributeError:
+            if not isinstance(value, jax.Array) and not hasattr(value, "dtype"):
+                raise _no_array(self, value) from None
+        if is_of_class(self, name):
+            return object.__getattribute__(self, name)
+        raise AttributePathError(f'{self.describe()} has no attribute "{name}", neither of its own nor of its array.')
 
     def __getitem__(self, index: Any) -> Any:
         return self.value[_plain(index)]
@@ -344,6 +354,14 @@ def _restore_key(kind: type[Variable], data: np.ndarray, impl: str, frozen: bool
     return _restore(kind, jax.random.wrap_key_data(jnp.asarray(data), impl=impl), frozen)  # type: ignore[arg-type]
 
 
+def _no_array(box: Variable, held: Any) -> AttributePathError:
+    """A tree function of another library has put something else into the box, to mark it, or in place of its array."""
+    return AttributePathError(
+        f"this {type(box).__name__} holds a {type(held).__name__} where its array was: a function over PyTrees has put it there. "
+        "The array is the leaf, not the box: name it by `.value`, as in eqx.tree_at(lambda m: m.weight.value, model, array)."
+    )
+
+
 def _plain(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(_plain(part) for part in index)
@@ -385,3 +403,25 @@ install_operators(Variable)
 for _kind in (Variable, Parameter, Buffer):
     register(_kind)
 Variable.__init_subclass__ = classmethod(lambda cls, **kwargs: register(cls))  # type: ignore[assignment]
+
+
+def refuse(box: Variable) -> Any:
+    """What JAX's inner functions are told that take arrays alone; their own words would name `__jax_array__`."""
+    raise ArgumentError(
+        f"JAX takes no {type(box).__name__} here: functions of jax.lax and jax.core want the array itself, and were given "
+        f"the {box.describe()}. Nothing was computed. Give them its `.value`, as in jax.lax.dot(x, p.value); functions of "
+        "jax.numpy and nb take the variable as it is."
+    )
+
+
+def register_refusal() -> None:
+    """Put our words where JAX looks up what an argument is. It has these places only in private: without them its own words stay."""
+    inside = importlib.import_module("jax._src")
+    places: Any = (("core", "pytype_aval_mappings"), ("dtypes", "canonicalize_value_handlers"))
+    for room, table in places:
+        found = getattr(getattr(inside, room, None), table, None)
+        if found is not None:
+            found[Variable] = refuse
+
+
+register_refusal()

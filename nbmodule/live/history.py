@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
 from nbmodule.live.series import Curve, Series, group_of, reduce_curve
 from nbmodule.live.shelf import Shelf
+from nbmodule.tree.properties import is_of_class
 
 _ROLE_STYLE = {"train": "-", "val": "--", "test": ":"}
 
@@ -87,6 +88,8 @@ class History:
         series = self.__dict__.get("_series", {})
         if name in series:
             return series[name]
+        if is_of_class(self, name):
+            return object.__getattribute__(self, name)
         raise AttributePathError(self._unknown(name) if series else f"the history has no series {name!r} yet")
 
     def _unknown(self, name: str) -> str:

@@ -25,6 +25,7 @@ from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box,
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 from nbmodule.tree.paths import hint
+from nbmodule.tree.properties import is_of_class
 
 
 class Memo:
@@ -348,6 +349,8 @@ class Optimizer:
                 return attributes.held(self, name)
             if name in own:
                 return own[name]
+        if is_of_class(self, name):
+            return object.__getattribute__(self, name)
         raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{hint(name, dir(type(self)))}')
 
     def __delattr__(self, name: str) -> None:

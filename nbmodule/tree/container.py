@@ -22,6 +22,7 @@ from nbmodule.tree.level import UNSET, Names, fill, set_slot
 from nbmodule.tree.nested import Nested
 from nbmodule.tree.operators import Operators
 from nbmodule.tree.paths import hint
+from nbmodule.tree.properties import is_of_class
 from nbmodule.tree.settings import DEFAULT, Settings, settings_from
 
 
@@ -142,6 +143,8 @@ class Container(Operators, Many, Arrays, Files, Show):
         value = dict.get(self, name, _ABSENT)
         if value is not _ABSENT:
             return value
+        if is_of_class(self, name):
+            return object.__getattribute__(self, name)
         if not name.startswith("_"):
             mapped = self._mapped(name)
             if mapped is not None:

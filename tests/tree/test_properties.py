@@ -1,0 +1,73 @@
+"""An `AttributeError` inside a property says what is missing there, on every class of ours that answers for missing names."""
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+from nbmodule.live.history import History
+
+
+def with_property(kind):
+    """A class below `kind` with a property that reads a misspelled name."""
+
+    def outcome(self):
+        return jnp.ones(2).shpae
+
+    return type(
+        f"Own{kind.__name__}", (kind,), {"outcome": property(outcome), "again": property(lambda self: self.outcome)}
+    )
+
+
+MAKE = {
+    "Module": lambda: with_property(nb.Module)(),
+    "Sequential": lambda: with_property(nb.Sequential)(nb.Linear(2, 2)),
+    "Container": lambda: with_property(nb.Container)({"a": jnp.ones(2)}),
+    "empty Container": lambda: with_property(nb.Container)(),
+    "Parameter": lambda: with_property(nb.Parameter)(jnp.ones(2)),
+    "Buffer": lambda: with_property(nb.Buffer)(jnp.ones(2)),
+    "Optimizer": lambda: with_property(nb.SGD)(0.1),
+    "History": lambda: with_property(History)(),
+    "RandomStream": lambda: with_property(nb.RandomStream)(),
+}
+
+
+@pytest.mark.parametrize("name", list(MAKE))
+@pytest.mark.parametrize("asked", ["outcome", "again"])
+def test_a_property_that_fails_names_what_it_missed(name, asked):
+    thing = MAKE[name]()
+    with pytest.raises(AttributeError, match="has no attribute 'shpae'") as caught:
+        getattr(thing, asked)
+    assert not hasattr(thing, asked)
+    assert asked not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name in MAKE if name != "RandomStream"])
+def test_a_name_that_is_missing_is_still_named(name):
+    with pytest.raises(AttributeError, match="outcmoe"):
+        MAKE[name]().outcmoe
+
+
+def test_the_traceback_ends_in_the_line_of_the_property():
+    class Net(nb.Module):
+        def __init__(self):
+            self.linear = nb.Linear(2, 2)
+
+        @property
+        def scale(self):
+            return self.linear.wieght.mean()
+
+    with pytest.raises(
+        AttributeError, match='Linear has no attribute "wieght"; the closest name is "weight"'
+    ) as caught:
+        Net().scale
+    assert any(entry.name == "scale" for entry in caught.traceback)
+
+
+def test_an_attribute_error_while_variables_are_made_is_not_taken_for_a_missing_v():
+    class Net(nb.Module):
+        def _create_variables(self):
+            return {"w": jnp.zeros(self.wdith)}
+
+    module = Net.__new__(Net)
+    with pytest.raises(AttributeError, match="wdith"):
+        module.v
