@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
-from nbmodule.errors import ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.function import Around, Function, Leaf, Path, need
 
 
 def place_of(name: str) -> Path:
     """`mlp/~/linear_0` is `("mlp", "linear_0")`."""
     return tuple(step for step in name.split("/") if step != "~")
+
+
+def takes_key(transformed: Any, has_state: bool) -> bool:
+    """Whether `apply` takes a random key: not where `hk.without_apply_rng` has left it the arguments of `init` alone."""
+    try:
+        own, made = (list(inspect.signature(each).parameters) for each in (transformed.apply, transformed.init))
+    except (TypeError, ValueError):
+        return True
+    return own[1 + has_state :] != made[1:]
 
 
 class HaikuFunction(Function):
@@ -23,6 +33,7 @@ class HaikuFunction(Function):
         self.hk = need("haiku", "nb.from_haiku")
         self.transformed, self.with_rng = transformed, with_rng
         self.has_state = isinstance(transformed, self.hk.TransformedWithState)
+        self.takes_key = takes_key(transformed, self.has_state)
         self.name = "Transformed"
         self.origins: dict[Path, tuple[bool, str, str]] = {}
         self.arrays: dict[Path, Any] = {}
@@ -39,11 +50,13 @@ class HaikuFunction(Function):
         self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
     ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
         trees = self.trees(values)
-        rng = draw() if self.with_rng else None
+        held = (trees[True], trees[False]) if self.has_state else (trees[True],)
+        key = (draw() if self.with_rng else None,) if self.takes_key else ()
         with self.hk.intercept_methods(self.interceptor(around)):
-            if not self.has_state:
-                return self.transformed.apply(trees[True], rng, *args, **kwargs), {}
-            outputs, state = self.transformed.apply(trees[True], trees[False], rng, *args, **kwargs)
+            made = self.transformed.apply(*held, *key, *args, **kwargs)
+        if not self.has_state:
+            return made, {}
+        outputs, state = made
         places = {(module, leaf): path for path, (trained, module, leaf) in self.origins.items() if not trained}
         new = {places[module, leaf]: value for module, leaves in state.items() for leaf, value in leaves.items()}
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
@@ -90,6 +103,11 @@ def unpack(
             "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that init gave. Nothing was converted."
         )
     function = HaikuFunction(transformed, params, state, with_rng)
+    if with_rng and not function.takes_key:
+        raise ArgumentError(
+            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from apply. Nothing was converted. "
+            "Give what hk.transform gave, or leave with_rng out."
+        )
     return function, {path: Leaf(array, function.origins[path][0]) for path, array in function.arrays.items()}
 
 

@@ -73,3 +73,32 @@ def test_what_cannot_be_wrapped_is_said():
         nb.from_haiku(recurrent, {})
     with pytest.raises(nb.ArgumentTypeError, match="has a state, the second thing that init gave"):
         nb.from_haiku(hk.transform_with_state(recurrent), {})
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: hk.Linear(2)(x), lambda *xs: hk.Linear(2)(xs[0]), lambda rng: hk.Linear(2)(rng)]
+)
+@pytest.mark.parametrize("transform", [hk.transform, hk.transform_with_state])
+def test_a_function_that_takes_no_key_is_called_without_one(transform, fn):
+    transformed, x = hk.without_apply_rng(transform(fn)), jnp.arange(6.0).reshape(2, 3)
+    made = transformed.init(jax.random.key(0), x)
+    made = made if transform is hk.transform_with_state else (made,)
+    expected = transformed.apply(*made, x)
+    np.testing.assert_allclose(
+        nb.from_haiku(transformed, *made)(x),
+        expected[0] if transform is hk.transform_with_state else expected,
+        rtol=1e-6,
+    )
+
+
+def test_a_function_written_around_apply_still_gets_its_key():
+    net, x = hk.transform(lambda x: hk.dropout(hk.next_rng_key(), 0.5, hk.Linear(2)(x))), jnp.ones((2, 3))
+    around = hk.Transformed(net.init, lambda params, *args: net.apply(params, *args))
+    params = net.init(jax.random.key(0), x)
+    assert nb.from_haiku(around, params, with_rng=True)(x).shape == (2, 2)
+
+
+def test_a_key_for_a_function_that_takes_none_is_refused():
+    net, x = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(2)(x))), jnp.ones((2, 3))
+    with pytest.raises(nb.ArgumentError, match=r"hk.without_apply_rng has taken the random key from apply"):
+        nb.from_haiku(net, net.init(jax.random.key(0), x), with_rng=True)
