@@ -159,7 +159,8 @@ def _on_host(key: KeyLike, dtype: Any) -> bool:
     return dtype in _LAYOUT and bool(setting("threefry_partitionable")) and is_threefry(key)
 
 
-def _typed(key: KeyLike) -> Any:
+def typed_key(key: KeyLike) -> Any:
+    """The same key as a typed one of JAX, which `jax.random` and a user's own function take."""
     if isinstance(key, (int, np.integer)):
         return jax.random.key(key, impl="threefry2x32")
     if jnp.issubdtype(getattr(key, "dtype", np.float32), jax.dtypes.prng_key):
@@ -187,7 +188,7 @@ def draw_uniform(
     dtype = _canonical(dtype)
     if _on_host(key, dtype):
         return uniform(key, shape, low, high, dtype)
-    return jax.random.uniform(_typed(key), checked_shape(shape), dtype, low, high)
+    return jax.random.uniform(typed_key(key), checked_shape(shape), dtype, low, high)
 
 
 def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: Any = None) -> np.ndarray | jax.Array:
@@ -200,7 +201,7 @@ def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: Any = None) -> n
     dtype = _canonical(dtype)
     if _on_host(key, dtype):
         return normal(key, shape, dtype)
-    return jax.random.normal(_typed(key), checked_shape(shape), dtype)
+    return jax.random.normal(typed_key(key), checked_shape(shape), dtype)
 
 
 def draw_truncated_normal(
@@ -215,4 +216,4 @@ def draw_truncated_normal(
     dtype = _canonical(dtype)
     if _on_host(key, dtype):
         return truncated_normal(key, lower, upper, shape, dtype)
-    return jax.random.truncated_normal(_typed(key), lower, upper, checked_shape(shape), dtype)
+    return jax.random.truncated_normal(typed_key(key), lower, upper, checked_shape(shape), dtype)

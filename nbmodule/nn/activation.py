@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
-from nbmodule.nn.initializers import Constant, Initializer
+from nbmodule.nn.initializers import Constant, InitializerLike
 from nbmodule.nn.layer import ArrayLike, Layer, initializer, integer, size
 
 
@@ -159,7 +159,7 @@ class PReLU(Layer):
     """
 
     def __init__(
-        self, num_parameters: int = 1, *, axis: int = -1, weight_initializer: Initializer | None = None, device: Any = None,
+        self, num_parameters: int = 1, *, axis: int = -1, weight_initializer: InitializerLike | None = None, device: Any = None,
         dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.num_parameters, self.axis = size("PReLU", "num_parameters", num_parameters), integer("PReLU", "axis", axis)

@@ -11,7 +11,7 @@ from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
 from nbmodule.nn.functional.checks import check_floating, show
 from nbmodule.nn.functional.positions import rotary_embedding
-from nbmodule.nn.initializers import Initializer
+from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
 from nbmodule.nn.linear import Linear
@@ -64,7 +64,7 @@ class MultiHeadAttention(Layer):
     def __init__(
         self, features: int, num_heads: int, *, key_features: int | None = None, value_features: int | None = None,
         head_features: int | None = None, rotary: bool = False, dropout_rate: float = 0.0, with_bias: bool = True,
-        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
         device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__

@@ -10,7 +10,7 @@ from nbmodule.core.state import StateKey, update_state
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.affine import Affine, channel_axis, number, value_of
 from nbmodule.nn.functional import normalization
-from nbmodule.nn.initializers import Initializer, Ones, Zeros
+from nbmodule.nn.initializers import InitializerLike, Ones, Zeros
 from nbmodule.nn.kernel import plain
 from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, buffer, data_format_of, flag, size
 
@@ -23,8 +23,8 @@ class _BatchNorm(Affine):
 
     def __init__(
         self, num_features: int, *, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True, track_running_stats: bool = True,
-        data_format: str | None = None, axis_name: Any = None, weight_initializer: Initializer | None = None,
-        bias_initializer: Initializer | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
+        data_format: str | None = None, axis_name: Any = None, weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.num_features = n = size(name, "num_features", num_features)

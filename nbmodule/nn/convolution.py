@@ -11,7 +11,7 @@ from jaxtyping import Inexact
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional import transposed
-from nbmodule.nn.initializers import GlorotUniform, Initializer, Zeros
+from nbmodule.nn.initializers import GlorotUniform, InitializerLike, Zeros
 from nbmodule.nn.layer import (
     DATA_FORMATS,
     ArrayLike,
@@ -34,8 +34,8 @@ class _Convolution(Layer):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-        groups: int = 1, with_bias: bool = True, data_format: str | None = None, weight_initializer: Initializer | None = None,
-        bias_initializer: Initializer | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
+        groups: int = 1, with_bias: bool = True, data_format: str | None = None, weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
         self.in_channels = size(name, "in_channels", in_channels)

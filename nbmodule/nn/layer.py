@@ -17,7 +17,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.module import Module
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.windows import pairs
-from nbmodule.nn.initializers import Constant, Initializer
+from nbmodule.nn.initializers import Initializer, as_initializer
 from nbmodule.nn.kernel import plain
 
 if TYPE_CHECKING:
@@ -106,16 +106,8 @@ def keys(key: Any, count: int) -> list[Any]:
 
 
 def initializer(where: str, name: str, given: Any, default: Initializer) -> Initializer:
-    """An initializer from what a user gives: one, a number for a constant, or None."""
-    if given is None:
-        return default
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
-        return Constant(given)
-    if not isinstance(given, Initializer):
-        raise ArgumentTypeError(
-            f"{where}: {name} must be an initializer such as nb.GlorotUniform(), found {given!r}. Nothing was made."
-        )
-    return given
+    """An initializer from what a user gives: any form that `as_initializer` takes, or None for the default."""
+    return default if given is None else as_initializer(f"{where}: {name}", given)
 
 
 def buffer(made: Variable) -> Buffer:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Inexact, Integer, Shaped
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_index, check_number, show
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
-from nbmodule.nn.initializers import GlorotUniform, Initializer, RandomNormal, Uniform, Zeros
+from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, integer, keys, size
 
@@ -38,8 +38,8 @@ class Linear(Layer):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, with_bias: bool = True, weight_initializer: Initializer | None = None,
-        bias_initializer: Initializer | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
+        self, in_features: int, out_features: int, *, with_bias: bool = True, weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.in_features = n = size("Linear", "in_features", in_features)
         self.out_features = m = size("Linear", "out_features", out_features)
@@ -88,7 +88,7 @@ class Bilinear(Layer):
 
     def __init__(
         self, in1_features: int, in2_features: int, out_features: int, *, with_bias: bool = True,
-        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
         device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.in1_features = n1 = size("Bilinear", "in1_features", in1_features)
@@ -141,7 +141,7 @@ class Embedding(Layer):
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, *, padding_idx: int | None = None, max_norm: float | None = None,
-        norm_type: float = 2.0, weight_initializer: Initializer | None = None, key: Any = None, device: Any = None,
+        norm_type: float = 2.0, weight_initializer: InitializerLike | None = None, key: Any = None, device: Any = None,
         dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)

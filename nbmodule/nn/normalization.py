@@ -12,7 +12,7 @@ from nbmodule.nn.affine import Affine, channel_axis, layout, number, value_of
 from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from nbmodule.nn.functional import normalization
 from nbmodule.nn.functional.checks import check_number
-from nbmodule.nn.initializers import Initializer
+from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.layer import ArrayLike, Layer, flag, integer, size
 from nbmodule.nn.layer import size as whole
 
@@ -44,7 +44,7 @@ class LayerNorm(Affine):
 
     def __init__(
         self, normalized_shape: Any, *, eps: float = 1e-5, new_std: float = 1.0, affine: bool = True, with_bias: bool = True,
-        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
         device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.normalized_shape = _shape("LayerNorm", normalized_shape)
@@ -96,7 +96,7 @@ class RMSNorm(Affine):
     """
 
     def __init__(
-        self, normalized_shape: Any, *, eps: float = 1e-6, affine: bool = True, weight_initializer: Initializer | None = None,
+        self, normalized_shape: Any, *, eps: float = 1e-6, affine: bool = True, weight_initializer: InitializerLike | None = None,
         key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.normalized_shape = _shape("RMSNorm", normalized_shape)
@@ -143,7 +143,7 @@ class GroupNorm(Affine):
 
     def __init__(
         self, num_groups: int, num_channels: int, *, eps: float = 1e-5, affine: bool = True, data_format: str | None = None,
-        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
         device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.num_groups, self.num_channels = (
@@ -200,7 +200,7 @@ class InstanceNorm(Affine):
 
     def __init__(
         self, num_features: int, *, eps: float = 1e-5, affine: bool = False, data_format: str | None = None,
-        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
         device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         self.num_features = size("InstanceNorm", "num_features", num_features)

@@ -11,7 +11,7 @@ from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape, show
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions
 from nbmodule.nn.functional.primitives import promoted
-from nbmodule.nn.initializers import Initializer, RandomNormal
+from nbmodule.nn.initializers import InitializerLike, RandomNormal
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import ArrayLike, Layer, initializer, size
 
@@ -78,7 +78,7 @@ class LearnedPositionalEncoding(Layer):
     """
 
     def __init__(
-        self, max_length: int, features: int, *, weight_initializer: Initializer | None = None, key: Any = None, device: Any = None,
+        self, max_length: int, features: int, *, weight_initializer: InitializerLike | None = None, key: Any = None, device: Any = None,
         dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         name = "LearnedPositionalEncoding"

@@ -19,7 +19,7 @@ from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional import recurrent
 from nbmodule.nn.functional.checks import check_arrays, check_choice, check_rank, check_shape
 from nbmodule.nn.functional.dropout import dropout
-from nbmodule.nn.initializers import Initializer, Uniform
+from nbmodule.nn.initializers import Initializer, InitializerLike, Uniform
 from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, keys, rate, size
 
@@ -38,7 +38,7 @@ class _Recurrent(Layer):
     def __init__(
         self, in_features: int, hidden_features: int, *, num_layers: int = 1, bidirectional: bool = False,
         dropout_rate: float = 0.0, with_bias: bool = True, return_sequence: bool = True, return_state: bool = True,
-        weight_initializer: Initializer | None = None, bias_initializer: Initializer | None = None, key: Any = None,
+        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
         device: Any = None, dtype: Any = None, v: Any = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__

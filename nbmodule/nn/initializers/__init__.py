@@ -1,6 +1,7 @@
 """First values of variables: `Initializer` and its kinds."""
 
 from nbmodule.nn.initializers.base import Initializer, compute_fans
+from nbmodule.nn.initializers.given import FromFunction, InitializerLike, as_initializer
 from nbmodule.nn.initializers.plain import Constant, Ones, Orthogonal, RandomNormal, TruncatedNormal, Zeros
 from nbmodule.nn.initializers.scaled import (
     FirstLayerSiren,
@@ -14,7 +15,7 @@ from nbmodule.nn.initializers.scaled import (
 )
 
 __all__ = [
-    "Initializer", "compute_fans",
+    "Initializer", "compute_fans", "FromFunction", "InitializerLike", "as_initializer",
     "Constant", "Zeros", "Ones", "RandomNormal", "TruncatedNormal", "Orthogonal",
     "Uniform", "GlorotUniform", "GlorotNormal", "KaimingUniform", "KaimingNormal", "LecunNormal", "FirstLayerSiren", "Siren",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from nbmodule.core import threefry
 from nbmodule.core.placement import find_device, find_dtype
 from nbmodule.core.random import next_key
 from nbmodule.core.variable import Parameter
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
 LAYOUTS = {"O...I": (0, -1, slice(1, -1)), "OI...": (0, 1, slice(2, None)), "...IO": (-1, -2, slice(None, -2))}
@@ -116,7 +116,18 @@ class Initializer:
             key = next_key()
         elif threefry.is_threefry(key):
             key = threefry.key_data(key)
-        return Parameter.pending(partial(self.draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
+        return Parameter.pending(partial(self._drawn, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
+
+    def _drawn(self, key: Any, shape: tuple[int, ...], dtype: Any, *fans: float | None) -> Drawn:
+        """What `draw` gives, in the shape and dtype of the variable: a user's own may give another dtype, or an array of JAX."""
+        value: Any = self.draw(key, shape, dtype, *fans)
+        value = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
+        if tuple(value.shape) != shape:
+            raise ShapeError(
+                f"cannot draw a variable of shape {list(shape)}: {self!r} gave an array of shape {list(value.shape)}. "
+                "The variable has no value yet."
+            )
+        return value if value.dtype == dtype else jnp.asarray(value, dtype)
 
     def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse what cannot be drawn, before a variable is made; the base refuses nothing."""

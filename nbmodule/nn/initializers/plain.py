@@ -15,35 +15,48 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn.initializers.base import Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Constant(Initializer):
     """Fill with one number.
+
+    Args:
+        constant: the number.
+        value: the same under another name.
 
     Example:
         >>> Constant(0.5).create_variables((2,)).value
         Array([0.5, 0.5], dtype=float32)
     """
 
-    value: float
+    constant: float
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.value, (bool, int, float, complex, np.generic)):
-            raise ArgumentTypeError(f"Constant takes a number, found {type(self.value).__name__}.")
+    def __init__(self, constant: float | None = None, *, value: float | None = None) -> None:
+        if (constant is None) == (value is None):
+            raise ArgumentTypeError("Constant takes one number, as Constant(0.5) or Constant(constant=0.5).")
+        number = value if constant is None else constant
+        if not isinstance(number, (bool, int, float, complex, np.generic)):
+            raise ArgumentTypeError(f"Constant takes a number, found {type(number).__name__}.")
+        object.__setattr__(self, "constant", number)
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return self.constant
 
     def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse a dtype of a narrower kind than the number."""
         del shape, fan_out, fan_in
         kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
         wanted, found = (
-            [jnp.issubdtype(d, kind) for kind in kinds].index(True) for d in (np.asarray(self.value).dtype, dtype)
+            [jnp.issubdtype(d, kind) for kind in kinds].index(True) for d in (np.asarray(self.constant).dtype, dtype)
         )
         if wanted > found:
-            raise DtypeError(f"Constant({self.value!r}) cannot be held in dtype {dtype}. Nothing was made.")
+            raise DtypeError(f"Constant({self.constant!r}) cannot be held in dtype {dtype}. Nothing was made.")
 
     def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
-        return np.full(shape, self.value, dtype)
+        return np.full(shape, self.constant, dtype)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,274 @@
+"""Every documented form of an initializer, in every layer of the library that takes one: it trains, and it is in `v`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.nn.initializers import as_initializer
+
+RNG = np.random.default_rng(3)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype("f")
+
+
+LAYERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "Linear": (lambda **o: nb.Linear(3, 2, **o), (floats(5, 3),)),
+    "Bilinear": (lambda **o: nb.Bilinear(3, 4, 2, **o), (floats(5, 3), floats(5, 4))),
+    "Embedding": (lambda **o: nb.Embedding(6, 3, **o), (np.array([0, 2, 5]),)),
+    "Conv1d": (lambda **o: nb.Conv1d(2, 3, 3, **o), (floats(2, 6, 2),)),
+    "Conv2d": (lambda **o: nb.Conv2d(2, 3, 3, **o), (floats(2, 5, 5, 2),)),
+    "Conv3d": (lambda **o: nb.Conv3d(2, 3, 2, **o), (floats(1, 3, 3, 3, 2),)),
+    "DepthwiseConv2d": (lambda **o: nb.DepthwiseConv2d(2, 3, **o), (floats(2, 5, 5, 2),)),
+    "ConvTranspose1d": (lambda **o: nb.ConvTranspose1d(2, 3, 3, **o), (floats(2, 4, 2),)),
+    "ConvTranspose2d": (lambda **o: nb.ConvTranspose2d(2, 3, 3, **o), (floats(2, 4, 4, 2),)),
+    "ConvTranspose3d": (lambda **o: nb.ConvTranspose3d(2, 3, 2, **o), (floats(1, 2, 2, 2, 2),)),
+    "BatchNorm1d": (lambda **o: nb.BatchNorm1d(3, **o), (floats(5, 3),)),
+    "BatchNorm2d": (lambda **o: nb.BatchNorm2d(3, **o), (floats(2, 4, 4, 3),)),
+    "BatchNorm3d": (lambda **o: nb.BatchNorm3d(3, **o), (floats(2, 2, 2, 2, 3),)),
+    "LayerNorm": (lambda **o: nb.LayerNorm(3, **o), (floats(5, 3),)),
+    "RMSNorm": (lambda **o: nb.RMSNorm(3, **o), (floats(5, 3),)),
+    "GroupNorm": (lambda **o: nb.GroupNorm(2, 4, **o), (floats(5, 6, 4),)),
+    "InstanceNorm": (lambda **o: nb.InstanceNorm(3, affine=True, **o), (floats(2, 5, 5, 3),)),
+    "PReLU": (lambda **o: nb.PReLU(3, **o), (floats(5, 3),)),
+    "RNN": (lambda **o: nb.RNN(3, 4, return_state=False, **o), (floats(2, 5, 3),)),
+    "LSTM": (lambda **o: nb.LSTM(3, 4, num_layers=2, return_state=False, **o), (floats(2, 5, 3),)),
+    "GRU": (lambda **o: nb.GRU(3, 4, bidirectional=True, return_state=False, **o), (floats(2, 5, 3),)),
+    "MultiHeadAttention": (lambda **o: nb.MultiHeadAttention(4, 2, **o), (floats(2, 5, 4),)),
+    "LearnedPositionalEncoding": (lambda **o: nb.LearnedPositionalEncoding(8, 3, **o), (floats(2, 5, 3),)),
+}
+
+WITHOUT_EFFECT = {
+    "MultiHeadAttention": {"key/b"}
+}  # adds one number to all scores of a query, which the softmax takes off
+
+
+class ReturnsJax(nb.Initializer):
+    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None):
+        return 0.1 * jax.random.normal(key, var_shape)
+
+
+class ReturnsNumPy(nb.Initializer):
+    def create_variables(self, var_shape, device, fan_out=None, fan_in=None, dtype=None):
+        return np.random.default_rng(0).normal(size=var_shape) * 0.1
+
+
+class ReturnsBox(nb.Initializer):
+    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None):
+        return nb.Parameter(0.1 * jax.random.normal(key, var_shape))
+
+
+class HandsOn(nb.Initializer):
+    def create_variables(self, var_shape, *args, **kwargs):
+        return nb.RandomNormal(0.0, 0.1).create_variables(var_shape, *args, **kwargs)
+
+
+class Draws(nb.Initializer):
+    def draw(self, key, shape, dtype, fan_out, fan_in):
+        return np.random.default_rng(np.asarray(key)).normal(size=shape) * 0.1
+
+
+class OfAnotherFamily:
+    """Not one of ours: it has the method that counts."""
+
+    def create_variables(self, var_shape, dev, fan_out=None, fan_in=None):
+        return np.linspace(-0.3, 0.4, int(np.prod(var_shape))).reshape(var_shape)
+
+
+def of_shape(shape, dtype=None):
+    return jnp.linspace(-0.3, 0.4, int(np.prod(shape)), dtype=dtype).reshape(shape)
+
+
+FORMS: dict[str, Any] = {
+    "an initializer of ours": nb.RandomNormal(0.0, 0.1),
+    "create_variables that returns a JAX array": ReturnsJax(),
+    "create_variables of the older form that returns a NumPy array": ReturnsNumPy(),
+    "create_variables that returns a box": ReturnsBox(),
+    "create_variables that hands on to ours": HandsOn(),
+    "draw": Draws(),
+    "an object of another family": OfAnotherFamily(),
+    "a function": lambda key, shape, dtype: 0.1 * jax.random.normal(key, shape, dtype),
+    "a function without dtype": lambda key, shape: 0.1 * jax.random.normal(key, shape),
+    "a function of shape and dtype": of_shape,
+    "one of jax.nn.initializers": jax.nn.initializers.normal(0.1),
+    "a constant of jax.nn.initializers": jax.nn.initializers.constant(0.2),
+    "a number": 0.3,
+}
+
+
+def test_every_layer_that_takes_an_initializer_is_tested_here():
+    taking = {
+        name
+        for name in nb.__all__
+        if inspect.isclass(kind := getattr(nb, name))
+        and issubclass(kind, nb.Module)
+        and {"weight_initializer", "bias_initializer"} & set(_options_of(kind))
+    }
+    assert taking == set(LAYERS)
+
+
+def _options_of(kind: type) -> list[str]:
+    return [
+        name
+        for base in kind.__mro__
+        if "__init__" in vars(base)
+        for name in inspect.signature(base.__init__).parameters
+    ]
+
+
+def initializer_options(make: Callable[..., Any], given: Any) -> dict[str, Any]:
+    """The options of a layer that take an initializer, each with `given`."""
+    names = _options_of(type(make()))
+    return {name: given for name in ("weight_initializer", "bias_initializer") if name in names}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_trains_from_every_form_of_an_initializer(name, form):
+    make, _ = LAYERS[name]
+    layer = make(**initializer_options(make, FORMS[form]))
+    usual = {path: (type(box), box.shape, box.dtype) for path, box in make().named_tensors()}
+    assert {path: (type(box), box.shape, box.dtype) for path, box in layer.named_tensors()} == usual
+    before = layer.v.cont_deep_copy()
+    assert before.cont_all_key_chains() == make().v.cont_all_key_chains()
+
+    optimizer = nb.SGD(lr=1e-2)
+    for _ in range(3):
+        gradients = gradients_of(name)(layer)
+        assert set(gradients.cont_all_key_chains()) == set(before.cont_all_key_chains())
+        optimizer.update(layer, gradients)
+    moved = {chain for chain, value in layer.v.cont_to_iterator() if not np.array_equal(value, before[chain])}
+    assert moved | WITHOUT_EFFECT.get(name, set()) == set(before.cont_all_key_chains())
+
+
+@functools.cache
+def gradients_of(name: str) -> Callable[[Any], Any]:
+    """The compiled gradient of a loss of that layer, one for all forms: they differ in values alone."""
+    make, inputs = LAYERS[name]
+    weights = floats(*make()(*inputs).shape)
+
+    def loss(layer: Any) -> Any:
+        y = layer(*inputs)
+        return jnp.sum(y * weights) + jnp.sum((y - weights) ** 2)
+
+    return nb.jit(nb.grad(loss))
+
+
+def test_a_function_of_jax_gives_its_own_numbers_for_the_shape_of_the_weight():
+    seen = []
+
+    def fn(key, shape, dtype):
+        seen.append((key, shape, dtype))
+        return jax.nn.initializers.he_normal(in_axis=-1, out_axis=0)(key, shape, dtype)
+
+    layer = nb.Linear(3, 2, weight_initializer=fn, key=0)
+    (key, shape, dtype), value = (layer.weight.value, seen[0])[::-1]
+    assert (shape, dtype) == ((2, 3), jnp.float32)
+    np.testing.assert_array_equal(
+        value, jax.nn.initializers.he_normal(in_axis=-1, out_axis=0)(key, (2, 3), jnp.float32)
+    )
+
+
+def test_each_variable_and_each_layer_draws_from_a_key_of_its_own():
+    layer = nb.Linear(3, 3, weight_initializer=ReturnsJax(), bias_initializer=ReturnsJax(), key=1)
+    other = nb.Linear(3, 3, weight_initializer=ReturnsJax(), bias_initializer=ReturnsJax(), key=2)
+    same = nb.Linear(3, 3, weight_initializer=ReturnsJax(), bias_initializer=ReturnsJax(), key=1)
+    assert not np.array_equal(layer.weight[0], layer.bias.value)
+    assert not np.array_equal(layer.weight.value, other.weight.value)
+    np.testing.assert_array_equal(layer.weight.value, same.weight.value)
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if FORMS[form].__class__ is not ReturnsBox])
+def test_dtype_and_device_of_the_layer_hold_for_every_form(form):
+    layer = nb.Linear(3, 2, weight_initializer=FORMS[form], dtype=jnp.bfloat16, device=jax.devices()[0])
+    assert layer.weight.dtype == jnp.bfloat16 and layer.weight.value.dtype == jnp.bfloat16
+    assert layer.weight.device == jax.devices()[0]
+
+
+def test_a_box_is_taken_as_it_is():
+    box = nb.Parameter(np.ones((2, 3), "f"))
+
+    class Shares(nb.Initializer):
+        def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
+            return box
+
+    assert nb.Linear(3, 2, weight_initializer=Shares(), dtype=jnp.bfloat16).weight is box
+    assert box.dtype == jnp.float32
+
+
+def test_whole_numbers_become_weights_that_train():
+    layer = nb.Linear(3, 2, weight_initializer=OfIntegers())
+    assert layer.weight.dtype == jnp.float32
+    np.testing.assert_array_equal(layer.v.w, np.arange(6).reshape(2, 3))
+
+
+class OfIntegers(nb.Initializer):
+    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
+        return np.arange(np.prod(var_shape)).reshape(var_shape)
+
+
+def test_a_value_that_is_given_is_not_drawn():
+    def refuse(key, shape, dtype):
+        raise AssertionError("drawn")
+
+    layer = nb.Linear(3, 2, weight_initializer=refuse, v={"w": np.ones((2, 3)), "b": np.zeros(2)})
+    np.testing.assert_array_equal(layer.v.w, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (nb.GlorotUniform, r"found the class GlorotUniform itself\. Make one: GlorotUniform\(\.\.\.\)"),
+        (jax.nn.initializers.he_normal, r"found he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)"),
+        (jax.nn.initializers.constant, r"found constant, which makes an initializer"),
+        (jax.nn.initializers.variance_scaling, r"found variance_scaling, which makes an initializer"),
+        ("glorot_uniform", r"found 'glorot_uniform'\. Nothing was made"),
+        (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*found ndarray"),
+        (True, r"found True"),
+        (lambda tensor: tensor, r"found <lambda>\(tensor\)"),
+    ],
+)
+def test_what_is_no_initializer_is_refused_with_the_cure(given, message):
+    with pytest.raises(nb.ArgumentTypeError, match=r"Linear: weight_initializer must be an initializer.*" + message):
+        nb.Linear(3, 2, weight_initializer=given)
+    with pytest.raises(nb.ArgumentTypeError, match="x must be"):
+        as_initializer("x", given)
+
+
+class OfAnotherShape(nb.Initializer):
+    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
+        return np.ones(var_shape[::-1])
+
+
+def test_an_initializer_of_another_shape_is_refused_and_named():
+    with pytest.raises(
+        nb.ShapeError,
+        match=r"Linear: weight_initializer: OfAnotherShape.create_variables must give .* \[2, 3\]; it gave \[3, 2\]",
+    ):
+        nb.Linear(3, 2, weight_initializer=OfAnotherShape())
+    layer = nb.Linear(3, 2, weight_initializer=lambda key, shape, dtype: jnp.ones(shape[::-1]))
+    with pytest.raises(
+        nb.ShapeError, match=r"cannot draw a variable of shape \[2, 3\].*gave an array of shape \[3, 2\]"
+    ):
+        layer.weight.value
+
+
+def test_an_initializer_that_gives_nothing_is_refused():
+    class Forgets(nb.Initializer):
+        def create_variables(self, var_shape, device=None):
+            del var_shape, device
+
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"Forgets.create_variables must give an array or a variable; it gave NoneType"
+    ):
+        nb.Linear(3, 2, weight_initializer=Forgets())
