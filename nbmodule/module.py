@@ -218,7 +218,21 @@ class Module(CoreModule):
         Args:
             args: positional arguments of a call, as a tuple or list.
             kwargs: keyword arguments of a call, as a dict.
-            **compile_kwargs: options of `nb.jit`.
+            **compile_kwargs: options of `nb.jit`: `static_argnames` and `static_argnums` name arguments of the call, `donate=True`
+                reuses the memory of the variables that it overwrites.
+
+        Raises:
+            ArgumentTypeError: an option is unknown, or an argument that is given or named is of a kind that makes no sense.
+            ArgumentError: a static argument is none of the call's.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import nbmodule as nb
+            >>> class Net(nb.Module):
+            ...     def forward(self, x, mode="train"):
+            ...         return x if mode == "train" else -x
+            >>> Net().compile(static_argnames="mode")(jnp.ones(2), mode="serve")
+            Array([-1., -1.], dtype=float32)
         """
         return compiling.compile_module(self, args, kwargs, compile_kwargs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,16 +17,24 @@ from nbmodule.core.calling import with_variables
 from nbmodule.core.structure import static_key
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
+from nbmodule.core.transforms.options import OPTIONS, Places, check_names, places_of, refusal
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 _NUMBERS = (bool, int, float, complex)
+_TAKEN = [
+    name for name in OPTIONS if name not in ("donate_argnums", "donate_argnames", "in_shardings")
+]  # those count arguments
 
 
 class Compiled:
     """The compiled call of one module."""
 
     def __init__(self, module: Any, options: dict[str, Any]) -> None:
-        self.options = options
+        check_names(f"{type(module).__name__}.compile", options, _TAKEN)
+        self.options = options = dict(options)
+        self.static = places_of(
+            _forward(module), "static", *(options.pop(f"static_arg{s}", None) for s in ("nums", "names"))
+        )
         self.step: Jit = jit(_called, **options)
         self.warned = False
 
@@ -33,7 +42,14 @@ class Compiled:
         """The call, with all that it changes in these things."""
         __tracebackhide__ = True
         plain = [thing for thing in things if not is_stateful(thing)]
-        outputs = self._with(plain, self.step, step_arguments(module, v, things, args, kwargs))
+        fixed = fixed_arguments(self.static, args, kwargs)
+        try:
+            outputs = self._with(plain, self.step, step_arguments(module, v, things, *fixed))
+        except TypeError:
+            unfit = refusal(_forward(module), args, kwargs, self.static, how=f"{type(module).__name__}.compile({{}})")
+            if unfit is None:
+                raise
+            raise unfit from None
         if not plain:
             return outputs
         outputs, contents = outputs
@@ -44,7 +60,8 @@ class Compiled:
     def lower(self, module: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> None:
         """Compile for these arguments; nothing is run and nothing changes."""
         plain = [thing for thing in things if not is_stateful(thing)]
-        self._with(plain, self.step.lower, step_arguments(module, None, things, args, kwargs))
+        fixed = fixed_arguments(self.static, args, kwargs)
+        self._with(plain, self.step.lower, step_arguments(module, None, things, *fixed))
 
     def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         __tracebackhide__ = True
@@ -53,6 +70,24 @@ class Compiled:
             return fn(*arguments)
         finally:
             _open.things = before
+
+
+def _forward(module: Any) -> Any:
+    """The forward of a module with its names; it is looked at, not called."""
+    return types.MethodType(type(module)._run, module)
+
+
+def fixed_arguments(
+    static: Places, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with those that are compared by type and value marked as such."""
+    if not static.numbers and not static.names:
+        return args, kwargs
+    numbers = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
+    return (
+        tuple(_Fixed(x) if i in numbers else x for i, x in enumerate(args)),
+        {name: _Fixed(x) if name in static.names else x for name, x in kwargs.items()},
+    )
 
 
 def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, ...]:
@@ -67,6 +102,8 @@ def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwar
 
 def _called(module: Any, v: Any, stateful: Any, args: Any, kwargs: Any) -> Any:
     """What is compiled. Things that are no modules hold traced values while it is traced, and then what they held before."""
+    args = tuple([x.value if isinstance(x, _Fixed) else x for x in args])
+    kwargs = {name: x.value if isinstance(x, _Fixed) else x for name, x in kwargs.items()}
     if not (stateful and isinstance(stateful[0], Given)):
         return with_variables(module, type(module)._run, args, kwargs, v)
     things = _open.things

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import sys
 import types
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.methods import Method
 
 _SETTLED = sys.stdlib_module_names | {
     "jax",
@@ -22,6 +24,7 @@ _SETTLED = sys.stdlib_module_names | {
     "scipy",
     "einops",
 }
+_SETTINGS = (int, float, complex, bool, str, bytes, type(None))
 _MOST = 1000  # items of a list or dict that are looked at
 _DEEPEST = 3  # attributes of attributes of plain objects
 
@@ -52,8 +55,10 @@ def _surroundings(fn: Any, seen: set[int]) -> Iterator[Any]:
     if isinstance(fn, functools.partial):
         yield from (*fn.args, *fn.keywords.values())
         yield from _surroundings(fn.func, seen)
-    elif isinstance(fn, types.MethodType):
+    elif isinstance(fn, (types.MethodType, Method)):
         yield fn.__self__
+        if _is_plain_object(fn.__self__) and not is_stateful(fn.__self__):
+            yield from list(vars(fn.__self__).values())
         yield from _surroundings(fn.__func__, seen)
     elif isinstance(fn, types.FunctionType):
         for thing in _names(fn):
@@ -93,7 +98,7 @@ class CodeWatch:
     name stands for is remembered by its `id`; when that is gone, its program is too.
     """
 
-    __slots__ = ("bindings", "cells", "codes", "sequences")
+    __slots__ = ("bindings", "cells", "codes", "kept", "sequences")
 
     def __init__(self, functions: list[Callable[..., Any]]) -> None:
         codes: dict[int, tuple[Any, Any]] = {}
@@ -106,7 +111,9 @@ class CodeWatch:
                 continue
             codes[id(fn)] = (fn, fn.__code__)
             names = frozenset(_global_names(fn.__code__))
-            places.look(getattr(given, "__self__", None), names)
+            owner = getattr(given, "__self__", None)
+            places.look(owner, names)
+            places.look_at_settings(owner, names, fn.__code__)
             for name in names:
                 value = fn.__globals__.get(name)
                 is_helper = isinstance(value, types.FunctionType) and is_users(value)
@@ -120,6 +127,7 @@ class CodeWatch:
                 waiting += [value] if isinstance(value, types.FunctionType) else []
         self.codes, self.bindings = tuple(codes.values()), tuple(places.bindings.values())
         self.cells, self.sequences = tuple(places.cells.values()), tuple(places.sequences.values())
+        self.kept = places.kept
 
     def is_fresh(self) -> bool:
         """Whether all code is as it was, and all names stand for what they stood for."""
@@ -150,6 +158,7 @@ class _Places:
         self.bindings: dict[tuple[int, Any], tuple[Any, Any, int]] = {}
         self.cells: dict[int, tuple[Any, int]] = {}
         self.sequences: dict[int, tuple[Any, list[int]]] = {}
+        self.kept: list[Any] = []  # values that are known by their `id`, which must not go to another meanwhile
 
     def look(self, value: Any, names: frozenset[str], depth: int = 0) -> bool:
         """Whether `value` is stateful or holds what is, under one of these names; where it is held is kept."""
@@ -169,12 +178,26 @@ class _Places:
             self.bindings[id(value), key] = (value, key, id(item))
         return bool(held)
 
+    def look_at_settings(self, owner: Any, names: frozenset[str], code: types.CodeType) -> None:
+        """Watch numbers, texts and flags of the object that a method belongs to, but for those that the method itself sets."""
+        if is_stateful(owner) or not _is_plain_object(owner):
+            return
+        own = vars(owner)
+        for name in names & own.keys() - _set_names(code):
+            if type(own[name]) in _SETTINGS:
+                self.bindings[id(own), name] = (own, name, id(own[name]))
+                self.kept.append(own[name])
+
     def _look_into_sequence(self, values: Any) -> bool:
         if len(values) >= _MOST or not any(map(is_stateful, values)):
             return False
         if type(values) is list:
             self.sequences[id(values)] = (values, list(map(id, values)))
         return True
+
+
+def _set_names(code: types.CodeType) -> set[str]:
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
 
 
 def _is_plain_object(value: Any) -> bool:

@@ -14,10 +14,13 @@ import numpy as np
 
 from nbmodule.core.explain_facts import History
 from nbmodule.core.frame import Missed, apart, gate, now
+from nbmodule.core.placement import find_device
 from nbmodule.core.tracker import untracked
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
+from nbmodule.core.transforms.methods import Method, Methods, is_plain
+from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program, signature_of
 from nbmodule.core.variable import Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
@@ -54,8 +57,10 @@ def split_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict
 class Jit:
     """A compiled function; see `jit`."""
 
-    def __init__(self, fn: Callable[..., Any], donate: bool, options: dict[str, Any]) -> None:
-        self.fn, self.donate, self.options = fn, donate, options
+    def __init__(
+        self, fn: Callable[..., Any], donate: bool, options: dict[str, Any], static: Places, asked: dict[str, Any]
+    ) -> None:
+        self.fn, self.donate, self.options, self.static, self.asked = fn, donate, options, static, asked
         self.programs: dict[Any, list[Program]] = {}
         self.history = History()  # of traces, for `nb.explain_retrace`
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None  # the last call again, at its cheapest
@@ -64,44 +69,53 @@ class Jit:
             None,
             (None, ()),
         )  # and what was asked for
+        self._methods = Methods()
         functools.update_wrapper(self, fn, updated=())
         self.__wrapped__ = fn
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        steady = self._steady
-        if steady is not None and not kwargs and not gate.open:
-            outputs = steady(args)
-            if outputs is not SLOW:
-                return outputs if type(outputs) is not Packed else unpacked(outputs)
-        tracker = now.tracker
-        if (
-            tracker is not None
-            and tracker.ready is not None
-            and now.frame is None
-            and not tracker.ready(self, args, kwargs)
-        ):
-            with untracked():
-                return self(*args, **kwargs)
-        binding, kinds = self._last if not now.busy else self._watched()
-        if binding is not None and not kwargs and len(args) == len(kinds):
-            things: Any = ()
-            for arg, hole in zip(args, kinds):
-                if hole is None:
-                    if type(arg) not in _PLAIN:
-                        break
+        try:
+            steady = self._steady
+            if steady is not None and not kwargs and not gate.open:
+                outputs = steady(args)
+                if outputs is not SLOW:
+                    return outputs if type(outputs) is not Packed else unpacked(outputs)
+            tracker = now.tracker
+            if (
+                tracker is not None
+                and tracker.ready is not None
+                and now.frame is None
+                and not tracker.ready(self, args, kwargs)
+            ):
+                with untracked():
+                    return self(*args, **kwargs)
+            binding, kinds = self._last if not now.busy else self._watched()
+            if binding is not None and not kwargs and len(args) == len(kinds):
+                things: Any = ()
+                for arg, hole in zip(args, kinds):
+                    if hole is None:
+                        if type(arg) not in _PLAIN:
+                            break
+                    else:
+                        things = (*things, arg)
                 else:
-                    things = (*things, arg)
-            else:
-                if binding.holds(things):
-                    plain = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)]) if things else args
-                    try:
-                        outputs = binding.run(plain, kwargs)
-                        return outputs if type(outputs) is not Packed else unpacked(outputs)
-                    except Missed as missed:
-                        if missed.frame is not binding.program.frame:
-                            raise
-        return self._call(args, kwargs)
+                    if binding.holds(things):
+                        plain = (
+                            tuple([arg if hole is None else None for arg, hole in zip(args, kinds)]) if things else args
+                        )
+                        try:
+                            outputs = binding.run(plain, kwargs)
+                            return outputs if type(outputs) is not Packed else unpacked(outputs)
+                        except Missed as missed:
+                            if missed.frame is not binding.program.frame:
+                                raise
+            return self._call(args, kwargs)
+        except TypeError:
+            unfit = refusal(self.fn, args, kwargs, self.static)
+            if unfit is None:
+                raise
+            raise unfit from None
 
     def _call(self, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         """The long way: find or make the program, and trace again for each box that was not guessed."""
@@ -197,7 +211,11 @@ class Jit:
         return self._add(key, things, [*captured, program.missing(missed)])
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
+        if instance is None:
+            return self
+        if is_stateful(instance) or 0 in self.static.numbers or not is_plain(instance):
+            return types.MethodType(self, instance)
+        return self._methods.of(instance, lambda: jit(Method(self.fn, instance), **_without_self(self.asked)))
 
     def __repr__(self) -> str:
         return f"<nb.jit of {getattr(self.fn, '__qualname__', self.fn)!s}>"
@@ -248,7 +266,8 @@ def jit(
     They may be arguments or come from the surrounding code: their variables become inputs and outputs of the compiled
     function. What the function writes is committed when the outermost call succeeds; if it raises, nothing has changed.
     A change of structure (a layer replaced, a hook added, `eval()`, the code of a forward defined again) traces again, a
-    change of values never does. `jax.jit`'s own options are passed on.
+    change of values never does. `jax.jit`'s own options are passed on. Above a method of a plain class, `self` is part of the
+    surroundings; its numbers, texts and flags are fixed for a trace, and another value traces again.
 
     Args:
         fn: the function; without it a decorator is returned.
@@ -278,18 +297,38 @@ def jit(
             donate_argnames=donate_argnames, in_shardings=in_shardings, out_shardings=out_shardings, **options,
         )  # fmt: skip
     if not callable(fn):
-        raise ArgumentTypeError(f"nb.jit takes a function or a module; found {type(fn).__name__}.")
+        cure = "; put @classmethod above @nb.jit" if isinstance(fn, classmethod) else ""
+        raise ArgumentTypeError(f"nb.jit takes a function or a module; found {type(fn).__name__}{cure}.")
+    check_names("nb.jit", options)
+    if isinstance(options.get("device"), str):
+        options["device"] = find_device(options["device"])
+    check_passed_on(options)
+    asked = {
+        "donate": donate, "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames, "in_shardings": in_shardings, "out_shardings": out_shardings, **options,
+    }  # fmt: skip
     lists = 2 if donate else 1  # of arrays, before the user's arguments
-    for name, value in (("static_argnums", static_argnums), ("donate_argnums", donate_argnums)):
-        if value is not None:
-            options[name] = tuple(
-                i + lists if i >= 0 else i for i in (value if isinstance(value, (tuple, list)) else (value,))
-            )
-    for name, value in (("static_argnames", static_argnames), ("donate_argnames", donate_argnames)):
-        if value is not None:
-            options[name] = value
+    static = places_of(fn, "static", static_argnums, static_argnames)
+    for which, places in (("static", static), ("donate", places_of(fn, "donate", donate_argnums, donate_argnames))):
+        if places.numbers:
+            options[f"{which}_argnums"] = tuple(i + lists if i >= 0 else i for i in places.numbers)
+        if places.names:
+            options[f"{which}_argnames"] = places.names
     if in_shardings is not None:
         options["in_shardings"] = in_shardings
     if out_shardings is not None:
         options["out_shardings"] = out_shardings
-    return Jit(fn, donate, options)
+    return Jit(fn, donate, options, static, asked)
+
+
+def _without_self(asked: dict[str, Any]) -> dict[str, Any]:
+    """The options of a function for the method that it is without its first argument."""
+    asked = dict(asked)
+    for name in ("static_argnums", "donate_argnums"):
+        given = asked[name]
+        if given is not None:
+            given = given if isinstance(given, (tuple, list)) else (given,)
+            asked[name] = tuple(i - 1 if i > 0 else i for i in given if i != 0)
+    if isinstance(asked["in_shardings"], tuple):
+        asked["in_shardings"] = asked["in_shardings"][1:]
+    return asked

@@ -24,6 +24,7 @@ from nbmodule.core.tracker import slot_of
 from nbmodule.core.transforms.binding import Binding, Made
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
+from nbmodule.core.transforms.options import check_outputs
 from nbmodule.core.variable import Variable
 from nbmodule.core.walk import plan_of
 
@@ -157,6 +158,7 @@ class Program:
             for position, number in self.holes:
                 filled[position] = things[number]
             outputs = packed(self.fn(*filled, **kwargs))
+            check_outputs(self.fn, outputs)
             effects = frame.effects()
             effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
             if frame.log.infos:
@@ -182,7 +184,7 @@ class Program:
         for module in frame.touched:
             if id(module) not in known and module._nbm.home is None:
                 self.watched.append((weakref.ref(module, self._lost), structure_of(module)))
-                self.watch = CodeWatch([*(fn for fn, _ in self.watch.codes), *forwards_of([module])])
+                self.watch = CodeWatch([*(fn for fn, _ in self.watch.codes), *forwards_of([module]), self.fn])
 
     def missing(self, missed: Missed) -> Any:
         """What must be captured too, so that the missed box is an input: a module that was being called, or the box."""

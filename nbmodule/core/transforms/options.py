@@ -1,0 +1,208 @@
+"""What `nb.jit` and `model.compile` are asked for, checked at once, and what they are then given that no compiled function takes.
+
+JAX looks at its options when the function is first called, and at names of arguments it cannot see behind the flat list of
+arrays that is compiled. So both are looked at here, when the function is wrapped.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.tree.paths import closest
+
+_PASSED_ON = ("keep_unused", "device", "backend", "inline", "compiler_options")
+_PLACES = (
+    "static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "in_shardings", "out_shardings",
+)  # fmt: skip
+OPTIONS = ("donate", *_PLACES, *_PASSED_ON)
+_KERAS = {
+    "optimizer", "loss", "metrics", "loss_weights", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile",
+    "auto_scale_loss",
+}  # fmt: skip
+_TORCH = {"fullgraph", "dynamic", "mode", "options", "disable"}
+
+
+class Places(NamedTuple):
+    """Arguments by position and by name."""
+
+    numbers: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def check_names(what: str, options: Mapping[str, Any], known: Iterable[str] = OPTIONS) -> None:
+    """Refuse options that nobody would take.
+
+    Raises:
+        ArgumentTypeError: there is no such option; words of other libraries are answered by name.
+    """
+    known = tuple(known)
+    unknown = [name for name in options if name not in known]
+    if not unknown:
+        return
+    said = f"{what} takes no option {', '.join(unknown)}. Nothing was compiled."
+    if _KERAS.intersection(unknown):
+        cure = (
+            " Here compiling is about speed alone, and a training step is written out: optimizer = nb.Adam(1e-3); "
+            "loss, grads = nb.value_and_grad(lambda model, x, y: nb.mse_loss(model(x), y))(model, x, y); "
+            "optimizer.update(model, grads), in a function under nb.jit. nb.Live follows the loop."
+        )
+    elif _TORCH.intersection(unknown):
+        cure = " JAX traces whole functions for one shape each: there is nothing to choose between. Leave it out."
+    elif unknown[0] in OPTIONS:
+        cure = f" It counts the arguments of a function: nb.jit(lambda x: model(x), {unknown[0]}=...)."
+    else:
+        near = closest(unknown[0], known)
+        cure = f' Did you mean "{near}"?' if near else f" There are: {', '.join(known)}."
+    raise ArgumentTypeError(said + cure)
+
+
+def check_passed_on(options: Mapping[str, Any]) -> None:
+    """Let JAX see the options that are its own before the first call."""
+    jax.jit(_nothing, **{name: options[name] for name in _PASSED_ON if name in options})
+
+
+def _nothing() -> None:
+    """Stands for a function that is compiled."""
+
+
+def places_of(fn: Callable[..., Any], which: str, numbers: Any, names: Any) -> Places:
+    """The arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each found from the other as JAX does.
+
+    Raises:
+        ArgumentTypeError: a position is no number, or a name no text.
+        ArgumentError: the function takes no such argument.
+    """
+    if numbers is None and names is None:
+        return Places()
+    known = _parameters(fn)
+    given = Places(_as_numbers(f"{which}_argnums", numbers), _as_names(f"{which}_argnames", names))
+    if known is None:
+        return given
+    _check_exist(fn, which, given, known)
+    listed = [p.name for p in known if p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD]
+    by_name = [p.name for p in known if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if names is None:
+        found = [listed[i] for i in given.numbers if -len(listed) <= i < len(listed)]
+        return given._replace(names=tuple(name for name in found if name in by_name))
+    if numbers is None:
+        return given._replace(numbers=tuple(listed.index(name) for name in given.names if name in listed))
+    return given
+
+
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return None
+
+
+def _check_exist(fn: Callable[..., Any], which: str, given: Places, known: list[inspect.Parameter]) -> None:
+    kinds = {p.kind for p in known}
+    name = getattr(fn, "__name__", type(fn).__name__)
+    listed = [p.name for p in known]
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        for each in given.names:
+            if each not in listed:
+                near = closest(each, listed)
+                hint = f'; did you mean "{near}"?' if near else f". It takes {', '.join(listed) or 'none'}."
+                raise ArgumentError(f'{which}_argnames: {name} has no argument "{each}"{hint} Nothing was compiled.')
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in known)
+        for i in given.numbers:
+            if not -count <= i < count:
+                raise ArgumentError(
+                    f"{which}_argnums: {name} takes {count} arguments by position, there is none of number {i} (they count "
+                    "from 0). Nothing was compiled."
+                )
+
+
+def _as_numbers(option: str, given: Any) -> tuple[int, ...]:
+    found = tuple(given) if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
+    if given is not None and not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+        raise ArgumentTypeError(f"{option} counts arguments from 0: a number or several are wanted, found {given!r}.")
+    return () if given is None else found
+
+
+def _as_names(option: str, given: Any) -> tuple[str, ...]:
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if given is not None and not all(isinstance(name, str) for name in found):
+        raise ArgumentTypeError(f"{option} names arguments: a name or several are wanted, found {given!r}.")
+    return () if given is None else found
+
+
+# -- what a compiled function is given ---------------------------------------------------------------
+def is_traceable(leaf: Any) -> bool:
+    """Whether JAX, or we, can take this as an input or output of a compiled function."""
+    if is_stateful(leaf):
+        return True
+    try:
+        jax.typeof(leaf)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def refusal(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Places, how: str = "nb.jit(..., {})"
+) -> ArgumentTypeError | None:
+    """What to say of the first argument that cannot be traced; None if all can. `how` says where the cure is written."""
+    names = [p.name for p in _parameters(fn) or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    fixed = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
+    given = [(names[i] if i < len(names) else i, i, x) for i, x in enumerate(args) if i not in fixed]
+    given += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
+    for name, number, value in given:
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful):
+            if not is_traceable(leaf):
+                option = f'static_argnames="{name}"' if isinstance(name, str) else f"static_argnums={number}"
+                return _refused(fn, f"{name}{jax.tree_util.keystr(path)}", how.format(option), leaf)
+    return None
+
+
+def _refused(fn: Callable[..., Any], place: str, option: str, leaf: Any) -> ArgumentTypeError:
+    function = getattr(fn, "__name__", type(fn).__name__)
+    if isinstance(leaf, np.ndarray):
+        cure = "Give its numbers."
+    elif isinstance(leaf, str) or callable(leaf):
+        cure = f"If it decides what is computed, name it: {option} compiles once for each value of it."
+    else:
+        cure = (
+            f"Let {function} use it from the surrounding code, as a global, a closure or `self`; what is trained belongs in an "
+            f"nb.Module, what holds arrays in a dict. If it can be hashed, {option} compiles once for each that is unequal."
+        )
+    return ArgumentTypeError(
+        f"cannot call the compiled {function}: argument {place} is {describe(leaf)}, and arrays, numbers, modules and trees of them are "
+        f"traced. Nothing was computed. {cure}"
+    )
+
+
+def describe(leaf: Any) -> str:
+    """A value that is no array, in a few words."""
+    if isinstance(leaf, str):
+        return f"the text {leaf if len(leaf) < 40 else leaf[:36] + '...'!r}"
+    if hasattr(leaf, "dtype"):
+        return f"an array of dtype {leaf.dtype}"
+    if callable(leaf):
+        return f"the function {getattr(leaf, '__name__', type(leaf).__name__)}"
+    return f"an object of class {type(leaf).__name__}"
+
+
+def check_outputs(fn: Callable[..., Any], outputs: Any) -> None:
+    """Refuse outputs that cannot leave a compiled function.
+
+    Raises:
+        ArgumentTypeError: an output is neither an array nor a number, a module or a tree of them.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
+        if not is_traceable(leaf):
+            name = getattr(fn, "__name__", type(fn).__name__)
+            raise ArgumentTypeError(
+                f"the compiled {name} returned {describe(leaf)}{f' at {jax.tree_util.keystr(path)}' if path else ''}: only arrays, "
+                "numbers, modules and trees of them come out of it. No variable was changed. Return what else there is from outside."
+            )

@@ -1,0 +1,292 @@
+"""Options of `nb.jit` and `model.compile` hold or are refused at once; what cannot be traced is refused in words that help."""
+
+import functools
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+X = jnp.arange(6.0).reshape(2, 3)
+
+
+class Switching(nb.Module):
+    """Computes one of two things, by a text."""
+
+    def __init__(self):
+        self.linear = nb.Linear(3, 2)
+
+    def forward(self, x, mode="plain"):
+        return self.linear(x) if mode == "plain" else -self.linear(x)
+
+
+# -- names and kinds of options ----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "options", [{"optimizer": "adam", "loss": "mse"}, {"metrics": ["accuracy"]}, {"jit_compile": True}]
+)
+def test_the_words_of_keras_are_answered_by_name(options):
+    model = nb.Linear(3, 2)
+    with pytest.raises(TypeError, match=f"Linear.compile takes no option {', '.join(options)}.*nb.Adam.*nb.jit"):
+        model.compile(**options)
+    assert not model.compiled_
+    assert model(X).shape == (2, 2)
+
+
+def test_the_words_of_torch_are_answered_by_name():
+    with pytest.raises(TypeError, match="takes no option fullgraph.*Leave it out"):
+        nb.Linear(3, 2).compile(fullgraph=True)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda **o: nb.jit(jnp.sin, **o), lambda **o: nb.Linear(3, 2).compile(**o), lambda **o: nb.jit(**o)(jnp.sin)],
+)
+def test_an_unknown_option_is_refused_before_the_first_call(wrap):
+    with pytest.raises(TypeError, match='takes no option static_argname.*Did you mean "static_argnames"'):
+        wrap(static_argname="mode")
+
+
+def test_an_option_that_counts_arguments_is_sent_to_jit():
+    with pytest.raises(TypeError, match=r"nb\.jit\(lambda x: model\(x\), in_shardings="):
+        nb.Linear(3, 2).compile(in_shardings=None)
+
+
+def step(x, mode):
+    return x if mode == "plain" else -x
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"static_argnames": "mood"}, 'static_argnames: step has no argument "mood"; did you mean "mode"'),
+        ({"static_argnames": 3}, "static_argnames names arguments"),
+        ({"static_argnums": "mode"}, "static_argnums counts arguments"),
+        ({"static_argnums": 7}, "takes 2 arguments by position, there is none of number 7"),
+        ({"donate_argnames": "y"}, 'donate_argnames: step has no argument "y"'),
+        ({"donate_argnums": (0, 9)}, "there is none of number 9"),
+    ],
+)
+def test_a_named_argument_must_exist(options, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        nb.jit(step, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"static_argnames": "mode"}, {"static_argnums": 1}, {"static_argnums": -1}, {"static_argnames": ["mode"]}],
+)
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_static_argument_may_be_given_by_position_and_by_name_as_in_jax(options, donate):
+    ours, theirs = nb.jit(step, donate=donate, **options), jax.jit(step, **options)
+    for mode in ("plain", "other", "plain"):
+        np.testing.assert_array_equal(ours(X, mode), theirs(X, mode))
+        if options != {"static_argnums": -1}:
+            np.testing.assert_array_equal(ours(X, mode=mode), theirs(X, mode=mode))
+
+
+@pytest.mark.parametrize("options", [{"static_argnames": "mode"}, {"static_argnums": 1}])
+def test_a_compiled_module_takes_static_arguments(options):
+    model, plain = Switching().compile(**options), Switching()
+    plain.load_state_dict(model.state_dict())
+    for mode in ("plain", "other", "plain"):
+        np.testing.assert_allclose(model(X, mode=mode), plain(X, mode=mode), rtol=1e-6)
+        np.testing.assert_allclose(model(X, mode), plain(X, mode), rtol=1e-6)
+    np.testing.assert_allclose(model(X), plain(X), rtol=1e-6)
+
+
+def test_a_static_argument_of_a_compiled_module_is_compared_by_type_and_value():
+    class Typed(nb.Module):
+        def forward(self, x, kind):
+            return x + (1 if isinstance(kind, bool) else 2)
+
+    model = Typed().compile(static_argnames="kind")
+    assert [float(model(0.0, kind)) for kind in (True, 1, 1.0, True)] == [1.0, 2.0, 2.0, 1.0]
+
+
+def test_a_compiled_module_with_static_arguments_compiles_at_once_too():
+    model = Switching().compile(args=(X,), kwargs={"mode": "other"}, static_argnames="mode")
+    assert model(X, mode="other").shape == (2, 2)
+
+
+def test_a_text_for_a_compiled_module_names_the_option_of_compile():
+    model = Switching().compile()
+    with pytest.raises(
+        TypeError, match=r"argument mode is the text 'other'.*Switching\.compile\(static_argnames=\"mode\"\)"
+    ):
+        model(X, mode="other")
+
+
+# -- arguments and outputs ---------------------------------------------------------------------------
+class Plain:
+    """An object without arrays or an equality."""
+
+
+@pytest.mark.parametrize(
+    ("argument", "match"),
+    [
+        ("other", "argument mode is the text 'other'.*static_argnames=\"mode\""),
+        (Plain(), "argument mode is an object of class Plain.*surrounding code"),
+        ([1.0, Plain()], r"argument mode\[1\] is an object of class Plain"),
+        ({"a": "b"}, r"argument mode\['a'\] is the text 'b'"),
+        (len, "argument mode is the function len"),
+        ({1, 2}, "argument mode is an object of class set"),
+        (np.array(["a"]), "argument mode is an array of dtype <U1"),
+    ],
+)
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_cannot_be_traced_is_named_with_the_cure(argument, match, warm):
+    count = nb.Buffer(0)
+
+    @nb.jit
+    def step(x, mode):
+        count.value = count + 1
+        return x * 2
+
+    if warm:
+        step(X, 1.0), step(X, 1.0)
+    before = int(count)
+    with pytest.raises(TypeError, match=f"(?s)cannot call the compiled step: {match}") as caught:
+        step(X, argument)
+    assert int(count) == before
+    assert "flat" not in str(caught.value) and caught.value.__suppress_context__
+    with pytest.raises(TypeError, match=match):
+        step(X, mode=argument)
+
+
+def test_an_error_of_the_users_own_is_left_as_it_is():
+    @nb.jit
+    def step(x):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match="mine"):
+        step(X)
+
+
+@pytest.mark.parametrize(
+    ("output", "match"), [("text", "returned the text 'text'"), ([1.0, Plain()], r"class Plain at \[1\]")]
+)
+def test_what_cannot_come_out_is_named(output, match):
+    count = nb.Buffer(0)
+
+    @nb.jit
+    def step(x):
+        count.value = count + 1
+        return output
+
+    with pytest.raises(TypeError, match=f"the compiled step {'returned' if 'at' in match else ''}.*{match}"):
+        step(X)
+    assert int(count) == 0
+
+
+# -- methods -----------------------------------------------------------------------------------------
+class Trainer:
+    """A plain class, as people write them."""
+
+    def __init__(self, scale=1.0):
+        self.model, self.scale, self.calls = nb.Linear(3, 2), scale, 0
+
+    @nb.jit
+    def step(self, x, *, sign=1):
+        """Counts its traces."""
+        self.calls += 1
+        self.model.weight.value = self.model.weight + 1.0
+        return self.model(x) * self.scale * sign
+
+    @nb.jit(static_argnums=2)
+    def chosen(self, x, mode):
+        return x if mode == "plain" else -x
+
+    @functools.partial(nb.jit, static_argnums=0)
+    def fixed(self, x):
+        return x * self.scale
+
+    @staticmethod
+    @nb.jit
+    def still(x):
+        return x + 1
+
+    @classmethod
+    @nb.jit
+    def of_class(cls, x):
+        return x + 2
+
+
+def test_a_method_of_a_plain_class_is_compiled_and_its_model_trains():
+    trainer = Trainer()
+    weight, bias = np.asarray(trainer.model.weight()), np.asarray(trainer.model.bias())
+    for n in (1, 2, 3):
+        np.testing.assert_allclose(trainer.step(X), np.asarray(X) @ (weight + n).T + bias, rtol=1e-5)
+    assert trainer.calls == 1
+    assert trainer.step.__doc__ == "Counts its traces."
+
+
+def test_each_object_has_its_own_compiled_method():
+    a, b = Trainer(), Trainer(scale=3.0)
+    b.model.load_state_dict(a.model.state_dict())
+    np.testing.assert_allclose(np.asarray(b.step(X)), 3 * np.asarray(a.step(X)), rtol=1e-6)
+    assert a.calls == b.calls == 1
+
+
+def test_a_number_of_the_object_that_changes_is_seen():
+    trainer = Trainer()
+    weight = np.asarray(trainer.model.weight())
+    bias = np.asarray(trainer.model.bias())
+    for n, scale in enumerate((1.0, 0.5, 0.25, 1.0)):
+        trainer.scale = scale
+        np.testing.assert_allclose(trainer.step(X), (np.asarray(X) @ (weight + n + 1).T + bias) * scale, rtol=1e-5)
+
+
+def test_a_model_of_the_object_that_is_replaced_is_seen():
+    trainer = Trainer()
+    trainer.step(X)
+    trainer.model = other = nb.Linear(3, 2)
+    before = np.asarray(other.weight())
+    trainer.step(X)
+    np.testing.assert_allclose(other.weight(), before + 1.0)
+
+
+def test_options_of_a_method_count_self_as_in_jax():
+    trainer = Trainer()
+    np.testing.assert_array_equal(trainer.chosen(X, "other"), -X)
+    np.testing.assert_array_equal(trainer.fixed(X), X)
+
+
+def test_static_and_class_methods_may_be_compiled():
+    np.testing.assert_array_equal(Trainer.still(X), X + 1)
+    np.testing.assert_array_equal(Trainer().of_class(X), X + 2)
+    with pytest.raises(TypeError, match="put @classmethod above @nb.jit"):
+        nb.jit(classmethod(lambda cls, x: x))
+
+
+def test_an_object_whose_method_was_compiled_can_go():
+    trainer = Trainer()
+    trainer.step(X), trainer.step(X)
+    gone = weakref.ref(trainer), weakref.ref(trainer.model)
+    del trainer
+    gc.collect()
+    assert gone[0]() is None and gone[1]() is None
+
+
+def test_a_method_of_a_tree_takes_it_as_an_argument():
+    @jax.tree_util.register_pytree_node_class
+    class Point:
+        def __init__(self, x):
+            self.x = x
+
+        def tree_flatten(self):
+            return (self.x,), None
+
+        @classmethod
+        def tree_unflatten(cls, _, children):
+            return cls(*children)
+
+        @nb.jit
+        def doubled(self):
+            return self.x * 2
+
+    np.testing.assert_array_equal(Point(X).doubled(), X * 2)
+    np.testing.assert_array_equal(Point(X + 1).doubled(), (X + 1) * 2)
