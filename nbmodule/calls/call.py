@@ -123,7 +123,12 @@ class Call:
         number = f" (call {self.index + 1})" if self.index else ""
         if self.error:
             return f"<Call {name}{number}: given {self.input_shapes or 'nothing'}, raised {self.error}>"
-        return f"<Call {name}{number}: {self.input_shapes or 'nothing'} → {self.return_shapes or 'nothing'}>"
+        return f"<Call {name}{number}: {self.input_shapes or 'nothing'} → {self.return_shapes or 'nothing'}{self.mark}>"
+
+    @property
+    def mark(self) -> str:
+        """What is said beside the return of a call whose values could not be brought out."""
+        return "" if self.captured else " (not captured)"
 
 
 def _nothing() -> None:

@@ -195,7 +195,7 @@ class Calls(Shown, Sequence[Call]):
             outcome = (
                 f"given {call.input_shapes}, raised {call.error}"
                 if call.error
-                else f"{call.input_shapes} → {call.return_shapes}"
+                else f"{call.input_shapes} → {call.return_shapes}{call.mark}"
             )
             number = f" ({call.index + 1})" if call.index else ""
             lines.append(f"  {'  ' * call.depth}{call.path or call.class_name}{number}: {outcome}")

@@ -42,10 +42,13 @@ class CallOrder(Container):
 class Request:
     """What a caller asked of one call; compared by identity."""
 
-    __slots__ = ("expected", "module", "order", "rets", "wanted")
+    __slots__ = ("bounded", "expected", "module", "order", "rets", "wanted")
 
-    def __init__(self, module: Slot, rets: bool, order: bool, expected: Any, wanted: frozenset[Slot]) -> None:
+    def __init__(
+        self, module: Slot, rets: bool, order: bool, expected: Any, wanted: frozenset[Slot], bounded: bool
+    ) -> None:
         self.module, self.rets, self.order, self.expected, self.wanted = module, rets, order, expected, wanted
+        self.bounded = bounded  # whether calls of other modules, also of such as are no part of the model, are left out
 
 
 def capture(
@@ -58,7 +61,8 @@ def capture(
     expected = check_expected(module, expected_submod_rets)
     rets = bool(track_submod_rets) or expected is not None
     slots = frozenset(map(slot_of, wanted))
-    request = Request(slot_of(module), bool(track_submod_rets), bool(track_submod_call_order), expected, slots)
+    bounded = submod_depth is not None or submods_to_track is not None
+    request = Request(slot_of(module), bool(track_submod_rets), bool(track_submod_call_order), expected, slots, bounded)
     replacements = make_replacements(module, replace_submod_rets)
     key = (
         "capture",
@@ -215,7 +219,8 @@ def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
         below = descendants(infos, index)
         inner, request = module._nbm, info.request
         rets = returns(module, request, infos, values, below)
-        order = call_order(module, infos, index, below) if request.order else None
+        shown = [i for i in below if infos[i].module in request.wanted] if request.bounded else below
+        order = call_order(module, infos, index, shown) if request.order else None
         inner.results = (rets if request.rets else None, order)
         settle(module)
         if request.expected is not None:
@@ -253,12 +258,24 @@ def returns(module: Any, request: Request, infos: Any, values: Any, below: list[
     return SubmodRets(found, alphabetical_keys=False)
 
 
-def call_order(module: Any, infos: Any, root: int, below: list[int]) -> Container:
+def callers(infos: Any, root: int, shown: list[int]) -> dict[int, int]:
+    """For each shown call of a module the innermost shown call around it; `root` is shown too."""
+    calls = {root: root} | {index: index for index in shown if infos[index].kind == "call"}
+    found: dict[int, int] = {}
+    for index in list(calls)[1:]:
+        around = infos[index].parent
+        while around not in calls:
+            around = infos[around].parent
+        found[index] = around
+    return found
+
+
+def call_order(module: Any, infos: Any, root: int, shown: list[int]) -> Container:
     """Nested calls in the order in which they began; at the bottom the variables of the submodule."""
+    around = callers(infos, root, shown)
     children: dict[int, list[int]] = {}
-    for index in below:
-        if infos[index].kind == "call":
-            children.setdefault(infos[index].parent, []).append(index)
+    for index, caller in around.items():
+        children.setdefault(caller, []).append(index)
     places = plan_of(module).modules
 
     def nested(index: int) -> Any:
@@ -266,7 +283,7 @@ def call_order(module: Any, infos: Any, root: int, below: list[int]) -> Containe
         counts: dict[str, int] = {}
         found: dict[str, Any] = {}
         for child in children.get(index, ()):
-            name = own_key(infos[child], places)
+            name = own_key(infos[child], called if infos[child].parent != index else None, places)
             number = counts[name] = counts.get(name, -1) + 1
             found[f"{name}_{number}"] = nested(child)
         return (
@@ -278,16 +295,16 @@ def call_order(module: Any, infos: Any, root: int, below: list[int]) -> Containe
         )
 
     order = CallOrder({f"{type(module).__name__}_0": nested(root)}, alphabetical_keys=False)
-    object.__setattr__(order, "_facts", order_facts(module, infos, [root, *below]))
+    object.__setattr__(order, "_facts", order_facts(module, infos, {root: -1, **around}))
     return order
 
 
-def order_facts(module: Any, infos: Any, inside: list[int]) -> list[dict[str, Any]]:
+def order_facts(module: Any, infos: Any, callers: dict[int, int]) -> list[dict[str, Any]]:
     """The same calls as rows, for a display: path, parent, class, shapes, error."""
     places = plan_of(module).modules
     rows: dict[int, dict[str, Any]] = {}
-    for index in (i for i in inside if infos[i].kind == "call"):
-        info, around = infos[index], rows.get(infos[index].parent)
+    for index, caller in callers.items():
+        info, around = infos[index], rows.get(caller)
         called = info.module()
         path = (
             ""
@@ -303,11 +320,16 @@ def order_facts(module: Any, infos: Any, inside: list[int]) -> list[dict[str, An
     return list(rows.values())
 
 
-def own_key(info: CallInfo, places: Any) -> str:
-    """The name of a called module below the one that holds it; of its class if it is not part of the model."""
+def own_key(info: CallInfo, caller: Any, places: Any) -> str:
+    """The name of a called module below the one that holds it; of its class if it is not part of the model.
+
+    Where calls between are left out, it is the name below `caller`, the one that is shown around it.
+    """
     place = places.get(info.module())
     if place is None:
         return info.name
-    owner = places.get(place.owner)
+    above = places.get(caller)
+    is_below = caller is not None and (above is None or place.name.startswith(f"{above.name}."))
+    owner = above if is_below else places.get(place.owner)
     name = place.name.removeprefix(f"{owner.name}.") if owner is not None else place.name
     return "__".join(part.removeprefix("_") for part in name.split("."))

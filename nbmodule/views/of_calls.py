@@ -97,7 +97,7 @@ def _rows(calls: Sequence[Call], *, pictured: bool) -> list[CallRow]:
 
 
 def _outcome(call: Call) -> str:
-    return call.return_shapes if call.captured else f"{call.return_shapes} (not captured)"
+    return call.return_shapes + call.mark
 
 
 def _measured(calls: Sequence[Call]) -> dict[int, Statistics]:

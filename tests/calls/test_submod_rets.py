@@ -86,6 +86,52 @@ def test_the_order_of_calls_is_nested_with_variables_at_the_bottom(compiled, net
     np.testing.assert_array_equal(order.blocks__1_0.lin_0.w, net.blocks[1].lin.weight.value)
 
 
+BOUNDS = {
+    "one level": ({"submod_depth": 1}, ["stem_0", "blocks__0_0", "blocks__1_0", "head_0"]),
+    "no level": ({"submod_depth": 0}, []),
+    "deep ones": (
+        {"submods_to_track": ["blocks.*.act"]}, ["blocks__0__act_0", "blocks__0__act_1", "blocks__1__act_0", "blocks__1__act_1"]
+    ),
+    "a part and what is in it": (
+        {"submods_to_track": ["blocks.1", "blocks.1.lin", "head"]}, ["blocks__1_0", "blocks__1_0/lin_0", "head_0"]
+    ),
+    "both": ({"submods_to_track": ["blocks.1", "blocks.1.lin"], "submod_depth": 1}, ["blocks__1_0"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("way", ["eager", "jit", "grad in jit", "scan of rows"])
+def test_the_bounds_of_tracked_returns_bound_the_order_of_calls_too(bounds, way, net, x):
+    options, wanted = BOUNDS[bounds]
+    WAYS[way](lambda x: net(x, track_submod_rets=True, track_submod_call_order=True, **options), x)
+    assert list(call_chains(net.submod_call_order.Net_0)) == wanted
+    counts = [returns for value in net.submod_rets.values() for returns in value]
+    assert len(counts) == len(wanted)
+
+
+def call_chains(order, prefix=""):
+    """The calls of an order by chain, without the variables at its bottom."""
+    for key, below in order.items():
+        if isinstance(below, nb.Container) and key.rpartition("_")[2].isdigit():
+            yield prefix + key
+            yield from call_chains(below, f"{prefix}{key}/")
+
+
+def test_variables_stand_at_the_bottom_of_a_bounded_order(net, x):
+    net(x, track_submod_call_order=True, submod_depth=1)
+    assert net.submod_call_order.Net_0.blocks__1_0.cont_identical(
+        [net.blocks[1].v, net.submod_call_order.Net_0.blocks__1_0]
+    )
+    net(x, track_submod_call_order=True, submod_depth=0)
+    assert net.submod_call_order.Net_0.cont_all_key_chains() == net.v.cont_all_key_chains()
+
+
+def test_the_rows_of_a_bounded_order_hang_from_what_is_shown(net, x):
+    net(x, track_submod_call_order=True, submods_to_track=["blocks.0.lin"])
+    rows = net.submod_call_order._facts
+    assert [(row["path"], row["parent"], row["depth"]) for row in rows] == [("", None, 0), ("blocks.0.lin", 0, 1)]
+
+
 @pytest.mark.parametrize("way", ["eager", "jit", "grad in jit"])
 def test_the_first_return_that_differs_is_named(way, net, x):
     net(x, track_submod_rets=True)

@@ -1,5 +1,7 @@
 """`nb.track` around any code: what is recorded, in which order, under which path, at what cost."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -316,3 +318,14 @@ def test_taps_record_named_values(x):
         np.testing.assert_allclose(calls["0.scores"].returns, model(x) - 1, rtol=1e-5, atol=1e-6)
         assert calls["0.scores"].kind == "tap"
     np.testing.assert_allclose(calls["0.scores"].gradient, 2 * model(x), rtol=1e-5)
+
+
+def test_calls_that_could_not_be_captured_are_marked_where_the_note_speaks_of_them():
+    model = nb.Sequential(nb.Linear(3, 3))
+    with track(model) as calls, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its variables become constants there: another matter
+        jax.jit(lambda x: model(x))(jnp.ones((2, 3)))
+        model(jnp.ones((2, 3)))
+    assert [repr(call).count("(not captured)") for call in calls] == [1, 1, 0, 0]
+    assert str(calls).count("(not captured)") == 2
+    assert "calls marked 'not captured'" in str(calls)
