@@ -8,31 +8,31 @@ import types
 from typing import Any
 
 _HOMES: dict[str, str] = {
-    "core.variable": "Variable Parameter Buffer",
-    "module": "Module",
-    "core.state": "StateEntry StateKey export_state update_state merge_states",
-    "core.hooks": "HookHandle",
-    "core.random": "RandomStream seed",
+    "core.boxes.variable": "Variable Parameter Buffer",
+    "doors.module": "Module",
+    "core.shape.state": "StateEntry StateKey export_state update_state merge_states",
+    "core.shape.hooks": "HookHandle",
+    "core.numbers.random": "RandomStream seed",
     "core.transforms.jit": "jit",
-    "core.explain": "explain_retrace",
+    "core.running.explain": "explain_retrace",
     "core.transforms.differentiate": "grad value_and_grad execute_with_gradients",
     "core.transforms.mapped": "vmap scan",
     "core.transforms.branching": "cond switch while_loop checkpoint",
     "tree.container": "Container",
     "files": "save load save_safetensors checkpoint_steps in_background wait_for_saving",
-    "drawing": "graph",
-    "graph.model": "Graph",
-    "keeping": "save_checkpoint restore_checkpoint",
-    "health": "doctor",
+    "doors.graphs": "graph",
+    "flow.model": "Graph",
+    "doors.files": "save_checkpoint restore_checkpoint",
+    "doors.health": "doctor",
     "calls": "Call Calls Recorder check compare diff first_nonfinite load_calls memory patch tap track",
     "scale": ("make_mesh shard shard_batch layout Layout data_parallel fsdp tensor_parallel join_hosts is_first_host"),
-    "wrapping": "from_equinox from_flax from_haiku from_keras",
-    "torch_layers": "from_torch",
+    "interop.into": "from_equinox from_flax from_haiku from_keras",
+    "interop.torch_layers": "from_torch",
     "calls.summary": "summary Summary",
     "views": "show view_for display_all inspect Inspection plot LossCurve",
     "live.live": "Live",
-    "live.loop": "steps",
-    "core.tree_text": "tree_repr",
+    "live.steering.loop": "steps",
+    "core.shape.tree_text": "tree_repr",
     "nn.batches": "batches",
     "nn.linear": "Linear Bilinear Embedding Identity Flatten",
     "nn.convolution": "Conv1d Conv2d Conv3d DepthwiseConv2d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
@@ -109,7 +109,7 @@ class _Door(types.ModuleType):
 
     @property
     def graph(self) -> Any:
-        return getattr(importlib.import_module("nbmodule.drawing"), "graph")  # noqa: B009
+        return getattr(importlib.import_module("nbmodule.doors.graphs"), "graph")  # noqa: B009
 
     @graph.setter
     def graph(self, room: types.ModuleType) -> None:

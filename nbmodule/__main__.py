@@ -15,7 +15,7 @@ from nbmodule.files.atomic import whole_file
 def main(arguments: list[str]) -> int:
     """Run a command and give its exit code: 0, 1 if two files differ or something is to be mended, 2 for an error."""
     if arguments == ["doctor"]:
-        from nbmodule.health import doctor
+        from nbmodule.doors.health import doctor
 
         found = doctor()
         print(found)

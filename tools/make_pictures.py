@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nbmodule as nb
-from nbmodule.views.show import mimebundle
+from nbmodule.views.showing.show import mimebundle
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]

@@ -17,11 +17,11 @@ import nbmodule as nb
 from benchmarks.models import Transformer
 from benchmarks.peers import graphs as peers
 from benchmarks.timing import Row, Table, interleave
-from nbmodule.graph import Graph, to_svg
-from nbmodule.graph.fold import fold
-from nbmodule.graph.scene import Picture
-from nbmodule.views.of_graphs import graph_page
-from nbmodule.views.show import html_of
+from nbmodule.flow import Graph, to_svg
+from nbmodule.flow.placing.fold import fold
+from nbmodule.flow.placing.scene import Picture
+from nbmodule.views.panels.of_graphs import graph_page
+from nbmodule.views.showing.show import html_of
 
 SIZE = {"layers": 12, "width": 768, "heads": 12, "vocabulary": 50257, "context": 64}
 SVG_MS, CELL_KB = 100, 80

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.calls.call import Call
-from nbmodule.core.frame import framed
-from nbmodule.core.parcel import Aside, as_values
-from nbmodule.core.structure import structure_of
-from nbmodule.core.tracker import untracked
-from nbmodule.core.walk import plan_of
+from nbmodule.core.boxes.frame import framed
+from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.shape.structure import structure_of
+from nbmodule.core.shape.walk import plan_of
 
 REPEATS = 5
 

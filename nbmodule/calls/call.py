@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.calls.statistics import Statistics, read_statistics
-from nbmodule.core.parcel import as_given
+from nbmodule.core.recording.parcel import as_given
 
 
 class Call:

@@ -12,9 +12,9 @@ import numpy as np
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
 from nbmodule.calls.shown import Shown
-from nbmodule.core.tracker import describe
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import is_module, plan_of
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.tracker import describe
+from nbmodule.core.shape.walk import is_module, plan_of
 
 
 @dataclass(frozen=True)

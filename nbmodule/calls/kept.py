@@ -13,8 +13,8 @@ import numpy as np
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.statistics import Statistics
-from nbmodule.core.parcel import Aside, as_given
-from nbmodule.core.tracker import describe, describe_arguments
+from nbmodule.core.recording.parcel import Aside, as_given
+from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDependencyError
 from nbmodule.tree.leaves import to_host
 from nbmodule.tree.sockets import socket

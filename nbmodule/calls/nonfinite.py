@@ -12,15 +12,15 @@ import numpy as np
 
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.calls.shown import Shown
-from nbmodule.core.calling import own_name
-from nbmodule.core.frame import framed
-from nbmodule.core.parcel import Aside, as_values
-from nbmodule.core.tracker import Tracker, describe, untracked
+from nbmodule.core.boxes.frame import framed
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.tracker import Tracker, describe, untracked
+from nbmodule.core.running.calling import own_name
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 _PHASES = {

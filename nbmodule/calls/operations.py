@@ -10,10 +10,10 @@ import numpy as np
 
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.core.frame import framed
-from nbmodule.core.parcel import Aside, as_values
-from nbmodule.core.tracker import describe, describe_arguments, untracked
-from nbmodule.core.walk import plan_of
+from nbmodule.core.boxes.frame import framed
+from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.tracker import describe, describe_arguments, untracked
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError
 
 

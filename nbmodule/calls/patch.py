@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 
 from nbmodule.calls.track import track
-from nbmodule.core.capture import find_modules
-from nbmodule.core.tracker import untracked
-from nbmodule.core.walk import plan_of
+from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.running.capture import find_modules
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 

@@ -21,7 +21,7 @@ from nbmodule.calls.shown import Shown
 from nbmodule.calls.sizes import bytes_of, format_size
 from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
-from nbmodule.core.walk import plan_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, FileFormatError, PathError
 
 _FILE = re.compile(r"step_(\d{9})\.h5")

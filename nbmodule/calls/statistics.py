@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.frame import current_log
-from nbmodule.core.parcel import Aside
+from nbmodule.core.boxes.frame import current_log
+from nbmodule.core.recording.parcel import Aside
 
 BINS = 16
 SAMPLE = 512

@@ -15,9 +15,9 @@ import numpy as np
 
 from nbmodule.calls.call import Call
 from nbmodule.calls.watch import Fact, Watch
-from nbmodule.core.capture import ran
-from nbmodule.core.parcel import Parcel
-from nbmodule.core.record import CallInfo, Log
+from nbmodule.core.boxes.record import CallInfo, Log
+from nbmodule.core.recording.parcel import Parcel
+from nbmodule.core.running.capture import ran
 
 
 class Step:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from nbmodule.calls.call import Call
 from nbmodule.calls.track import track
-from nbmodule.core.building import ensure_built
-from nbmodule.core.frame import current_log, framed
-from nbmodule.core.variable import Buffer, Parameter
-from nbmodule.core.walk import plan_of
+from nbmodule.core.boxes.frame import current_log, framed
+from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.tree.rows import cut_middle
 
 

@@ -15,10 +15,10 @@ from nbmodule.calls.sizes import bytes_of, format_size
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Watch
-from nbmodule.core.frame import EAGER, here, now
-from nbmodule.core.parcel import Aside, as_values
-from nbmodule.core.tracker import Tracker, slot_of
-from nbmodule.core.walk import is_module, plan_of
+from nbmodule.core.boxes.frame import EAGER, here, now
+from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.tracker import Tracker, slot_of
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 from nbmodule.tree.paths import match
 from nbmodule.tree.sockets import socket

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nbmodule.core.capture import depths, find_modules
-from nbmodule.core.frame import now
-from nbmodule.core.record import CallInfo
-from nbmodule.core.tracker import slot_of
-from nbmodule.core.walk import is_module, plan_of
+from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.record import CallInfo
+from nbmodule.core.recording.tracker import slot_of
+from nbmodule.core.running.capture import depths, find_modules
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps

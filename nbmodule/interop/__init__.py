@@ -4,6 +4,6 @@ A converter speaks in `(function, variables)`: `unpack(foreign)` gives the pair,
 model. No module of nbmodule is seen here.
 """
 
-from nbmodule.interop.function import Function, Leaf, framework_of, need
+from nbmodule.interop.frameworks.function import Function, Leaf, framework_of, need
 
 __all__ = ["Function", "Leaf", "framework_of", "need"]

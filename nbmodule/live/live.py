@@ -12,29 +12,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from nbmodule.base.format import format_count
 from nbmodule.errors import ArgumentError, NotBuiltError
-from nbmodule.live import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
-from nbmodule.live import weights as weights  # plugs the watcher of weights into WATCHES
-from nbmodule.live.background import BackgroundRun
-from nbmodule.live.boundary import Boundary
-from nbmodule.live.control import Controls
-from nbmodule.live.cost import CostMeter
-from nbmodule.live.earlier import current_cell, earlier_runs, forget_runs, remember_run
-from nbmodule.live.failure import describe_failure
-from nbmodule.live.history import History
-from nbmodule.live.intake import Intake
-from nbmodule.live.interrupt import SoftInterrupt, shield
-from nbmodule.live.knobs import add_knobs
-from nbmodule.live.loop import ENDED, Loop
-from nbmodule.live.messages import Messages
-from nbmodule.live.progress import Progress
-from nbmodule.live.pump import CommPump, running_kernel
-from nbmodule.live.recording import Recording
-from nbmodule.live.route import Route
-from nbmodule.live.steered import Steered
-from nbmodule.live.watching import Watching
+from nbmodule.live.run.control import Controls
+from nbmodule.live.run.cost import CostMeter
+from nbmodule.live.run.failure import describe_failure
+from nbmodule.live.run.history import History
+from nbmodule.live.run.messages import Messages
+from nbmodule.live.run.progress import Progress
+from nbmodule.live.steering.background import BackgroundRun
+from nbmodule.live.steering.boundary import Boundary
+from nbmodule.live.steering.intake import Intake
+from nbmodule.live.steering.interrupt import SoftInterrupt, shield
+from nbmodule.live.steering.knobs import add_knobs
+from nbmodule.live.steering.loop import ENDED, Loop
+from nbmodule.live.steering.pump import CommPump, running_kernel
+from nbmodule.live.steering.route import Route
+from nbmodule.live.steering.steered import Steered
+from nbmodule.live.telling.earlier import current_cell, earlier_runs, forget_runs, remember_run
+from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
+from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
+from nbmodule.live.watching.recording import Recording
+from nbmodule.live.watching.watching import Watching
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
-from nbmodule.views.format import format_count
 
 T = TypeVar("T")
 NONFINITE = ("stop", "warn", "ignore")
@@ -322,12 +322,12 @@ class Live(Steered):
         remember_run(self._cell, self._history, str(self.progress))
 
     def __repr__(self) -> str:
-        from nbmodule.live.record import text_form
+        from nbmodule.live.telling.record import text_form
 
         return text_form(self)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        from nbmodule.live.view import bundle_of
+        from nbmodule.live.telling.view import bundle_of
 
         return bundle_of(self)
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Float
 
-from nbmodule.core.state import StateKey, update_state
+from nbmodule.core.shape.state import StateKey, update_state
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.affine import Affine, channel_axis, number, value_of
 from nbmodule.nn.functional import normalization

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.core import random
-from nbmodule.core.variable import Variable
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.layer import flag
 from nbmodule.nn.layer import size as whole

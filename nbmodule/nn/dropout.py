@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from jaxtyping import Float
 
-from nbmodule.core import random
-from nbmodule.core.random import RandomStream
+from nbmodule.core.numbers import random
+from nbmodule.core.numbers.random import RandomStream
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from nbmodule.nn.layer import ArrayLike, Layer, array

@@ -21,8 +21,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 import jax
 import numpy as np
 
-from nbmodule.core.frame import now, quiet
-from nbmodule.core.variable import Variable
+from nbmodule.core.boxes.frame import now, quiet
+from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 P = ParamSpec("P")

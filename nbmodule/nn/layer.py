@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core import threefry
-from nbmodule.core.variable import Buffer, Variable
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.numbers import threefry
+from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.module import Module
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.windows import pairs
 from nbmodule.nn.initializers import Initializer, as_initializer

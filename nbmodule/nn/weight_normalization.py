@@ -13,11 +13,11 @@ import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
 
-from nbmodule.core.host_random import draw_normal
-from nbmodule.core.random import as_key, next_key
-from nbmodule.core.state import StateKey, update_state
-from nbmodule.core.variable import Buffer, Parameter, Variable
-from nbmodule.core.walk import is_module, plan_of
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
+from nbmodule.core.numbers.host_random import draw_normal
+from nbmodule.core.numbers.random import as_key, next_key
+from nbmodule.core.shape.state import StateKey, update_state
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.containers import takes_state
 from nbmodule.nn.functional.checks import check_number

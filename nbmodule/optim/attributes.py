@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.core.clock import clock
-from nbmodule.core.frame import EAGER, here, now, write
-from nbmodule.core.variable import Buffer, Variable
-from nbmodule.core.walk import is_module
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import EAGER, here, now, write
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, TraceError
 from nbmodule.optim.boxes import values_of
 

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 from jax.tree_util import SequenceKey
 
-from nbmodule.core.clock import clock
-from nbmodule.core.frame import EAGER, here, now, write
-from nbmodule.core.variable import Parameter, Variable
-from nbmodule.core.walk import plan_of
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import EAGER, here, now, write
+from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.optim.part import Chain, is_floating
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from nbmodule.core.frame import now, quiet
+from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.part import flatten
 from nbmodule.optim.rule import chunks_of, placement, scaled_by

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.variable import Buffer
-from nbmodule.core.walk import plan_of
+from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import next_count, put_all, values_of

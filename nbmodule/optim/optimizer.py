@@ -10,13 +10,13 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.building import ensure_built
-from nbmodule.core.frame import EAGER, birthplace, here, now
-from nbmodule.core.inner import Inner
-from nbmodule.core.placement import find_device
+from nbmodule.core.boxes.frame import EAGER, birthplace, here, now
+from nbmodule.core.boxes.inner import Inner
+from nbmodule.core.boxes.placement import find_device
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import jit
-from nbmodule.core.variable import Buffer, Variable
-from nbmodule.core.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
 from nbmodule.optim import attributes, saving
 from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, put_all, values_of, write_at

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.frame import birthplace, now
+from nbmodule.core.boxes.frame import birthplace, now
+from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.transforms.jit import Jit, jit
-from nbmodule.core.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, ShapeError, TraceError
 
 _WANTED = "a number, a function of nothing, or a function of the step"

@@ -9,10 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.core.linked import flat
-from nbmodule.core.state_dict import frozen_copy
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import nest, plan_of
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.state_dict import frozen_copy
+from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, StructureError, UnexpectedKeysError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import put_all

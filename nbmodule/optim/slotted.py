@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.layout import layout_of
-from nbmodule.core.linked import flat
-from nbmodule.core.variable import Buffer, Variable
-from nbmodule.core.walk import nest, plan_of
+from nbmodule.core.boxes.layout import layout_of
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import values_of

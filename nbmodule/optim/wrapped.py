@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.building import ensure_built
-from nbmodule.core.frame import now
-from nbmodule.core.linked import flat
-from nbmodule.core.variable import Buffer, Variable
-from nbmodule.core.walk import is_module, nest
+from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.walk import is_module, nest
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import known_values, next_count, parameters_of, put_all, values_of

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nbmodule.core.building import ensure_built
-from nbmodule.core.walk import is_module, plan_of
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.tree.sockets import socket
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.core.placement import find_device
+from nbmodule.core.boxes.placement import find_device
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import PartitionSpec
 
-from nbmodule.core.describe import describe_shape
+from nbmodule.core.boxes.describe import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.scale.mesh import check_axis, size_of
 from nbmodule.tree.paths import hint, match

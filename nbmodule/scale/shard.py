@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from jax.sharding import NamedSharding, PartitionSpec
 
-from nbmodule.core import random
-from nbmodule.core.building import ensure_built, move
-from nbmodule.core.variable import Buffer, Parameter
-from nbmodule.core.walk import is_module, plan_of
+from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.core.numbers import random
+from nbmodule.core.shape.building import ensure_built, move
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.scale.mesh import as_mesh
 from nbmodule.scale.rules import Leaf, Said, as_rules

@@ -11,9 +11,9 @@ by its name as text, and is expected to plug itself in.
 | `page` | `fn(value)` | HTML text that stands alone | `nbmodule.views` |
 | `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
-| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.watching` |
-| `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.watching` |
-| `to_torch` | `fn(module)` | a state dict of PyTorch | `nbmodule.torch_layers` |
+| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.watched` |
+| `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.interop.watched` |
+| `to_torch` | `fn(module)` | a state dict of PyTorch | `nbmodule.interop.torch_layers` |
 | `kernels` | `fn()` | a context manager in which shared kernels are called | none |
 """
 
@@ -33,9 +33,9 @@ _HOMES: dict[str, str | None] = {
     "page": "nbmodule.views",
     "save_hdf5": "nbmodule.files",
     "load_hdf5": "nbmodule.files",
-    "watched": "nbmodule.watching",
-    "as_module": "nbmodule.watching",
-    "to_torch": "nbmodule.torch_layers",
+    "watched": "nbmodule.interop.watched",
+    "as_module": "nbmodule.interop.watched",
+    "to_torch": "nbmodule.interop.torch_layers",
     "kernels": None,
 }
 _plugged: dict[str, Callable[..., Any]] = {}

@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.calls import track
-from nbmodule.core.parcel import Parcel
+from nbmodule.core.recording.parcel import Parcel
 
 
 def squares(model, x):

@@ -81,7 +81,7 @@ def test_gradients_by_returns_equal_those_by_hand(kind, compiled, net, x, hand):
 
 
 def chain_of(net, path):
-    from nbmodule.core.walk import plan_of
+    from nbmodule.core.shape.walk import plan_of
 
     return "/".join(next(place.chain for place in plan_of(net).places.values() if place.name == path))
 

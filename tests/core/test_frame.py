@@ -180,7 +180,7 @@ def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
 
 
 def test_a_kernel_is_traced_once_for_all_frames():
-    from nbmodule.core.frame import quiet
+    from nbmodule.core.boxes.frame import quiet
 
     traces = []
 

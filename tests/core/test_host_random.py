@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from nbmodule.core import host_random as host
-from nbmodule.core.erfinv import erfinv
+from nbmodule.core.numbers import host_random as host
+from nbmodule.core.numbers.erfinv import erfinv
 from nbmodule.errors import ArgumentError, DtypeError
 
 KEY = jax.random.key(42)
@@ -149,7 +149,8 @@ def test_drawing_compiles_nothing(run_python):
         import numpy as np
         compiled = []
         jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
-        from nbmodule.core import host_random, threefry
+        from nbmodule.core.numbers import host_random
+        from nbmodule.core.numbers import threefry
         key = threefry.fold_in(threefry.split(42, 3)[1], 7)
         for draw in (host_random.draw_uniform, host_random.draw_normal):
             for dtype in (np.float32, jnp.bfloat16):

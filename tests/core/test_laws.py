@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.core.walk import aliases, plan_of
+from nbmodule.core.shape.walk import aliases, plan_of
 
 
 class Plain:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.core import threefry as tf
+from nbmodule.core.numbers import threefry as tf
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 KEY = jax.random.key(42)

@@ -136,7 +136,7 @@ def test_gradients_and_ten_steps_agree(case, draws):
 
 def chains(model):
     """Chains in `v` by dotted names."""
-    from nbmodule.core.walk import plan_of
+    from nbmodule.core.shape.walk import plan_of
 
     return {place.name: place.chain for place in plan_of(model).places.values()}
 

@@ -257,7 +257,7 @@ def shared_kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             assert started.run("import ipykernel; print(ipykernel.__version__)").strip() == version
         if way == "subshell":
             assert started.create_subshell()
-        started.run("import time\nfrom nbmodule.live.live import Live\nfrom nbmodule.live.loop import steps")
+        started.run("import time\nfrom nbmodule.live.live import Live\nfrom nbmodule.live.steering.loop import steps")
         yield started
     finally:
         started.close()

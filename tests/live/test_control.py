@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.live.control import CommandQueue, Controls
-from nbmodule.live.knobs import add_knobs
+from nbmodule.live.run.control import CommandQueue, Controls
+from nbmodule.live.steering.knobs import add_knobs
 
 
 def test_commands_come_out_in_the_order_in_which_they_went_in_with_their_thread():

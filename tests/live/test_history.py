@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError, PathError
-from nbmodule.live.history import History
-from nbmodule.live.shelf import Shelf
+from nbmodule.live.run.history import History
+from nbmodule.live.run.shelf import Shelf
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
-from nbmodule.live.history import History
-from nbmodule.live.intake import Intake
+from nbmodule.live.run.history import History
+from nbmodule.live.steering.intake import Intake
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from nbmodule.live.interrupt import SoftInterrupt, shield
-from nbmodule.live.loop import Loop, steps
+from nbmodule.live.steering.interrupt import SoftInterrupt, shield
+from nbmodule.live.steering.loop import Loop, steps
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentError, NotBuiltError, TracerLeakError
-from nbmodule.live import earlier
-from nbmodule.live.compiles import CompileClock
 from nbmodule.live.live import Live
-from nbmodule.live.progress import Progress
-from nbmodule.live.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
+from nbmodule.live.run.progress import Progress
+from nbmodule.live.steering.compiles import CompileClock
+from nbmodule.live.telling import earlier
+from nbmodule.live.telling.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
 
 
 def quiet(**options) -> Live:
@@ -355,7 +355,7 @@ def test_a_terminal_gets_one_line_that_is_written_over():
 
 def test_a_job_log_gets_a_line_for_each_tenth_and_one_a_minute(monkeypatch):
     stream, clock = io.StringIO(), [0.0]
-    monkeypatch.setattr("nbmodule.live.terminal.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("nbmodule.live.telling.terminal.time.monotonic", lambda: clock[0])
     lines = LogLines(stream)
     for done in range(101):
         lines.show(Progress("running", done, 100), {})

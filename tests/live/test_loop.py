@@ -8,8 +8,8 @@ import time
 import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.live.loop import Loop, steps
-from nbmodule.live.progress import Meter
+from nbmodule.live.run.progress import Meter
+from nbmodule.live.steering.loop import Loop, steps
 
 
 class Batches:

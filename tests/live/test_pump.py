@@ -10,7 +10,7 @@ import types
 import pytest
 import zmq
 
-from nbmodule.live.pump import CommPump
+from nbmodule.live.steering.pump import CommPump
 
 
 class Frame:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.live.send import ENVELOPE, MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
+from nbmodule.live.telling.send import ENVELOPE, MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
 
 
 class FrontEnd:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.live.aside import Aside
-from nbmodule.live.step_watch import StepWatch
+from nbmodule.live.watching.aside import Aside
+from nbmodule.live.watching.step_watch import StepWatch
 
 QUANTITIES = {"weight", "update", "return", "gradient"}
 
@@ -90,7 +90,7 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
     model, free, done = network(), threading.Event(), []
     step = training(model)
     traced_in = []
-    import nbmodule.live.step_watch as room
+    import nbmodule.live.watching.step_watch as room
 
     def slow(begin, finish):
         return Aside(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
@@ -265,7 +265,7 @@ def test_the_end_of_python_waits_for_the_compiler(run_python):
     code = """
         import jax, jax.numpy as jnp, time
         from nbmodule.calls.statistics import reduce_tree
-        from nbmodule.live.aside import Aside
+        from nbmodule.live.watching.aside import Aside
         xs = [jnp.ones((300 + i, 300)) for i in range(3)]
         begun = []
         Aside(lambda: (jax.jit(reduce_tree).lower(xs), begun.append(1))[0], lambda lowered: lowered.compile())

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from nbmodule.calls.statistics import BINS
-from nbmodule.live import view as view_module
 from nbmodule.live.live import Live
-from nbmodule.live.record import plain_form, record_of, text_form
-from nbmodule.live.stream import Stream
-from nbmodule.live.view import NotebookView, bundle_of
-from nbmodule.live.watch import FIELDS, Sample
+from nbmodule.live.run.watch import FIELDS, Sample
+from nbmodule.live.telling import view as view_module
+from nbmodule.live.telling.record import plain_form, record_of, text_form
+from nbmodule.live.telling.stream import Stream
+from nbmodule.live.telling.view import NotebookView, bundle_of
 
 
 def quiet(**options) -> Live:
@@ -212,8 +212,8 @@ class Handle:
 def notebook(monkeypatch):
     """A place that looks like a notebook, with nothing behind it."""
     handle = Handle()
-    monkeypatch.setattr(importlib.import_module("nbmodule.views.show"), "in_notebook", lambda: True)
-    monkeypatch.setattr("nbmodule.live.widget.Link", Line)
+    monkeypatch.setattr(importlib.import_module("nbmodule.views.showing.show"), "in_notebook", lambda: True)
+    monkeypatch.setattr("nbmodule.live.telling.widget.Link", Line)
     monkeypatch.setattr(view_module, "LINK_AFTER", 0.0)
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: handle)
     return handle

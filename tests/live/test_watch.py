@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from nbmodule.calls.statistics import BINS
-from nbmodule.live.cost import CostMeter, Pace
 from nbmodule.live.live import Live
-from nbmodule.live.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watch
-from nbmodule.live.weights import WeightWatch, watch_weights
+from nbmodule.live.run.cost import CostMeter, Pace
+from nbmodule.live.run.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watch
+from nbmodule.live.watching.weights import WeightWatch, watch_weights
 
 
 def measured(variables, step=None):
@@ -101,7 +101,7 @@ def test_donated_arrays_leave_the_weights_without_the_update():
 
 
 def test_no_tracer_no_integer_and_no_empty_array_is_measured():
-    from nbmodule.live.weights import _measurable
+    from nbmodule.live.watching.weights import _measurable
 
     arrays = {
         "a": jnp.ones(3),
@@ -227,7 +227,7 @@ class SlowWatch:
 @pytest.fixture
 def slow_watch(monkeypatch):
     watch = SlowWatch()
-    monkeypatch.setattr("nbmodule.live.watch.WATCHES", [lambda model, returns: watch])
+    monkeypatch.setattr("nbmodule.live.run.watch.WATCHES", [lambda model, returns: watch])
     return watch
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.core import random
+from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 SPATIAL = {nb.Dropout1d: (4, 5), nb.Dropout2d: (4, 3, 5), nb.Dropout3d: (4, 2, 3, 5)}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from nbmodule.core.random import RandomStream, seed
-from nbmodule.core.variable import Parameter
+from nbmodule.core.boxes.variable import Parameter
+from nbmodule.core.numbers.random import RandomStream, seed
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn import initializers as ini
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.core.frame import Frame
-from nbmodule.core.variable import Buffer, Parameter
+from nbmodule.core.boxes.frame import Frame
+from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.nn.kernel import kernel, plain
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import nbmodule as nb
-from nbmodule.core import random
+from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.transformer import (
     TransformerDecoder,

@@ -20,7 +20,7 @@ LONG: dict[str, str] = {
     "notebooks/07_state_under_transforms.py": "one lesson, with exercises and their solutions",
     "notebooks/08_porting_from_torch.py": "one lesson, with exercises and their solutions",
     "tests/files/test_weights.py": "one behavior each, of one format",
-    "tests/frontend/live_view.test.js": "one behavior each, of one view",
+    "tests/views/page/live_view.test.js": "one behavior each, of one view",
     "tests/optim/test_optimizer.py": "one behavior each, of one class",
     "tests/test_drawing.py": "one behavior each, of one function",
 }

@@ -90,7 +90,7 @@ def test_where_apt_may_not_be_used_the_command_is_told(machine):
 @pytest.mark.parametrize(("require_all", "outcome"), [("0", "1 skipped"), ("1", "1 error")])
 def test_a_test_whose_program_is_missing_is_skipped_or_fails_where_nothing_may_be(tmp_path, require_all, outcome):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "types_hold", "tests/frontend/test_node.py"],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "types_hold", "tests/views/page/test_node.py"],
         cwd=ROOT,
         env=os.environ | {"PATH": str(tmp_path), "NBMODULE_REQUIRE_ALL": require_all},
         capture_output=True, text=True, check=False,

@@ -144,8 +144,8 @@ def test_a_heavy_package_is_imported_on_first_use():
         ("from nbmodule import views, errors", ["nbmodule.views", "nbmodule.errors"]),
         ("from ..tree import container", ["nbmodule.tree"]),
         ("from .. import views", ["nbmodule.views"]),
-        ("from .walk import plan", ["nbmodule.core.walk"]),
-        ("import h5py, nbmodule.views.text as text", ["h5py", "nbmodule.views.text"]),
+        ("from .walk import plan", ["nbmodule.core.shape.walk"]),
+        ("import h5py, nbmodule.views.forms.text as text", ["h5py", "nbmodule.views.forms.text"]),
     ],
 )
 def test_the_target_of_an_import_is_read_rightly(source, expected):

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import nbmodule as nb
-from nbmodule.core.walk import plan_of
+from nbmodule.core.shape.walk import plan_of
 
 warnings.simplefilter("ignore")
 STEPS = 5

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.live.history import History
+from nbmodule.live.run.history import History
 
 
 def with_property(kind):

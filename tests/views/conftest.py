@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from nbmodule.views.pictures import picture_of
-from nbmodule.views.records import (
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.records.records import (
     CallRow,
     CallTable,
     DifferenceRow,
@@ -17,7 +18,6 @@ from nbmodule.views.records import (
     VariableRow,
     VariableTree,
 )
-from nbmodule.views.statistics import statistics_of
 
 
 def make_modules() -> ModuleTree:

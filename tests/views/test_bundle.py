@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from nbmodule.views import bundle
-from nbmodule.views.bundle import element_script, read_frontend, squeeze, widget_module
+from nbmodule.views.page import bundle
+from nbmodule.views.page.bundle import element_script, read_frontend, squeeze, widget_module
 
 VIEWS = ["modules", "variables", "calls", "returns", "difference", "curve", "array", "note"]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.views import mimebundle, record_for
-from nbmodule.views.columns import LeafRows, flatten
-from nbmodule.views.records import VariableRow
+from nbmodule.views.arrays.columns import LeafRows, flatten
+from nbmodule.views.records.records import VariableRow
 
 
 class Pair(NamedTuple):
@@ -75,14 +75,14 @@ def test_steps_are_spelled_as_python_that_works():
 
 def test_a_row_is_made_when_it_is_read(monkeypatch):
     made = []
-    monkeypatch.setattr("nbmodule.views.columns.VariableRow", lambda *a: made.append(a) or VariableRow(*a))
+    monkeypatch.setattr("nbmodule.views.arrays.columns.VariableRow", lambda *a: made.append(a) or VariableRow(*a))
     mimebundle(tree_of(5_000))
     assert len(made) < 600
 
 
 def test_what_arrays_have_in_common_is_worked_out_once(monkeypatch):
     asked = []
-    from nbmodule.views import columns
+    from nbmodule.views.arrays import columns
 
     whole = columns.facts_of
     monkeypatch.setattr(columns, "facts_of", lambda x: asked.append(x) or whole(x))

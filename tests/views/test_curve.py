@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.views.curve import KEPT_POINTS, LossCurve
+from nbmodule.views.panels.curve import KEPT_POINTS, LossCurve
 
 
 def test_values_are_kept_with_their_steps():
@@ -94,7 +94,7 @@ def test_the_text_is_complete_without_closing():
 
 
 def test_an_update_while_a_cell_runs_sends_little_and_the_last_one_stands_alone(monkeypatch):
-    from nbmodule.views import curve as curves
+    from nbmodule.views.panels import curve as curves
 
     sent = []
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentError
-from nbmodule.views.explore import EXACT, SIDE, slice_payload
+from nbmodule.views.joined.explore import EXACT, SIDE, slice_payload
 
 
 def values_of(found):

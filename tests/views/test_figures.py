@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.figures import bytes_of
-from nbmodule.views.pictures import picture_of
-from nbmodule.views.records import ArrayCard, Note, VariableRow, VariableTree
-from nbmodule.views.statistics import statistics_of
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.panels.figures import bytes_of
+from nbmodule.views.records.records import ArrayCard, Note, VariableRow, VariableTree
 
 
 def texts(figure):
@@ -51,7 +51,7 @@ def test_what_is_not_finite_is_named_in_red():
 
 
 def test_a_heat_map_has_the_pixels_of_the_page():
-    from nbmodule.views.drawing import palette
+    from nbmodule.views.forms.drawing import palette
 
     picture = picture_of(np.float32([[1, -1], [np.nan, 0]]))
     axes = picture.plot().axes[0]

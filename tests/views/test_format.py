@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views import format as spelled
+from nbmodule.base import format as spelled
 
 CASES = json.loads((Path(__file__).parent / "format_cases.json").read_text())
 FUNCTIONS = {

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views import held
-from nbmodule.views.held import free_cell, keep_view, to_host
+from nbmodule.views.joined import held
+from nbmodule.views.joined.held import free_cell, keep_view, to_host
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 120

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views.html import Markup, data_text, escape, script_json, tag
-from nbmodule.views.payload import payload_of
-from nbmodule.views.records import ModuleRow, ModuleTree, VariableRow, VariableTree
-from nbmodule.views.show import mimebundle
-from nbmodule.views.static import plain_form_of
+from nbmodule.views.forms.html import Markup, data_text, escape, script_json, tag
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.records.records import ModuleRow, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.showing.show import mimebundle
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\x00")))

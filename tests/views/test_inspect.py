@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.records import Note
+from nbmodule.views.records.records import Note
 
 THEME = "<script>document.body.dataset.theme='light';document.body.style.background='#fff'</script>"
 
@@ -147,7 +147,7 @@ def test_a_part_that_cannot_be_made_says_why_and_the_others_stand(model, x, monk
     def refuse(*_):
         raise RuntimeError("no graph under a foreign transform")
 
-    monkeypatch.setattr("nbmodule.views.looking.graph_of", refuse)
+    monkeypatch.setattr("nbmodule.views.panels.looking.graph_of", refuse)
     view = nb.inspect(model, x)
     assert view.graph is None
     assert isinstance(view.record.graph, Note)

@@ -3,9 +3,9 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
-from nbmodule.views.labeled import with_colors, with_labels
-from nbmodule.views.payload import payload_of
-from nbmodule.views.registry import record_for
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.makers.labeled import with_colors, with_labels
+from nbmodule.views.makers.registry import record_for
 
 CLASSES = ["cat", "dog", "<b>"]
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views.outline import Outline, group_neighbors, open_at_first, outline_of_keys
+from nbmodule.views.records.outline import Outline, group_neighbors, open_at_first, outline_of_keys
 
 keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), max_size=12)
 

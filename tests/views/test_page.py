@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nbmodule.views.records import CallTable, ModuleTree, VariableRow, VariableTree
-from nbmodule.views.show import mimebundle
-from nbmodule.views.static import plain_form_of
+from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.records.records import CallTable, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.showing.show import mimebundle
 
 THEMES = {"light": "#ffffff", "dark": "#111418"}
 

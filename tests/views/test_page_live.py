@@ -6,15 +6,15 @@ import json
 import numpy as np
 import pytest
 
-from nbmodule.views import upgrade
-from nbmodule.views.html import view_element
-from nbmodule.views.labeled import with_colors, with_labels
-from nbmodule.views.payload import payload_of
-from nbmodule.views.records import CallRow, CallTable
-from nbmodule.views.registry import record_for
-from nbmodule.views.show import mimebundle
-from nbmodule.views.static import plain_form_of
-from nbmodule.views.statistics import statistics_of
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.forms.html import view_element
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.joined import upgrade
+from nbmodule.views.makers.labeled import with_colors, with_labels
+from nbmodule.views.makers.registry import record_for
+from nbmodule.views.records.records import CallRow, CallTable
+from nbmodule.views.showing.show import mimebundle
 
 KERNEL = """
 async ({script, answers}) => {

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.views import pictures
-from nbmodule.views.pictures import corner_of, picture_of
-from nbmodule.views.png import png_of
+from nbmodule.views.arrays import pictures
+from nbmodule.views.arrays.pictures import corner_of, picture_of
+from nbmodule.views.arrays.png import png_of
 
 
 def codes(picture):

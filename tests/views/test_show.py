@@ -6,8 +6,8 @@ import pytest
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.sockets import plugged
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
-from nbmodule.views.records import Note, Picture, VariableRow, VariableTree
-from nbmodule.views.registry import picture_for
+from nbmodule.views.makers.registry import picture_for
+from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
 
 
 class Unshown:

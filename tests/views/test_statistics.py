@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nbmodule.views import host_statistics, statistics
-from nbmodule.views.statistics import statistics_of
+from nbmodule.views.arrays import host_statistics, statistics
+from nbmodule.views.arrays.statistics import statistics_of
 
 floats = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e3, 1e3, width=32))
 

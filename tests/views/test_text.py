@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views.format import width_of
-from nbmodule.views.layout import Line, align
-from nbmodule.views.records import CallTable, History, ModuleRow, ModuleTree, Series, VariableRow, VariableTree
-from nbmodule.views.text import capped_text_of, text_of
+from nbmodule.base.format import width_of
+from nbmodule.views.forms.layout import Line, align
+from nbmodule.views.forms.text import capped_text_of, text_of
+from nbmodule.views.records.records import CallTable, History, ModuleRow, ModuleTree, Series, VariableRow, VariableTree
 
 
 def test_a_module_tree_is_text():

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views import held, mimebundle, upgrade
-from nbmodule.views.payload import payload_of
-from nbmodule.views.registry import record_for
-from nbmodule.views.sources import Source, register_source
-from nbmodule.views.upgrade import Views
+from nbmodule.views import mimebundle
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.joined import held, upgrade
+from nbmodule.views.joined.sources import Source, register_source
+from nbmodule.views.joined.upgrade import Views
+from nbmodule.views.makers.registry import record_for
 
 
 class Loop:

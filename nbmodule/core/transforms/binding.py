@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from nbmodule.core.clock import clock
-from nbmodule.core.frame import Effects, Missed, now, take_over, write
-from nbmodule.core.layout import join
-from nbmodule.core.pending import draw_lock
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import plan_of
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import Effects, Missed, now, take_over, write
+from nbmodule.core.boxes.layout import join
+from nbmodule.core.boxes.pending import draw_lock
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.tree.expression import settle as settle_expressions
 
 if TYPE_CHECKING:

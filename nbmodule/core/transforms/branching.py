@@ -10,13 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nbmodule.core.frame import Effects, Frame, framed, replay, write
-from nbmodule.core.taps import serving
+from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, write
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.carried import carried, packed, unpacked
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.mapped import Names, _written
 from nbmodule.core.transforms.program import fill
-from nbmodule.core.variable import Variable
 from nbmodule.errors import ArgumentError, TracerLeakError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.frame import Effects, Frame, framed
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import is_module
+from nbmodule.core.boxes.frame import Effects, Frame, framed
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.walk import is_module
 
 
 def is_stateful(thing: Any) -> bool:

@@ -12,17 +12,17 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.core.explain_facts import History
-from nbmodule.core.frame import Missed, apart, gate, now
-from nbmodule.core.placement import find_device
-from nbmodule.core.tracker import untracked
+from nbmodule.core.boxes.frame import Missed, apart, gate, now
+from nbmodule.core.boxes.placement import find_device
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
+from nbmodule.core.transforms.explain_facts import History
 from nbmodule.core.transforms.methods import Method, Methods, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program, signature_of
-from nbmodule.core.variable import Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
 
 _PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call

@@ -8,13 +8,13 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.frame import Effects, Frame, framed, now, replay, write
-from nbmodule.core.taps import handing_on, lifted, serving
+from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, write
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.taps import handing_on, lifted, serving
+from nbmodule.core.shape.walk import named
 from nbmodule.core.transforms.carried import packed, unpacked
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import named
 from nbmodule.errors import ArgumentError, BatchedWriteError
 
 

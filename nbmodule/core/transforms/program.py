@@ -13,20 +13,20 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.explain_facts import History, trace_of
-from nbmodule.core.frame import Frame, Missed, now
-from nbmodule.core.layout import constrained, layouts_of
-from nbmodule.core.parcel import pack
-from nbmodule.core.record import CallInfo
-from nbmodule.core.structure import Structure, functions_of, structure_of
-from nbmodule.core.taps import serving
-from nbmodule.core.tracker import slot_of
+from nbmodule.core.boxes.frame import Frame, Missed, now
+from nbmodule.core.boxes.layout import constrained, layouts_of
+from nbmodule.core.boxes.record import CallInfo
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.parcel import pack
+from nbmodule.core.recording.taps import serving
+from nbmodule.core.recording.tracker import slot_of
+from nbmodule.core.shape.structure import Structure, functions_of, structure_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.core.transforms.binding import Binding, Made
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
+from nbmodule.core.transforms.explain_facts import History, trace_of
 from nbmodule.core.transforms.options import check_outputs
-from nbmodule.core.variable import Variable
-from nbmodule.core.walk import plan_of
 
 
 class Hole:

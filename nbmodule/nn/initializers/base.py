@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.core import threefry
-from nbmodule.core.placement import find_device, find_dtype
-from nbmodule.core.random import next_key
-from nbmodule.core.variable import Parameter
+from nbmodule.core.boxes.placement import find_device, find_dtype
+from nbmodule.core.boxes.variable import Parameter
+from nbmodule.core.numbers import threefry
+from nbmodule.core.numbers.random import next_key
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.core.building import move
-from nbmodule.core.host_random import typed_key
-from nbmodule.core.placement import find_device, find_dtype
-from nbmodule.core.random import next_key
-from nbmodule.core.variable import Parameter, Variable
+from nbmodule.core.boxes.placement import find_device, find_dtype
+from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.core.numbers.host_random import typed_key
+from nbmodule.core.numbers.random import next_key
+from nbmodule.core.shape.building import move
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.nn.initializers.base import Drawn, Initializer
 from nbmodule.nn.initializers.plain import Constant

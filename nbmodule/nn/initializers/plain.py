@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.core.host_random import draw_normal, draw_truncated_normal
+from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn.initializers.base import Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from nbmodule.core.host_random import draw_normal, draw_truncated_normal, draw_uniform
+from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
 from nbmodule.nn.initializers.plain import scaled

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from nbmodule.core.threefry import key_data
+from nbmodule.core.numbers.threefry import key_data
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.attention import (
     merge_heads,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.core.threefry import key_data
-from nbmodule.core.variable import Buffer
+from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.numbers.threefry import key_data
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from nbmodule.nn.functional.rectifiers import selu

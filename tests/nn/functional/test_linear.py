@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.core.variable import Parameter
+from nbmodule.core.boxes.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.linear import bilinear, embedding, linear, renormed
 

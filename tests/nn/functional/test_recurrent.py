@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nbmodule.core.variable import Buffer
+from nbmodule.core.boxes.variable import Buffer
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 

@@ -1,0 +1,364 @@
+"""The one effect mechanism: a frame maps boxes to values while a function runs.
+
+A box reads through the frames of its thread from the innermost outwards and writes into the innermost. When the function
+ends, the frame's writes and records leave it as one PyTree node, `Effects`, whose static part names them, and are repeated
+in the frame outside; with no frame left they reach the boxes. So `v=`, the transforms, BatchNorm's statistics, random
+streams and tracking are all carried out in one way.
+
+Four marks keep this honest:
+
+* a *wall* (the frame of `jit`): a box that is absent there must become an input, so reading it raises `Missed`;
+* the *trace* a frame was opened in: a write from another trace could not come out and is refused;
+* the *token*, part of JAX's cache keys: a raw `jax.jit` inside never reuses a trace that holds an older value. It also
+  sets aside JAX's caches for every other function, so a frame outside of `jit` takes one only if a box turns out to be read
+  in an inner trace (`Unguarded`);
+* the *home* of a box that was born inside a trace: it is local there, read and written in place.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.core
+from jax.extend.core import get_opaque_trace_state
+
+from nbmodule.core.boxes.record import Log
+from nbmodule.errors import TracerLeakError
+
+if TYPE_CHECKING:
+    from nbmodule.core.boxes.variable import Variable
+
+
+def here() -> Any:
+    """The JAX trace that is current in this thread, to be compared with `==`."""
+    return get_opaque_trace_state(convention="nbmodule")
+
+
+EAGER = here()
+_token = jax.make_user_context(None)
+_tickets = count(1)
+
+
+class _Gate:
+    """How many frames and trackers are open in all threads: while it is none, nobody needs to ask for their own."""
+
+    __slots__ = ("_lock", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._lock = threading.Lock()
+
+    def enter(self) -> None:
+        with self._lock:
+            self.open += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self.open -= 1
+
+
+gate = _Gate()
+
+
+class Now(threading.local):
+    """What is going on in this thread."""
+
+    frame: Frame | None = None
+    tracker: Any = None  # what is to be recorded, see `tracker.py`
+    guarded = False  # the innermost frame has a token
+    busy = False  # a frame or a tracker is there: calls of modules take the long way
+    taps: Any = None  # who gives the zeros for gradients by returns, see `taps.py`
+    lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []  # modules whose calls (or reads of `v`) are open on the long way
+        self.counts: list[dict[str, int]] = []  # for each of them, how often it has called each name
+        self.programs: list[Any] = []  # compiled functions that are being called, see `transforms/program.py`
+
+    def settle(self) -> None:
+        self.busy = self.frame is not None or self.tracker is not None
+
+
+now = Now()
+
+
+class Missed(BaseException):
+    """A box was read behind a wall without having been an input. Only the call that owns the frame catches it."""
+
+    def __init__(self, box: Variable, frame: Frame, modules: Iterable[Any] = ()) -> None:
+        super().__init__("a variable was met that is not yet an input")
+        self.box, self.frame, self.modules = box, frame, tuple(modules)
+
+
+class Unguarded(BaseException):
+    """A box was read in an inner trace, in a frame without a token. The frame is entered again, with one."""
+
+    def __init__(self, frame: Frame) -> None:
+        super().__init__("a frame needs a token")
+        self.frame = frame
+
+
+class Slot:
+    """The name of a box, or of a module, in static data: compared by identity, and weak, so that no cache keeps it."""
+
+    __slots__ = ("_ref",)
+
+    def __init__(self, thing: Any) -> None:
+        self._ref = weakref.ref(thing)
+
+    def __call__(self) -> Any:
+        return self._ref()
+
+
+class Home:
+    """Where a box was born inside a trace."""
+
+    __slots__ = ("frame", "trace")
+
+    def __init__(self, frame: Frame | None, trace: Any) -> None:
+        self.frame, self.trace = frame, trace
+
+
+def birthplace() -> Home | None:
+    """The home of a box made now; None outside of traces."""
+    trace = here()
+    return None if trace == EAGER else Home(now.frame, trace)
+
+
+class Effects:
+    """Writes and records on their way out of a transformed function: arrays, with static names."""
+
+    __slots__ = ("names", "records", "values")
+
+    def __init__(self, names: tuple[Any, tuple[Any, ...]], values: list[Any], records: Any) -> None:
+        self.names, self.values, self.records = names, values, records
+
+
+jax.tree_util.register_pytree_node(
+    Effects, lambda e: ((e.values, e.records), e.names), lambda names, parts: Effects(names, *parts)
+)
+
+
+class Frame:
+    """Values of boxes, writes and records while one function runs."""
+
+    __slots__ = (
+        "_context", "axes", "base", "guarded", "log", "outside", "seen", "touched", "trace", "values", "views", "wall", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        values: Iterable[tuple[Variable, Any]] = (),
+        *,
+        wall: bool = False,
+        log: Log | None = None,
+        guarded: bool = False,
+    ) -> None:
+        self.values: dict[Variable, Any] = dict(values)
+        self.wall, self.guarded = wall, wall or guarded
+        self.axes: tuple[Any, ...] = ()  # mapped axes over which random streams are split
+        self.log = Log() if log is None else log
+        self.written: dict[Variable, None] = {}
+        self.seen: set[Variable] = set()
+        self.touched: dict[Any, None] = {}  # outermost modules that were called, in order
+        self.views: dict[Any, Any] = {}  # the container `v` of each module, as seen in this frame
+
+    def __enter__(self) -> Frame:
+        self.outside, self.trace = now.frame, here()
+        self.base = len(now.stack)
+        self.guarded = self.guarded or (self.outside is not None and self.outside.guarded)
+        if self.guarded:
+            self._context = _token(next(_tickets))
+            self._context.__enter__()
+        gate.enter()
+        now.frame, now.busy, now.guarded = self, True, self.guarded
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        gate.leave()
+        now.frame = self.outside
+        now.guarded = self.outside is not None and self.outside.guarded
+        if self.guarded:
+            self._context.__exit__(None, None, None)
+        del now.stack[self.base :], now.counts[self.base :]
+        now.settle()
+        if exc and isinstance(exc[1], Exception) and self.log.infos:
+            self.salvage()
+
+    def salvage(self) -> None:
+        """An exception ends the frame: what was called, without the values that were traced, is known outside."""
+        log = current_log()
+        if log is not None and log is not self.log:
+            log.merge(tuple(self.log.infos), [{} for _ in self.log.infos])
+
+    # -- boxes ---------------------------------------------------------------------------------------
+    def read(self, box: Variable) -> Any:
+        home, frame = box._home, self
+        while frame is not None:
+            if box in frame.values:
+                self.note(box)
+                return frame.values[box]
+            if home is not None and home.frame is frame:
+                break
+            if frame.wall:
+                raise Missed(box, frame, now.stack)
+            frame = frame.outside
+        self.note(box)
+        return box.settled()
+
+    def note(self, box: Variable) -> None:
+        """Remember that `box` was read in an inner trace, whose value JAX may keep."""
+        if self.trace != here():
+            if not self.guarded:
+                raise Unguarded(self)
+            self.seen.add(box)
+
+    def write(self, box: Variable, value: Any) -> None:
+        home = box._home
+        if home is not None and home.frame is self:
+            if home.trace != here():
+                raise leak(box)
+            box.place(value)
+            return
+        if self.trace != here():
+            raise leak(box)
+        self.values[box] = value
+        self.written[box] = None
+        if box in self.seen:
+            self.renew()
+
+    def renew(self) -> None:
+        """Enter a fresh token: traces that were cached with an older value are not used again."""
+        self._context.__exit__(None, None, None)
+        self._context = _token(next(_tickets))
+        self._context.__enter__()
+        self.seen.clear()
+
+    # -- going out -----------------------------------------------------------------------------------
+    def effects(self) -> Effects:
+        names = tuple(box.slot for box in self.written)
+        values = [self.values[box] for box in self.written]
+        return Effects((names, tuple(self.log.infos)), values, list(self.log.values))
+
+
+def framed(
+    body: Callable[[Frame], Any],
+    values: Iterable[tuple[Variable, Any]] = (),
+    *,
+    log: Log | None = None,
+    axes: tuple[Any, ...] = (),
+) -> Any:
+    """Run `body(frame)` in a frame; once more, with a token, if that turns out to be needed."""
+    values = list(values)
+    mark = log.mark() if log is not None else None
+    taps = now.taps
+    asked = taps.mark() if taps is not None else None
+    frame = Frame(values, log=log)
+    frame.axes = axes
+    try:
+        with frame:
+            return body(frame)
+    except Unguarded as error:
+        if error.frame is not frame:
+            raise
+    if log is not None and mark is not None:
+        log.rewind(mark)
+    if taps is not None:
+        taps.rewind(asked)
+    frame = Frame(values, log=log, guarded=True)
+    frame.axes = axes
+    with frame:
+        return body(frame)
+
+
+def leak(box: Variable) -> TracerLeakError:
+    from nbmodule.core.shape.walk import named, plan_of
+
+    for module in now.stack:
+        plan_of(module)
+    return TracerLeakError(
+        f"cannot write {named(box)} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
+        "could not come out of it. The variable was left unchanged. Use the transform of the same name from nbmodule "
+        "(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or pass the model in as an argument and return it."
+    )
+
+
+def write(box: Variable, value: Any) -> None:
+    """Give `box` a value that already has its shape and dtype, through the frame where there is one."""
+    frame = now.frame
+    if frame is not None:
+        frame.write(box, value)
+        return
+    trace, home = here(), box._home
+    if trace != EAGER and (home is None or home.trace != trace):
+        raise leak(box)
+    if isinstance(value, jax.core.Tracer) and trace == EAGER:
+        raise leak(box)
+    box.place(value)
+
+
+def replay(effects: Effects, *, lifted: str = "") -> None:
+    """Repeat here what happened inside a transformed function: its writes, then its records."""
+    names, infos = effects.names
+    for slot, value in zip(names, effects.values):
+        box = slot()
+        if box is not None:
+            write(box, value)
+    if infos:
+        take_over(infos, effects.records, lifted)
+
+
+def take_over(infos: tuple[Any, ...], values: Any, lifted: str = "", *, asked: bool = True) -> None:
+    """Merge the calls of a transformed function into the log outside; `asked` if one of them may carry a request."""
+    log = current_log()
+    if log is not None:
+        log.merge(infos, values, lifted=lifted)
+    if now.frame is None and asked:
+        for deliver in deliveries:
+            deliver(infos, values)
+
+
+def current_log() -> Log | None:
+    """The log that takes records now; None when nobody is tracking."""
+    if now.frame is not None:
+        return now.frame.log
+    return now.tracker.log if now.tracker is not None else None
+
+
+deliveries: list[Any] = []  # functions of (infos, values) that are told what came out of compiled code
+
+
+def apart() -> Any:
+    """Enter a fresh token for a while: what is traced meanwhile is not used again."""
+    return _token(next(_tickets))
+
+
+def under_raw_jit() -> bool:
+    """Whether a `jax.jit` is being traced now; a `scan` alone is not one. JAX says so only in private: no answer is a no."""
+    from jax._src import core
+
+    trace = getattr(core.trace_ctx, "trace", None)
+    while trace is not None:
+        debug_info = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if getattr(debug_info, "traced_for", "") == "jit":
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+class quiet:
+    """Enter JAX's default token for a while, so that the trace of a kernel is shared between frames."""
+
+    __slots__ = ("_context",)
+
+    def __enter__(self) -> None:
+        self._context = _token(None)
+        self._context.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        self._context.__exit__(None, None, None)

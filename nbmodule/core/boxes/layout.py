@@ -1,0 +1,110 @@
+"""How a variable lies on several devices: a sharding that it keeps, whatever values it is given.
+
+Compiled code leaves the shardings of its outputs to the compiler, which may choose others than the inputs had. A layout that
+is declared for a variable holds: values from outside are laid out like it, and what a compiled step writes comes out in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.core.boxes.clock import clock
+
+_used = [False]  # whether any variable has a layout: until then nobody looks
+_joined: dict[Any, Any] = {}
+
+
+def is_spread(place: Any) -> bool:
+    """Whether a place is a sharding over several devices, named by the axes of a mesh."""
+    return isinstance(place, jax.NamedSharding) and len(place.device_set) > 1
+
+
+def declare(box: Any, place: Any) -> None:
+    """From now on `box` keeps this sharding; any other place takes a layout back."""
+    if is_spread(place):
+        _used[0] = True
+        if getattr(box, "_layout", None) != place:
+            box._layout = place
+            clock.structure_changed()
+    elif layout_of(box) is not None:
+        del box._layout
+        clock.structure_changed()
+
+
+def layout_of(box: Any) -> Any:
+    """The sharding that was declared for `box`, or None."""
+    return getattr(box, "_layout", None) if _used[0] else None
+
+
+def whole_on(mesh: Any) -> Any:
+    """The sharding of what has joined a mesh without a layout of its own, one object for each mesh."""
+    if mesh not in _joined:
+        _joined[mesh] = jax.NamedSharding(mesh, jax.P())
+    return _joined[mesh]
+
+
+def is_joined(layout: Any) -> bool:
+    return layout is not None and _joined.get(layout.mesh) is layout
+
+
+def join(boxes: Any) -> None:
+    """Before boxes enter one compiled function: counters, rates and random streams lie whole on the mesh of the variables.
+
+    Else a first call would find them on one device and the second on the mesh, and compile again. Without a mesh they return.
+    """
+    layouts = layouts_of(boxes)
+    mesh = next((layout.mesh for layout in layouts if layout is not None), None) if layouts else None
+    for box in boxes if _used[0] else ():
+        layout = layout_of(box)
+        value: Any = getattr(box, "_value", None)
+        if isinstance(value, jax.core.Tracer) or hasattr(type(box), "ask"):
+            continue
+        if mesh is None and is_joined(layout):
+            del box._layout
+            box._value = jax.numpy.asarray(np.asarray(value))
+        elif mesh is not None and (is_joined(layout) or layout is None) and layout is not whole_on(mesh):
+            if not value.committed or is_spread(value.sharding):  # what the user has put on one device stays there
+                box._layout, box._value = whole_on(mesh), spread(value, whole_on(mesh))
+
+
+def layouts_of(boxes: Any) -> tuple[Any, ...] | None:
+    """The layouts of many variables; None if none has one."""
+    if not _used[0]:
+        return None
+    found = tuple(None if is_joined(layout) else layout for layout in map(layout_of, boxes))
+    return found if any(layout is not None for layout in found) else None
+
+
+def laid_out(box: Any, value: Any) -> Any:
+    """A new value of `box`, laid out as was declared for it; what is traced waits for `constrained`."""
+    layout = layout_of(box)
+    if layout is None or isinstance(value, jax.core.Tracer) or value.sharding.is_equivalent_to(layout, value.ndim):
+        return value
+    return spread(value, layout)
+
+
+def constrained(box: Any, value: Any) -> Any:
+    """A traced value of `box` on its way out of a compiled function, with its layout prescribed to the compiler."""
+    layout = layout_of(box)
+    return value if layout is None else jax.lax.with_sharding_constraint(value, layout)
+
+
+def spread(value: Any, sharding: Any) -> Any:
+    """An array on several devices, also of other processes: from a global array, or from one that each process holds whole."""
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return jax.jit(lambda x: x, out_shardings=sharding)(value)
+    is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
+    if is_key:
+        data = np.asarray(jax.random.key_data(value))
+        return jax.random.wrap_key_data(
+            jax.make_array_from_callback(data.shape, sharding, lambda index: data[index]),
+            impl=str(jax.random.key_impl(value)),
+        )
+    host = np.asarray(value)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])

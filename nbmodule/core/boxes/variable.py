@@ -1,0 +1,427 @@
+"""Boxes: a `Variable` owns one array, and its identity is what sharing means.
+
+A box lives as long as the model does, whatever value it holds. Reading and writing go through the current frame (see
+`frame.py`), so one and the same box can be an input of a compiled function, a traced value inside it, and a plain array
+outside. A box may be *pending*: its shape and dtype are known, and its value is drawn when it is first read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.describe import describe_array, describe_shape
+from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
+from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
+from nbmodule.core.boxes.operators import install_operators
+from nbmodule.core.boxes.pending import Pending, draw_lock
+from nbmodule.errors import ArgumentError, AttributePathError, DtypeError, NotBuiltError, ShapeError
+from nbmodule.tree.leaves import to_host
+from nbmodule.tree.properties import is_of_class
+
+
+class Variable:
+    """A box that owns one array.
+
+    It reads like its array: arithmetic, indexing, `.shape`, methods such as `.sum()`, and `jax.numpy` functions take it.
+    An operation gives a plain array, never a box. `jax.lax` functions want the array itself: `p()` or `p.value`.
+
+    Args:
+        value: the first value; NumPy arrays are copied, JAX arrays (which cannot change) are shared.
+        dtype: dtype to convert it to; by default that of `value` (Python numbers and float64 follow JAX's rules).
+        device: device or sharding to place it on; by default JAX's own choice.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> p = nb.Parameter([1, 2, 3, 4])
+        >>> p
+        Parameter([1 2 3 4], dtype=int32, device=cpu:0)
+        >>> p[0] = 5
+        >>> p + 1
+        Array([6, 3, 4, 5], dtype=int32)
+    """
+
+    __slots__ = ("__weakref__", "_frozen", "_home", "_layout", "_pending", "_slot", "_value")
+    __array_priority__ = 101  # np_array @ box asks the box first
+    _is_variable = True
+    has_own_name = True  # whether messages call it by its path
+
+    def __init__(self, value: Any, *, dtype: Any = None, device: Any = None) -> None:
+        self._frozen, self._home = False, birthplace()
+        if isinstance(value, Variable):
+            value = value.value
+        array = value
+        if not isinstance(value, jax.Array) or (dtype is not None and value.dtype != dtype):
+            array = jnp.array(value, dtype=dtype)  # a copy: JAX would alias a NumPy array on the CPU
+        if getattr(array, "weak_type", False):
+            array = jax.lax.convert_element_type(array, array.dtype)
+        self._value = array if device is None else jax.device_put(array, device)
+        if device is not None:
+            declare(self, device)
+
+    @classmethod
+    def pending(
+        cls, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any = None, device: Any = None
+    ) -> Self:
+        """A box whose value `draw()` gives when it is first read.
+
+        Args:
+            draw: a pure function of no arguments, called once, that gives a NumPy or JAX array. None for a box that never
+                has a value of its own and must be given one for each call.
+            shape: shape of the value.
+            dtype: dtype of the value, float32 by default.
+            device: device or sharding to place the value on.
+        """
+        box = object.__new__(cls)
+        box._frozen, box._home = False, birthplace()
+        box._pending = Pending(draw, shape, jax.dtypes.canonicalize_dtype(dtype or jnp.float32), device)
+        if device is not None:
+            declare(box, device)
+        return box
+
+    # -- the value -----------------------------------------------------------------------------------
+    @property
+    def value(self) -> Any:
+        """The array, as seen from here; assigning casts to the dtype of the box and keeps its shape."""
+        if now.frame is not None:
+            return now.frame.read(self)
+        try:
+            return self._value
+        except AttributeError:
+            return self.settled()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        write(self, self.admitted(new))
+
+    def __call__(self) -> Any:
+        return self.value
+
+    def settled(self) -> Any:
+        """The box's own value, drawn if need be; frames are not asked."""
+        try:
+            return self._value
+        except AttributeError:
+            pass
+        with draw_lock, jax.ensure_compile_time_eval():
+            if not hasattr(self, "_value"):
+                value = self.drawn()
+                pending = self._pending
+                self._value = (spread if layout_of(self) else jax.device_put)(value, pending.device)
+                del self._pending
+            return self._value
+
+    def drawn(self) -> Any:
+        """The value of a pending box, as drawn: a host array where the key is concrete."""
+        draw = self._pending.draw
+        if draw is None:
+            raise NotBuiltError(
+                f"cannot read {self.describe()}: its module was made with store_vars=False and keeps no variables. "
+                "Pass them at the call, as in model(x, v=variables); `model.build()` returned them."
+            )
+        return draw()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the value is still to be drawn."""
+        return not hasattr(self, "_value")
+
+    def place(self, value: Any) -> None:
+        """Put `value` into the box, past all frames."""
+        self._value = value
+        if hasattr(self, "_pending"):
+            del self._pending
+        clock.value_changed()
+
+    def admitted(self, new: Any, *, narrow: bool = False) -> Any:
+        """`new` as this box may hold it: of its shape and dtype, never weakly typed; `narrow` lets float become integer."""
+        new = new.value if isinstance(new, Variable) else to_host(new)
+        shape, dtype = self.shape, self.dtype
+        if not hasattr(new, "shape") or not hasattr(new, "dtype"):
+            new = np.asarray(new)
+            if new.dtype == object:
+                found = type(new.item() if new.ndim == 0 else new).__name__
+                raise DtypeError(
+                    f"cannot set {self.describe()} to a {found}: an array is wanted. The variable was left unchanged."
+                )
+        if tuple(new.shape) != shape:
+            raise ShapeError(
+                f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape is {list(shape)}. "
+                "The variable was left unchanged. Assign a new box (nb.Parameter, nb.Buffer) to change the shape."
+            )
+        if new.dtype != dtype and not narrow and _rank(new.dtype) > _rank(dtype):
+            raise DtypeError(
+                f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. The variable was left "
+                f"unchanged. Convert the values yourself (`x.astype('{dtype}')`), or change the variable with `.to(dtype=...)`."
+            )
+        if not isinstance(new, jax.Array):
+            new = jnp.array(new, dtype=dtype)
+        elif new.dtype != dtype or getattr(new, "weak_type", False):
+            new = jax.lax.convert_element_type(new, dtype)
+        return laid_out(self, new) if layout_of(self) else new
+
+    def describe(self) -> str:
+        """`parameter float32[64, 3]`, for messages."""
+        return f"{type(self).__name__.lower()} {describe_shape(self)}"
+
+    # -- facts that never draw -----------------------------------------------------------------------
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._known().shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._known().dtype
+
+    def _known(self) -> Any:
+        """The value, or what is known of it before it is drawn; another thread may draw it meanwhile."""
+        try:
+            return self._value
+        except AttributeError:
+            pending = getattr(self, "_pending", None)  # goes only after the value has come
+            return self._value if pending is None else pending
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> Any:
+        known = self._known()
+        return next(iter(known.sharding.device_set)) if isinstance(known, Pending) else known.device
+
+    @property
+    def sharding(self) -> Any:
+        return self._known().sharding
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are taken for this variable; see `requires_grad_`."""
+        return isinstance(self, Parameter) and not self._frozen
+
+    def requires_grad_(self, flag: bool = True) -> Self:
+        """Freeze (False) or unfreeze (True) this variable; returns it."""
+        if self._frozen == bool(flag):
+            self._frozen = not flag
+            clock.flags_changed()
+        return self
+
+    @property
+    def slot(self) -> Slot:
+        """The weak name of this box in static data, one for its whole life."""
+        try:
+            return self._slot
+        except AttributeError:
+            self._slot = Slot(self)
+            return self._slot
+
+    # -- reading like an array -----------------------------------------------------------------------
+    def __jax_array__(self) -> Any:
+        return self.value
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = self.value
+        try:
+            return getattr(value, name)
+        except AttributeError:
+            if not isinstance(value, jax.Array) and not hasattr(value, "dtype"):
+                raise _no_array(self, value) from None
+        if is_of_class(self, name):
+            return object.__getattribute__(self, name)
+        raise AttributePathError(f'{self.describe()} has no attribute "{name}", neither of its own nor of its array.')
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.value[_plain(index)]
+
+    def __setitem__(self, index: Any, new: Any) -> None:
+        new = new.value if isinstance(new, Variable) else new
+        given = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
+        if _rank(given) > _rank(self.dtype):
+            raise DtypeError(
+                f"cannot set items of {self.describe()} to {given} values. The variable was left unchanged."
+            )
+        value = self.value
+        try:
+            changed = value.at[_plain(index)].set(new)
+        except (ValueError, TypeError) as error:
+            if np.ndim(new) == 0 or "shape" not in str(error).lower():
+                raise
+            raise ShapeError(
+                f"cannot set items of {self.describe()} to an array of shape {list(np.shape(new))}: {error}. "
+                "The variable was left unchanged."
+            ) from error
+        self.value = changed
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a variable without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value)
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __complex__(self) -> complex:
+        return complex(self.value)
+
+    def __index__(self) -> int:
+        return operator.index(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else repr(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({describe_array(self)})"
+
+    # -- copies --------------------------------------------------------------------------------------
+    def __copy__(self) -> Self:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        box = object.__new__(type(self))
+        box._frozen, box._home = self._frozen, birthplace()
+        if layout := layout_of(self):
+            box._layout = layout
+        known = self._known()
+        if isinstance(known, Pending):
+            box._pending = known  # the same draw gives the same value
+        else:
+            value = self.value
+            box._value = value if isinstance(value, jax.core.Tracer) else jnp.copy(value)  # donation must not reach it
+        memo[id(self)] = box
+        return box
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        value = self.value
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            key = (np.asarray(jax.random.key_data(value)), str(jax.random.key_impl(value)))
+            return _restore_key, (type(self), *key, self._frozen)
+        return _restore, (type(self), np.asarray(value), self._frozen)
+
+
+class Parameter(Variable):
+    """A variable that is trained."""
+
+    __slots__ = ()
+
+
+class Buffer(Variable):
+    """A variable that is not trained: statistics, constants, keys."""
+
+    __slots__ = ()
+
+
+def _restore(kind: type[Variable], value: np.ndarray, frozen: bool) -> Variable:
+    box = kind(value)
+    box._frozen = frozen
+    return box
+
+
+def _restore_key(kind: type[Variable], data: np.ndarray, impl: str, frozen: bool) -> Variable:
+    return _restore(kind, jax.random.wrap_key_data(jnp.asarray(data), impl=impl), frozen)  # type: ignore[arg-type]
+
+
+def _no_array(box: Variable, held: Any) -> AttributePathError:
+    """A tree function of another library has put something else into the box, to mark it, or in place of its array."""
+    return AttributePathError(
+        f"this {type(box).__name__} holds a {type(held).__name__} where its array was: a function over PyTrees has put it there. "
+        "The array is the leaf, not the box: name it by `.value`, as in eqx.tree_at(lambda m: m.weight.value, model, array)."
+    )
+
+
+def _plain(index: Any) -> Any:
+    if isinstance(index, tuple):
+        return tuple(_plain(part) for part in index)
+    return index.value if isinstance(index, Variable) else index
+
+
+def _rank(dtype: Any) -> int:
+    """Kinds from narrow to wide: a write may widen the kind of its values, never narrow it."""
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return 9
+    for rank, kind in enumerate((np.bool_, np.integer, np.floating, np.complexfloating)):
+        if jnp.issubdtype(dtype, kind):
+            return rank
+    return 10
+
+
+def _flatten(box: Variable) -> tuple[tuple[Any], Any]:
+    return (box.value,), box._frozen
+
+
+def _flatten_with_keys(box: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
+    return ((jax.tree_util.GetAttrKey("value"), box.value),), box._frozen
+
+
+def register(kind: type[Variable]) -> None:
+    """Make `kind` a PyTree node with one leaf. Unflattening takes any leaf and never validates."""
+
+    def unflatten(frozen: bool, leaves: Any) -> Variable:
+        box = object.__new__(kind)
+        box._frozen, box._value = frozen, leaves[0]
+        trace = here()
+        box._home = None if trace == EAGER else Home(now.frame, trace)
+        return box
+
+    jax.tree_util.register_pytree_with_keys(kind, _flatten_with_keys, unflatten, _flatten)
+
+
+install_operators(Variable)
+for _kind in (Variable, Parameter, Buffer):
+    register(_kind)
+Variable.__init_subclass__ = classmethod(lambda cls, **kwargs: register(cls))  # type: ignore[assignment]
+
+
+def refuse(box: Variable) -> Any:
+    """What JAX's inner functions are told that take arrays alone; their own words would name `__jax_array__`."""
+    raise ArgumentError(
+        f"JAX takes no {type(box).__name__} here: functions of jax.lax and jax.core want the array itself, and were given "
+        f"the {box.describe()}. Nothing was computed. Give them its `.value`, as in jax.lax.dot(x, p.value); functions of "
+        "jax.numpy and nb take the variable as it is."
+    )
+
+
+def register_refusal() -> None:
+    """Put our words where JAX looks up what an argument is. It has these places only in private: without them its own words stay."""
+    inside = importlib.import_module("jax._src")
+    places: Any = (("core", "pytype_aval_mappings"), ("dtypes", "canonicalize_value_handlers"))
+    for room, table in places:
+        found = getattr(getattr(inside, room, None), table, None)
+        if found is not None:
+            found[Variable] = refuse
+
+
+register_refusal()

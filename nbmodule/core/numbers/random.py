@@ -1,0 +1,200 @@
+"""Random streams: keys for initial values, taken on the host, and keys for draws, carried as `uint32` data.
+
+A stream has two lanes under one key. The *making* lane counts on the host, so that a model is made without a compile, also
+while a function is being traced. The *drawing* lane is a buffer, so that a compiled function may move it on: its state goes
+in and comes out like any other variable.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.describe import describe_shape
+from nbmodule.core.boxes.frame import Frame, now
+from nbmodule.core.boxes.inner import Inner
+from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.numbers import threefry
+from nbmodule.errors import ArgumentTypeError
+
+_DRAWING = 0x80000000  # keeps the keys of the two lanes apart
+
+
+@jax.jit
+def _advance(state: Any) -> tuple[Any, Any]:
+    """The next key of a drawing lane, and the lane after it; `state` is two words of key and a counter."""
+    key = jax.random.wrap_key_data(state[:2], impl="threefry2x32")
+    return jax.random.key_data(jax.random.fold_in(key, state[2])), state.at[2].add(np.uint32(1))
+
+
+class StreamState(Buffer):
+    """The drawing lane of a stream."""
+
+    __slots__ = ()
+
+    has_own_name = False
+
+    def describe(self) -> str:
+        """For messages."""
+        return "the state of a random stream, from which Dropout draws,"
+
+
+class RandomStream:
+    """A source of random keys that moves on with each draw.
+
+    Held as an attribute of a module it is part of the module: its state is a buffer, saved and restored with it.
+
+    Args:
+        seed: a number, a JAX key, or the two words of one.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> a, b = nb.RandomStream(1), nb.RandomStream(1)
+        >>> (a.draw() == b.draw()).all()
+        Array(True, dtype=bool)
+    """
+
+    _is_stateful = True
+    _state_names = ("state",)
+    state: Any  # a Buffer, or its StateKey once exported
+    _unwatched = frozenset(
+        ("_key", "_lock", "_made", "_nbm")
+    )  # no part of the structure: they change without a retrace
+
+    def __init__(self, seed: Any = 0) -> None:
+        self._revive()
+        self.state = StreamState.pending(lambda: np.zeros(3, np.uint32), (3,), np.uint32)
+        self.seed(seed)
+
+    def _revive(self) -> None:
+        """What a stream has beside its state."""
+        self._nbm, self._lock = Inner(), threading.Lock()
+        self._key, self._made = None, 0
+
+    def seed(self, seed: Any) -> None:
+        """Begin again from `seed`."""
+        key = as_key(seed)
+        self._key, self._made = None, 0
+        if isinstance(key, jax.core.Tracer):
+            self.state = StreamState(jnp.concatenate([key, jnp.array([_DRAWING], jnp.uint32)]))
+            self._nbm.version += 1
+            clock.structure_changed()
+            return
+        words = np.array([*np.asarray(key, np.uint32), _DRAWING], np.uint32)
+        if self.state.is_pending:  # no device is asked for before there is something to compute
+            self.state._pending.draw = lambda: words
+        else:
+            self.state.value = words
+        self._key = np.asarray(key, np.uint32)
+
+    def next_key(self) -> Any:
+        """The next key of the making lane: two `uint32` words on the host."""
+        with self._lock:
+            self._made += 1
+            made = self._made - 1
+        if self._key is None:
+            key = self.state.value[:2]
+            if isinstance(key, jax.core.Tracer):
+                return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), made))
+            self._key = np.asarray(key)
+        return threefry.fold_in(self._key, made)
+
+    def draw(self, state: Any = None) -> Any:
+        """The next key of the drawing lane: two `uint32` words, traced inside a transform; moves the stream on.
+
+        Inside `nb.vmap` each row gets a key of its own, unless `split_streams=False`.
+
+        Args:
+            state: what `nb.export_state` gave, where the stream was exported; the result is then `(key, state)`.
+
+        Raises:
+            ArgumentTypeError: if the stream was exported and no state is given, or the other way round.
+        """
+        exported = not isinstance(self.state, Buffer)
+        if exported != (state is not None):
+            raise ArgumentTypeError(
+                "this random stream was exported (nb.export_state): draw with `key, state = stream.draw(state)`."
+                if exported
+                else "this random stream keeps its own state: draw with `stream.draw()`, or call nb.export_state first."
+            )
+        key, moved = _advance(state[self.state] if exported else self.state.value)
+        if not exported:
+            self.state.value = moved
+        key = self._split(key)
+        return (key, {**state, self.state: moved}) if exported else key
+
+    def _split(self, key: Any) -> Any:
+        """A key for each row of the `nb.vmap`s around."""
+        for axis in mapped_axes(now.frame):
+            wrapped = jax.random.wrap_key_data(key, impl="threefry2x32")
+            key = jax.random.key_data(jax.random.fold_in(wrapped, jax.lax.axis_index(axis)))
+        return key
+
+    def position(self) -> tuple[int, int]:
+        """How many keys each lane has given."""
+        return self._made, int(np.asarray(self.state.value)[2]) - _DRAWING
+
+    def restore(self, state: Any, made: int) -> None:
+        """Go to a position that was saved: the state of the drawing lane, and how many keys the making lane has given."""
+        self.state.value = np.asarray(state, np.uint32)
+        self._key, self._made = np.asarray(state, np.uint32)[:2], made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"state": self.state, "_made": self._made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._revive()
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        return f"RandomStream({describe_shape(self.state) if isinstance(self.state, Buffer) else repr(self.state)})"
+
+
+def mapped_axes(frame: Frame | None) -> list[Any]:
+    """Names of the axes over which streams are split, innermost first."""
+    axes: list[Any] = []
+    while frame is not None:
+        axes += frame.axes
+        frame = frame.outside
+    return axes
+
+
+def as_key(seed: Any) -> Any:
+    """Two `uint32` words from a number, a JAX key or the words themselves."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, np.ndarray, jax.Array)):
+        raise ArgumentTypeError(
+            f"a seed is a whole number, a JAX key or two uint32 words; found {type(seed).__name__}. No stream was changed."
+        )
+    if isinstance(seed, jax.core.Tracer):
+        return jax.random.key_data(seed) if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) else seed
+    return threefry.key_data(seed)
+
+
+default = RandomStream(0)
+
+
+def seed(seed: Any) -> None:
+    """Set the default random stream, from which initial values, Dropout and `nb.batches` draw. Same seed, same numbers.
+
+    Args:
+        seed: a number, a JAX key, or the two words of one.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.seed(0); a = nb.Linear(2, 2).weight()
+        >>> nb.seed(0); b = nb.Linear(2, 2).weight()
+        >>> (a == b).all()
+        Array(True, dtype=bool)
+    """
+    default.seed(seed)
+
+
+def next_key() -> Any:
+    """The next key for initial values, from the default stream."""
+    return default.next_key()

@@ -1,0 +1,150 @@
+"""Values of calls on their way out of a compiled function: small arrays packed into one vector for each dtype.
+
+An output array costs some five microseconds, whatever its size, and a tracked step has hundreds of them. So small ones leave
+together and are cut apart on the host when somebody looks at them; large ones leave as they are. An array that is recorded
+several times (the return of a Sequential is that of its last layer) leaves once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.structure import Static
+
+SMALL = 8192
+"""Bytes up to which an array is packed."""
+
+
+class Aside:
+    """A leaf that is no array (a text, a function, a Python number): static, so that it can stand among recorded values."""
+
+    __slots__ = ("static",)
+
+    def __init__(self, value: Any) -> None:
+        self.static = Static(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Aside) and self.static == other.static
+
+    def __hash__(self) -> int:
+        return hash(self.static)
+
+
+jax.tree_util.register_static(Aside)
+
+
+def as_values(tree: Any) -> Any:
+    """`tree` as it can leave a transform: boxes by their values, what is no array set aside."""
+    return jax.tree.map(_as_value, tree, is_leaf=lambda leaf: isinstance(leaf, Variable))
+
+
+def _as_value(leaf: Any) -> Any:
+    if isinstance(leaf, Variable):
+        return leaf.value
+    return leaf if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else Aside(leaf)
+
+
+def as_given(tree: Any) -> Any:
+    """The user's tree again, with what was set aside in its place."""
+    return jax.tree.map(
+        lambda leaf: leaf.static.value if isinstance(leaf, Aside) else leaf,
+        tree,
+        is_leaf=lambda leaf: isinstance(leaf, Aside),
+    )
+
+
+class Layout:
+    """Where each recorded array lies: `(0, vector, start, shape)` for a packed one, `(1, number)` for one by itself."""
+
+    __slots__ = ("places", "tree")
+
+    def __init__(self, tree: Any, places: tuple[Any, ...]) -> None:
+        self.tree, self.places = tree, places
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self.places == other.places and self.tree == other.tree
+
+    def __hash__(self) -> int:
+        return hash(self.places)
+
+
+class Parcel:
+    """The values of several calls, packed."""
+
+    __slots__ = ("hosts", "large", "layout", "vectors")
+
+    def __init__(self, layout: Layout, vectors: list[Any], large: list[Any]) -> None:
+        self.layout, self.vectors, self.large = layout, vectors, large
+        self.hosts: list[np.ndarray] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(x.nbytes for x in self.vectors) + sum(getattr(x, "nbytes", 0) for x in self.large)
+
+    def opened(self) -> list[Any]:
+        """The values as they were put in: JAX arrays, traced ones while tracing."""
+        leaves = [self._leaf(place) for place in self.layout.places]
+        if not any(isinstance(x, Tracer) for x in self.vectors):
+            cut = [i for i, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
+            for i, array in zip(cut, jax.device_put([leaves[i] for i in cut])):
+                leaves[i] = array
+        return jax.tree.unflatten(self.layout.tree, leaves)
+
+    def part(self, number: int) -> Any:
+        """The values of one call; packed arrays as NumPy views of the vector on the host."""
+        trees = self.layout.tree.children()
+        start = sum(tree.num_leaves for tree in trees[:number])
+        places = self.layout.places[start : start + trees[number].num_leaves]
+        return jax.tree.unflatten(trees[number], [self._leaf(place) for place in places])
+
+    def _leaf(self, place: tuple[Any, ...]) -> Any:
+        if place[0]:
+            return self.large[place[1]]
+        _, vector, start, shape = place
+        size = int(np.prod(shape, dtype=np.int64))
+        if isinstance(self.vectors[vector], Tracer):
+            return jax.lax.slice(self.vectors[vector], (start,), (start + size,)).reshape(shape)
+        if self.hosts is None:
+            self.hosts = [np.asarray(x) for x in jax.device_get(self.vectors)]
+        return self.hosts[vector][start : start + size].reshape(shape)
+
+
+jax.tree_util.register_pytree_node(
+    Parcel, lambda p: ((p.vectors, p.large), p.layout), lambda layout, parts: Parcel(layout, *parts)
+)
+
+
+def pack(records: list[Any]) -> Parcel:
+    """Put the values of all calls together; to be called inside the compiled function."""
+    leaves, tree = jax.tree.flatten(records)
+    vectors: dict[Any, list[Any]] = {}
+    lengths: dict[Any, int] = {}
+    large: list[Any] = []
+    known: dict[int, Any] = {}
+    for leaf in leaves:
+        if id(leaf) in known:
+            continue
+        dtype = leaf.dtype
+        if jnp.issubdtype(dtype, jax.dtypes.extended) or leaf.size * dtype.itemsize > SMALL:
+            known[id(leaf)] = (1, len(large))
+            large.append(leaf)
+        else:
+            known[id(leaf)] = (0, dtype, lengths.setdefault(dtype, 0), tuple(leaf.shape))
+            vectors.setdefault(dtype, []).append(jnp.ravel(leaf))
+            lengths[dtype] += leaf.size
+    order = {dtype: number for number, dtype in enumerate(vectors)}
+    places = (known[id(leaf)] for leaf in leaves)
+    numbered = tuple(place if place[0] else (0, order[place[1]], *place[2:]) for place in places)
+    return Parcel(Layout(tree, numbered), [jnp.concatenate(parts) for parts in vectors.values()], large)
+
+
+def opened(records: Any) -> list[Any]:
+    """The values of calls, whether packed or not."""
+    return records.opened() if isinstance(records, Parcel) else records

@@ -1,0 +1,147 @@
+"""Gradients by what submodules return.
+
+A return `x` is passed on as `tap(x, d)`, which is `x`, and whose tangent adds `d`. The nearest `nb.grad` holds `d`, a zero for
+each return, and differentiates by it as well: that is the gradient by the return. To know how many zeros and of which shapes
+it first traces the function once for its shapes (*asking*), then differentiates it with the zeros *given*. `nb.vmap` and
+`nb.scan` do the same one level further in, and hand the zeros on by rows; all other transforms let them through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.core.boxes.frame import now
+
+
+@jax.custom_jvp
+def tap(x: Any, d: Any) -> Any:
+    """`x`, whose derivative by `d` is one."""
+    return x
+
+
+@tap.defjvp
+def _tap_jvp(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[0] + tangents[1]
+
+
+class Taps:
+    """The zeros of one function that is being traced: asked for while `given` is None, else handed out in the same order."""
+
+    __slots__ = ("asked", "count", "given")
+
+    def __init__(self, given: list[Any] | None = None) -> None:
+        self.given, self.count = given, 0
+        self.asked: list[jax.ShapeDtypeStruct] = []
+
+    def ask(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The zero for the next return; None while asking."""
+        if self.given is None:
+            self.asked.append(jax.ShapeDtypeStruct(shape, dtype))
+            return None
+        self.count += 1
+        return self.given[self.count - 1] if self.count <= len(self.given) else None
+
+    def mark(self) -> tuple[int, int]:
+        """How far the handing out has come, for `rewind`."""
+        return self.count, len(self.asked)
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """Begin again from there: what was traced since is traced once more."""
+        self.count = mark[0]
+        del self.asked[mark[1] :]
+
+
+class Later:
+    """Stands in a record for the gradient that is known once `nb.grad` has ended; without leaves."""
+
+    __slots__ = ("mask", "tree")
+
+    def __init__(self, tree: Any, mask: tuple[bool, ...]) -> None:
+        self.tree, self.mask = tree, mask  # structure of the return, and which of its leaves have a gradient
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Later) and self.mask == other.mask and self.tree == other.tree
+
+    def __hash__(self) -> int:
+        return hash(self.mask)
+
+    def filled(self, gradients: Iterator[Any]) -> Any:
+        """The gradient, in the structure of the return; None where a leaf has none."""
+        return jax.tree.unflatten(self.tree, [next(gradients, None) if has else None for has in self.mask])
+
+
+jax.tree_util.register_static(Later)
+
+
+@contextmanager
+def serving(taps: Taps | None) -> Iterator[Taps | None]:
+    """Make `taps` the one that is asked, or let nobody be asked."""
+    before, now.taps = now.taps, taps
+    try:
+        yield taps
+    finally:
+        now.taps = before
+
+
+def tapped(outputs: Any) -> tuple[Any, Later]:
+    """What a submodule returns, passed through taps, and what stands for its gradient."""
+    leaves, tree = jax.tree.flatten(outputs)
+    mask = tuple(isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves)
+    if now.taps is not None:
+        for i, leaf in enumerate(leaves):
+            zero = now.taps.ask(leaf.shape, leaf.dtype) if mask[i] else None
+            if zero is not None:
+                leaves[i] = tap(leaf, zero)
+        outputs = jax.tree.unflatten(tree, leaves)
+    return outputs, Later(tree, mask)
+
+
+def asked_by(trial: Callable[[], Any]) -> list[jax.ShapeDtypeStruct]:
+    """The zeros that a function would ask for, found by tracing it for its shapes alone."""
+    taps = Taps()
+    with serving(taps):
+        trial()
+    return taps.asked
+
+
+def are_watched() -> bool:
+    """Whether gradients by returns are to be recorded."""
+    return now.tracker is not None and now.tracker.keep_gradient is not None
+
+
+def lifted(trial: Callable[[], Any], count: int) -> list[Any] | None:
+    """Zeros for a function that runs `count` times over, each with a leading axis; None if nobody gives any.
+
+    Args:
+        trial: traces the function for its shapes; each run of it asks, see `handing_on`.
+        count: length of the axis.
+    """
+    outside = now.taps
+    if outside is None or not are_watched():
+        return None
+    zeros = [outside.ask((count, *zero.shape), zero.dtype) for zero in asked_by(trial)]
+    return zeros if zeros and all(zero is not None for zero in zeros) else None
+
+
+def handing_on(zeros: list[Any] | None) -> Any:
+    """At the head of a function that runs many times over: give the zeros of this run; in a trial, ask from the start."""
+    if zeros is not None:
+        return serving(Taps(zeros))
+    if now.taps is not None:  # JAX may trace the body of a scan twice
+        now.taps.rewind((0, 0))
+    return serving(now.taps)
+
+
+def fill_in(infos: tuple[Any, ...], records: list[Any], gradients: list[Any]) -> list[Any]:
+    """Records with the gradients in their places: in the order in which the calls returned."""
+    source = iter(gradients)
+    waiting = [i for i, record in enumerate(records) if isinstance(record.get("gradient"), Later)]
+    for i in sorted(waiting, key=lambda i: infos[i].returned):
+        later = records[i]["gradient"]
+        records[i] = {**records[i], **now.tracker.gradient_kept(later.filled(source))}
+    return records

@@ -1,0 +1,201 @@
+"""Who is recording, and what: the seam between the core, which meets the calls, and the room that makes sense of them.
+
+A tracker says for each module whether its values are wanted, and what is kept of them. Calls are logged whole while any
+tracker is there; the values of a call are kept if any of the nested trackers wants them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.frame import EAGER, Slot, current_log, gate, here, now
+from nbmodule.core.boxes.record import Log
+from nbmodule.core.recording import taps
+
+
+@contextmanager
+def untracked() -> Iterator[None]:
+    """Let no tracker of this thread see what runs."""
+    before, now.tracker = now.tracker, None
+    now.settle()
+    try:
+        yield
+    finally:
+        now.tracker = before
+        now.settle()
+
+
+class Tracker:
+    """One request to record.
+
+    Args:
+        wants: whether the values of a module's calls are to be kept.
+        keep: what is kept of a call, from (module, inputs, outputs): a dict of PyTrees. It must be a module-level function,
+            since it runs while tracing and is part of the signature of compiled functions.
+        key: what distinguishes this request from others, for the signature of compiled functions.
+        replacements: interventions: for a module, a function from its return to what it shall return instead.
+        keep_gradient: what is kept, from (gradient, `return` or `variables`): a dict of PyTrees; None if gradients are not asked for.
+        keep_before: what is kept of a module before it is called.
+        timed: whether eager calls are to be timed, which waits for their arrays.
+        log: where the calls of eager code are logged.
+        ready: asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
+            nobody were recording. Such a tracker only looks on: one that is entered inside takes its place.
+    """
+
+    __slots__ = (
+        "keep", "keep_before", "keep_gradient", "key", "log", "outer", "ready", "replacements", "timed", "wants",
+    )  # fmt: skip
+
+    def __init__(
+        self, wants: Callable[[Any], bool], keep: Callable[..., dict[str, Any]], key: Hashable,
+        replacements: dict[Any, Callable[[Any], Any]] | None = None, *,
+        keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None,
+        keep_before: Callable[[Any], dict[str, Any]] | None = None, timed: bool = False, log: Log | None = None,
+        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    ) -> None:  # fmt: skip
+        self.wants, self.keep, self.replacements = wants, keep, replacements or {}
+        self.key: Hashable = key
+        self.keep_gradient, self.keep_before, self.timed = keep_gradient, keep_before, timed
+        self.log = Log() if log is None else log
+        self.ready = ready
+        self.outer: Tracker | None = None
+
+    def __enter__(self) -> Tracker:
+        self.outer = now.tracker
+        while self.outer is not None and self.outer.ready is not None:
+            self.outer = self.outer.outer
+        if self.outer is not None:
+            self.key = (self.key, self.outer.key)
+            self.timed = self.timed or self.outer.timed
+            self.keep_gradient = self.keep_gradient or self.outer.keep_gradient
+        gate.enter()
+        now.tracker, now.busy = self, True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        gate.leave()
+        now.tracker = self.outer
+        now.settle()
+
+    def kept_by_any(self, module: Any) -> list[Tracker]:
+        """The trackers, this one and those around it, that want the values of `module`."""
+        found, tracker = [], self
+        while tracker is not None:
+            if tracker.wants(module):
+                found.append(tracker)
+            tracker = tracker.outer
+        return found
+
+    def replaced(self, module: Any, outputs: Any) -> Any:
+        """What the call of `module` is to return instead of `outputs`: the innermost intervention decides."""
+        tracker: Tracker | None = self
+        while tracker is not None:
+            if module in tracker.replacements:
+                outputs = tracker.replacements[module](outputs)
+                break
+            tracker = tracker.outer
+        return self.tapped(module, outputs)
+
+    def tapped(self, module: Any, outputs: Any) -> Any:
+        """The return, passed through taps if its gradient is asked for."""
+        if is_captured() and any(tracker.keep_gradient is not None for tracker in self.kept_by_any(module)):
+            log: Any = current_log()
+            outputs, log.values[log.open]["gradient"] = taps.tapped(outputs)
+        return outputs
+
+    def gradient_kept(self, gradient: Any, of: str = "return") -> dict[str, Any]:
+        """What all trackers keep of the gradient by one return, or (`of="variables"`) by variables, a dict by name."""
+        found: dict[str, Any] = {}
+        tracker: Tracker | None = self
+        while tracker is not None:
+            if tracker.keep_gradient is not None:
+                found |= tracker.keep_gradient(gradient, of)
+            tracker = tracker.outer
+        return found
+
+
+def is_captured() -> bool:
+    """Whether values that are recorded here can be brought out: no raw JAX transform lies between here and the frame."""
+    return here() == (EAGER if now.frame is None else now.frame.trace)
+
+
+def slot_of(module: Any) -> Slot:
+    """The weak name of a module in static data."""
+    inner = module._nbm
+    if inner.slot is None:
+        inner.slot = Slot(module)
+    return inner.slot
+
+
+def nobody() -> None:
+    """Stands for the module where a record belongs to none."""
+
+
+def begin(module: Any, inputs: tuple[Any, dict[str, Any]]) -> int:
+    """Log that a call of `module` begins; returns its index in the current log."""
+    log: Any = current_log()
+    args, kwargs = inputs
+    trackers = now.tracker.kept_by_any(module)
+    index = log.begin(
+        slot_of(module), describe_arguments(args, kwargs), name=type(module).__name__, kept=bool(trackers)
+    )
+    for tracker in trackers:
+        if tracker.keep_before is not None and is_captured():
+            log.values[index] |= tracker.keep_before(module)
+    if now.tracker.timed and here() == EAGER:
+        jax.block_until_ready(inputs)
+        log.values[index]["start"] = time.perf_counter()
+    return index
+
+
+def end(index: int, module: Any, inputs: tuple[Any, dict[str, Any]], outputs: Any) -> None:
+    """Log that the call returned."""
+    log: Any = current_log()
+    values: dict[str, Any] = {}
+    captured = is_captured()
+    if captured:
+        start = log.values[index].get("start")
+        if start is not None:
+            jax.block_until_ready(outputs)
+            values["seconds"] = time.perf_counter() - start
+        for tracker in now.tracker.kept_by_any(module):
+            values |= tracker.keep(module, inputs, outputs)
+    log.end(index, describe(outputs), values, captured=captured)
+
+
+def fail(index: int, error: BaseException) -> None:
+    """Log that the call ended with an exception."""
+    first = str(error).splitlines()[0] if str(error) else ""
+    log: Any = current_log()
+    log.end(index, "", {}, error=f"{type(error).__name__}: {first}")
+
+
+def describe(tree: Any) -> str:
+    """Shapes of a PyTree's arrays in one line: `float32[2, 3]`, `(float32[2], int32[])`."""
+    if hasattr(tree, "shape") and hasattr(tree, "dtype"):
+        return f"{tree.dtype}[{', '.join(map(str, tree.shape))}]"
+    if isinstance(tree, (tuple, list)):
+        inside = ", ".join(map(describe, tree))
+        return f"[{inside}]" if isinstance(tree, list) else f"({inside}{',' if len(tree) == 1 else ''})"
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key}: {describe(value)}" for key, value in tree.items()) + "}"
+    if tree is None or isinstance(tree, (bool, int, float, complex)):
+        return repr(tree)
+    if isinstance(tree, str):
+        return repr(tree if len(tree) < 40 else tree[:36] + "...")
+    leaves = jax.tree.leaves(tree) if not hasattr(type(tree), "_is_module") else []
+    return (
+        f"{type(tree).__name__}({', '.join(map(describe, leaves))})"
+        if leaves and leaves[0] is not tree
+        else type(tree).__name__
+    )
+
+
+def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Arguments of a call in one line, by shape."""
+    return ", ".join([*map(describe, args), *(f"{name}={describe(value)}" for name, value in kwargs.items())])

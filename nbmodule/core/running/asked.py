@@ -1,0 +1,53 @@
+"""What a module was first called with, in shapes, so that its graph can be shown later without an example.
+
+The first call takes the long way and comes by here; all others do not, so it costs the short way nothing. No array is
+kept alive: arrays are kept as shapes, other objects weakly.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.building import settle
+from nbmodule.core.shape.walk import is_module
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+
+
+def remember(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Keep the shapes of these arguments; from now on calls may take the short way."""
+    inner = module._nbm
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
+    inner.shown = ([_kept(leaf) for leaf in leaves], tree)
+    if inner.config is not None:
+        settle(module)
+
+
+def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments of the first call with a shape for each array; None before it, or if one of them is gone."""
+    if module._nbm.shown is None:
+        return None
+    leaves, tree = module._nbm.shown
+    leaves = [leaf() if isinstance(leaf, weakref.ref) else leaf for leaf in leaves]
+    if any(leaf is None for leaf in leaves):
+        return None
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _is_whole(thing: Any) -> bool:
+    return isinstance(thing, Variable) or hasattr(type(thing), "_is_stateful") or is_module(thing)
+
+
+def _kept(leaf: Any) -> Any:
+    if not _is_whole(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
+    if isinstance(leaf, _PLAIN):
+        return leaf
+    try:
+        return weakref.ref(leaf)
+    except TypeError:
+        return leaf

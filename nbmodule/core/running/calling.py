@@ -1,0 +1,242 @@
+"""What happens when a module is called.
+
+The short way, in `Module.__call__`, is a bare method call. Everything else comes here: options of the call, building at
+the first call, a compiled call, hooks, scopes while tracing, records, and the notes on an exception that passes through.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, under_raw_jit, write
+from nbmodule.core.boxes.placement import default_device
+from nbmodule.core.recording import tracker
+from nbmodule.core.recording.tracker import describe_arguments
+from nbmodule.core.running.asked import remember
+from nbmodule.core.shape import hooks
+from nbmodule.core.shape.building import build_for_call, move, settle
+from nbmodule.core.shape.linked import matched
+from nbmodule.core.shape.walk import plan_of
+from nbmodule.errors import NotBuiltError
+
+TRACKING = (
+    "track_submod_rets", "submod_depth", "submods_to_track", "track_submod_call_order", "expected_submod_rets",
+    "replace_submod_rets",
+)  # fmt: skip
+COMPILING = ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs")
+OPTIONS = frozenset(("v", *TRACKING, *COMPILING))
+Run = Callable[..., Any]
+_warned = False
+
+
+def call(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `module` with all that may belong to it."""
+    __tracebackhide__ = True
+    options = take_options(module, kwargs) if kwargs and not OPTIONS.isdisjoint(kwargs) else {}
+    inner = module._nbm
+    if inner.special:
+        prepare(module, args, kwargs)
+    v = options.pop("v", None)
+    if v is None and not inner.config.store_vars and not has_values(module):
+        raise NotBuiltError(
+            f"{type(module).__name__} was made with store_vars=False and keeps no variables: pass them at the call, as in "
+            "model(x, v=variables). `model.build()` returned them. Nothing was computed."
+        )
+    if any(options.get(name) is not None and options[name] is not False for name in TRACKING):
+        return tracked_call(module, run, args, kwargs, v, options)
+    if inner.results[0] is not None or inner.results[1] is not None:
+        inner.results = (None, None)
+        settle(module)
+    if v is None and now.frame is None:
+        warn_of_constants(module)
+    return perhaps_compiled(module, run, args, kwargs, v, options)
+
+
+def warn_of_constants(module: Any) -> None:
+    """Say, once, that a raw `jax.jit` is about to take variables from outside as constants."""
+    global _warned
+    if _warned or here() == EAGER or not under_raw_jit():
+        return
+    if any(box._home is None for box in plan_of(module).boxes):
+        _warned = True
+        warnings.warn(
+            f"{type(module).__name__} is used inside a raw jax.jit without being an argument of it: its variables become "
+            "constants there, and later changes will not be seen. Use nb.jit, or pass the model in. (Said once.)",
+            stacklevel=4,
+        )
+
+
+def perhaps_compiled(
+    module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], v: Any, options: dict[str, Any]
+) -> Any:
+    """The call, compiled if that was asked for; inside a transform it is part of what is being traced."""
+    __tracebackhide__ = True
+    inner = module._nbm
+    stateful = {name: options[name] for name in COMPILING if options.get(name) is not None}
+    if (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER:
+        from nbmodule.core.running.compiling import call_compiled
+
+        return call_compiled(module, run, args, kwargs, v, stateful)
+    return with_variables(module, run, args, kwargs, v)
+
+
+def take_options(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Move the options of the call out of `kwargs`; names that forward itself has stay with it."""
+    own = type(module)._own_parameters
+    options = {}
+    for name in OPTIONS.intersection(kwargs):
+        if name not in own or (name == "v" and isinstance(kwargs[name], Mapping)):
+            options[name] = kwargs.pop(name)
+    return options
+
+
+def prepare(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Build if this is the first call, and follow JAX's default device if asked to."""
+    inner = module._nbm
+    if not inner.built:
+        build_for_call(module, args, kwargs)
+        settle(module)
+    if inner.shown is None:
+        remember(module, args, kwargs)
+    if inner.config is not None and inner.config.dynamic_backend and here() == EAGER:
+        device = default_device()
+        for box in plan_of(module).boxes:
+            if box.sharding.device_set != {device}:
+                move(box, device, None)
+
+
+def has_values(module: Any) -> bool:
+    """Whether a frame gives values to a module that keeps none itself."""
+    if now.frame is None:
+        return not plan_of(module).template
+    return True
+
+
+def with_variables(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], v: Any) -> Any:
+    """The call under the given variables, if any."""
+    __tracebackhide__ = True
+    if v is None:
+        return observed(module, run, args, kwargs)
+    partial = module._nbm.config.with_partial_v
+    what = f"cannot call {type(module).__name__} with v="
+    pairs = matched(plan_of(module).template, v, what=what, partial=partial)
+    values = [(box, jax.lax.stop_gradient(array) if box._frozen else array) for _, box, array in pairs]
+
+    def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
+        outputs = observed(module, run, args, kwargs)
+        return outputs, [(box, frame.values[box]) for box in frame.written]
+
+    outputs, written = framed(body, values, log=tracker.current_log())
+    for box, value in written:
+        write(box, value)
+    return outputs
+
+
+def observed(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The call with its hooks, in its scope, recorded if somebody is tracking."""
+    __tracebackhide__ = True
+    recording = now.tracker is not None
+    index = tracker.begin(module, (args, kwargs)) if recording else -1
+    scope = scope_of(module)
+    if now.frame is not None and len(now.stack) == now.frame.base:
+        now.frame.touched.setdefault(module)
+    now.stack.append(module)
+    now.counts.append({})
+    depth = len(now.stack)
+    try:
+        with scope:
+            outputs = hooked(module, run, args, kwargs)
+            if recording:
+                outputs = now.tracker.replaced(module, outputs)
+    except Exception as error:
+        if recording:
+            tracker.fail(index, error)
+        annotate(error, module, args, kwargs)
+        raise
+    finally:
+        del now.stack[depth - 1 :], now.counts[depth - 1 :]
+    if recording:
+        tracker.end(index, module, (args, kwargs), outputs)
+    return outputs
+
+
+def hooked(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    __tracebackhide__ = True
+    inner = module._nbm
+    if not inner.hooks and not inner.pre_hooks:
+        return run(module, *args, **kwargs)
+    args, kwargs = hooks.before(module, args, kwargs)
+    return hooks.after(module, args, kwargs, run(module, *args, **kwargs))
+
+
+# -- scopes ------------------------------------------------------------------------------------------
+def scope_of(module: Any) -> Any:
+    """While tracing, the name scope that graphs read: the child's own escaped name, numbered from its second call on."""
+    if here() == EAGER:
+        return nullcontext()
+    caller = now.stack[-1] if now.stack else None
+    name = escape(own_name(module, caller))
+    if caller is not None:
+        count = now.counts[-1][name] = now.counts[-1].get(name, 0) + 1
+        name = f"{name}#{count}" if count > 1 else name
+    return jax.named_scope(name)
+
+
+def own_name(module: Any, caller: Any = None) -> str:
+    """The name of `module` within the module that calls it, else within the one that holds it, else its class."""
+    if caller is not None:
+        place = plan_of(caller).modules.get(module)
+        if place is not None:
+            return place.name
+    for reference in module._nbm.parents:
+        parent = reference()
+        place = plan_of(parent).modules.get(module) if parent is not None else None
+        if place is not None:
+            return place.name
+    return type(module).__name__
+
+
+def escape(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F").replace("(", "%28").replace(")", "%29")
+
+
+# -- exceptions --------------------------------------------------------------------------------------
+def annotate(error: BaseException, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Add a note with path, class and argument shapes for each module that the exception passes through."""
+    trail = getattr(error, "_nbm_trail", None)
+    if trail is None:
+        trail = []
+        try:
+            error._nbm_trail = trail  # type: ignore[attr-defined]
+        except AttributeError:
+            return
+    trail.append((module, describe_arguments(args, kwargs)))
+    notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
+    places = plan_of(module).modules
+    for below, shapes in trail:
+        place = places.get(below)
+        path = "the called module" if below is module else place.name if place is not None else "a module it uses"
+        notes.append(_Note(f"in {path} ({type(below).__name__}), called with {shapes or 'no arguments'}"))
+    error.__notes__ = notes
+
+
+class _Note(str):
+    """A note of ours, made again when the exception passes the next module up."""
+
+    __slots__ = ()
+
+
+def tracked_call(
+    module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], v: Any, options: dict[str, Any]
+) -> Any:
+    """A call that records what its submodules return."""
+    __tracebackhide__ = True
+    from nbmodule.core.running.capture import capture
+
+    wanted = {name: options.pop(name, None) for name in TRACKING}
+    return capture(module, lambda: perhaps_compiled(module, run, args, kwargs, v, options), **wanted)

@@ -1,0 +1,335 @@
+"""`model(x, track_submod_rets=True)`: what the submodules of one call returned, and in which order they were called.
+
+The request travels with the record of the call. Where the call is part of a compiled function, its values come out as
+extra outputs, and the request is fulfilled when they are out: no traced value ever reaches the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.core.boxes.frame import Slot, current_log, deliveries, now
+from nbmodule.core.boxes.record import CallInfo
+from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.recording.parcel import as_given, as_values, opened
+from nbmodule.core.recording.tracker import Tracker, describe, slot_of
+from nbmodule.core.running.expected import check_expected, compare
+from nbmodule.core.shape.building import settle
+from nbmodule.core.shape.linked import v_of
+from nbmodule.core.shape.structure import Static
+from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
+from nbmodule.tree.container import Container
+from nbmodule.tree.paths import closest, match
+
+
+class SubmodRets(Container):
+    """`submod_rets`: a list of returns for each submodule."""
+
+
+class CallOrder(Container):
+    """`submod_call_order`: calls in calls, variables at the bottom."""
+
+    _facts: Any = None
+
+
+class Request:
+    """What a caller asked of one call; compared by identity."""
+
+    __slots__ = ("bounded", "expected", "module", "order", "rets", "wanted")
+
+    def __init__(
+        self, module: Slot, rets: bool, order: bool, expected: Any, wanted: frozenset[Slot], bounded: bool
+    ) -> None:
+        self.module, self.rets, self.order, self.expected, self.wanted = module, rets, order, expected, wanted
+        self.bounded = bounded  # whether calls of other modules, also of such as are no part of the model, are left out
+
+
+def capture(
+    module: Any, run: Callable[[], Any], *, track_submod_rets: Any, submod_depth: Any, submods_to_track: Any,
+    track_submod_call_order: Any, expected_submod_rets: Any, replace_submod_rets: Any,
+) -> Any:  # fmt: skip
+    """Run a call of `module` with its submodules watched."""
+    __tracebackhide__ = True
+    wanted = wanted_modules(module, submod_depth, submods_to_track)
+    expected = check_expected(module, expected_submod_rets)
+    rets = bool(track_submod_rets) or expected is not None
+    slots = frozenset(map(slot_of, wanted))
+    bounded = submod_depth is not None or submods_to_track is not None
+    request = Request(slot_of(module), bool(track_submod_rets), bool(track_submod_call_order), expected, slots, bounded)
+    replacements = make_replacements(module, replace_submod_rets)
+    key = (
+        "capture",
+        slot_of(module),
+        slots if rets else (),
+        tuple((slot_of(m), Static(fn)) for m, fn in replacements.items()),
+    )
+    tracker = Tracker(wanted.__contains__ if rets else _nothing, keep_outputs, key, replacements)
+    log = current_log()
+    start = len(log.infos) if log is not None and now.frame is not None else 0
+    with tracker:
+        try:
+            return run()
+        finally:
+            log = current_log()
+            if log is not None and len(log.infos) > start:
+                log.infos[start] = replace(log.infos[start], request=request)
+            if now.frame is None:
+                hand_over(tracker)
+
+
+def hand_over(tracker: Tracker) -> None:
+    """Outside of frames: fulfil the request, and let a tracker around this one have the calls as well."""
+    log = tracker.log
+    if tracker.outer is not None:
+        tracker.outer.log.merge(tuple(log.infos), log.values)
+    deliver(tuple(log.infos), log.values)
+
+
+def _nothing(module: Any) -> bool:
+    return False
+
+
+def keep_outputs(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+    return {"output": as_values(outputs)}
+
+
+# -- which modules -----------------------------------------------------------------------------------
+def depths(root: Any) -> dict[Any, int]:
+    """For each module below `root` how many levels down it is."""
+    found = {root: 0}
+    for module, place in plan_of(root).modules.items():
+        found[module] = found[place.owner if place.owner is not None else root] + 1
+    return found
+
+
+def wanted_modules(root: Any, depth: Any, only: Any) -> set[Any]:
+    """The submodules that are to be tracked: those at depths 1 to `depth`, among `only` if given."""
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+        raise ArgumentError(
+            f"submod_depth counts levels below the called module: None or a number of at least 0 is wanted, found {depth!r}."
+        )
+    found = {module for module, level in depths(root).items() if level and (depth is None or level <= depth)}
+    if only is None:
+        return found
+    if isinstance(only, str) or is_module(only):
+        only = [only]
+    return found & {module for entry in only for module in find_modules(root, entry)}
+
+
+def find_modules(root: Any, entry: Any) -> list[Any]:
+    """Modules below `root` by identity, by dotted path or by a glob such as `blocks.*`."""
+    if is_module(entry):
+        return [entry]
+    if not isinstance(entry, str):
+        raise ArgumentTypeError(f"a submodule is named by itself or by its path; found {type(entry).__name__}.")
+    modules = plan_of(root).modules
+    names = {place.name: module for module, place in modules.items()}
+    keys = {key_of(place): module for module, place in modules.items()}
+    found = [keys[entry]] if entry in keys else [module for name, module in names.items() if match(entry, name)]
+    if not found:
+        near = closest(entry, [*names, *keys])
+        raise PathError(
+            f'{type(root).__name__} has no submodule "{entry}"' + (f'; the closest path is "{near}".' if near else ".")
+        )
+    return found
+
+
+def key_of(place: Any) -> str:
+    """The key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
+    return "__".join(part.removeprefix("_") for part in place.name.split("."))
+
+
+def make_replacements(root: Any, given: Any) -> dict[Any, Callable[[Any], Any]]:
+    """Interventions by module; arrays become buffers, so that a compiled call takes them as inputs."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ArgumentTypeError(
+            f"replace_submod_rets takes a mapping from paths to arrays or functions; found {type(given).__name__}."
+        )
+    made: dict[Any, Callable[[Any], Any]] = {}
+    for entry, instead in given.items():
+        for module in find_modules(root, entry):
+            made[module] = (
+                instead if callable(instead) and not hasattr(instead, "dtype") else Instead.of(module, instead)
+            )
+    return made
+
+
+class Instead:
+    """Returns arrays in place of what a submodule returned; kept on the submodule, so that it compares as the same.
+
+    A number, or an array without axes, fills the whole return; any other array must have its shape.
+    """
+
+    def __init__(self, boxes: list[Buffer], tree: Any, name: str) -> None:
+        self.boxes, self.tree, self.name = boxes, tree, name
+
+    @staticmethod
+    def of(module: Any, given: Any) -> Instead:
+        leaves, tree = jax.tree.flatten(given)
+        arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
+        if any(isinstance(array, jax.core.Tracer) for array in arrays):  # part of what is being traced: nothing to keep
+            return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
+        known = module._nbm.instead
+        if (
+            known is not None
+            and known.tree == tree
+            and [(b.shape, b.dtype) for b in known.boxes] == [(a.shape, a.dtype) for a in arrays]
+        ):
+            for box, array in zip(known.boxes, arrays):
+                box.value = array
+            return known
+        module._nbm.instead = Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
+        return module._nbm.instead
+
+    def __call__(self, outputs: Any) -> Any:
+        leaves, tree = jax.tree.flatten(outputs)
+        values = [box.value for box in self.boxes]
+        if len(values) == 1 and values[0].ndim == 0:
+            return jax.tree.unflatten(tree, [jax.numpy.full_like(leaf, values[0]) for leaf in leaves])
+        wanted, given = [jax.numpy.shape(leaf) for leaf in leaves], [value.shape for value in values]
+        if wanted != given or (len(values) > 1 and tree != self.tree):
+            raise ShapeError(
+                f"replace_submod_rets: {self.name} returns {describe(outputs)}, what was given instead is {describe(jax.tree.unflatten(self.tree, values))}. "
+                "A number would fill the whole return."
+            )
+        return jax.tree.unflatten(
+            tree, [value.astype(leaf.dtype) if hasattr(leaf, "dtype") else value for leaf, value in zip(leaves, values)]
+        )
+
+
+# -- fulfilling --------------------------------------------------------------------------------------
+def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
+    """Fulfil the requests among calls whose values have come out."""
+    asked = [index for index, info in enumerate(infos) if info.request is not None]
+    values = opened(values) if asked else values
+    for index in asked:
+        info = infos[index]
+        module = info.request.module()
+        if module is None:
+            continue
+        below = descendants(infos, index)
+        inner, request = module._nbm, info.request
+        rets = returns(module, request, infos, values, below)
+        shown = [i for i in below if infos[i].module in request.wanted] if request.bounded else below
+        order = call_order(module, infos, index, shown) if request.order else None
+        inner.results = (rets if request.rets else None, order)
+        settle(module)
+        if request.expected is not None:
+            compare(module, rets, request.expected)
+
+
+deliveries.append(deliver)
+
+
+def descendants(infos: tuple[CallInfo, ...], root: int) -> list[int]:
+    inside, found = {root}, []
+    for index in range(root + 1, len(infos)):
+        if infos[index].parent in inside:
+            inside.add(index)
+            found.append(index)
+    return found
+
+
+def ran(value: dict[str, Any]) -> bool:
+    """Whether a call inside a branch was made; calls outside of branches were."""
+    mark = value.get("ran")
+    return mark is None or np.ndim(mark) > 0 or bool(mark)
+
+
+def returns(module: Any, request: Request, infos: Any, values: Any, below: list[int]) -> Container:
+    """Returns by submodule, a list for each, in the order in which they first returned."""
+    places = plan_of(module).modules
+    found: dict[str, list[Any]] = {}
+    for index in sorted(
+        (i for i in below if infos[i].returned >= 0 and infos[i].kind == "call"), key=lambda i: infos[i].returned
+    ):
+        called = infos[index].module()
+        if infos[index].module in request.wanted and "output" in values[index] and ran(values[index]):
+            found.setdefault(key_of(places[called]), []).append(as_given(values[index]["output"]))
+    return SubmodRets(found, alphabetical_keys=False)
+
+
+def callers(infos: Any, root: int, shown: list[int]) -> dict[int, int]:
+    """For each shown call of a module the innermost shown call around it; `root` is shown too."""
+    calls = {root: root} | {index: index for index in shown if infos[index].kind == "call"}
+    found: dict[int, int] = {}
+    for index in list(calls)[1:]:
+        around = infos[index].parent
+        while around not in calls:
+            around = infos[around].parent
+        found[index] = around
+    return found
+
+
+def call_order(module: Any, infos: Any, root: int, shown: list[int]) -> Container:
+    """Nested calls in the order in which they began; at the bottom the variables of the submodule."""
+    around = callers(infos, root, shown)
+    children: dict[int, list[int]] = {}
+    for index, caller in around.items():
+        children.setdefault(caller, []).append(index)
+    places = plan_of(module).modules
+
+    def nested(index: int) -> Any:
+        called = infos[index].module()
+        counts: dict[str, int] = {}
+        found: dict[str, Any] = {}
+        for child in children.get(index, ()):
+            name = own_key(infos[child], called if infos[child].parent != index else None, places)
+            number = counts[name] = counts.get(name, -1) + 1
+            found[f"{name}_{number}"] = nested(child)
+        return (
+            Container(found, alphabetical_keys=False)
+            if found
+            else v_of(called).cont_copy()
+            if called is not None
+            else Container()
+        )
+
+    order = CallOrder({f"{type(module).__name__}_0": nested(root)}, alphabetical_keys=False)
+    object.__setattr__(order, "_facts", order_facts(module, infos, {root: -1, **around}))
+    return order
+
+
+def order_facts(module: Any, infos: Any, callers: dict[int, int]) -> list[dict[str, Any]]:
+    """The same calls as rows, for a display: path, parent, class, shapes, error."""
+    places = plan_of(module).modules
+    rows: dict[int, dict[str, Any]] = {}
+    for index, caller in callers.items():
+        info, around = infos[index], rows.get(caller)
+        called = info.module()
+        path = (
+            ""
+            if called is module
+            else places[called].name
+            if called in places
+            else ".".join(filter(None, (around["path"] if around else "", info.name)))
+        )
+        rows[index] = {
+            "path": path, "parent": around["order"] if around else None, "order": len(rows), "depth": around["depth"] + 1 if around else 0,
+            "class_name": info.name, "inputs": info.inputs, "outputs": info.outputs, "error": info.error or None,
+        }  # fmt: skip
+    return list(rows.values())
+
+
+def own_key(info: CallInfo, caller: Any, places: Any) -> str:
+    """The name of a called module below the one that holds it; of its class if it is not part of the model.
+
+    Where calls between are left out, it is the name below `caller`, the one that is shown around it.
+    """
+    place = places.get(info.module())
+    if place is None:
+        return info.name
+    above = places.get(caller)
+    is_below = caller is not None and (above is None or place.name.startswith(f"{above.name}."))
+    owner = above if is_below else places.get(place.owner)
+    name = place.name.removeprefix(f"{owner.name}.") if owner is not None else place.name
+    return "__".join(part.removeprefix("_") for part in name.split("."))

@@ -1,0 +1,296 @@
+"""`model.compile()`: the calls of one module through `nb.jit`, with its variables as inputs."""
+
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from nbmodule.core.running.asked import remember
+from nbmodule.core.running.calling import with_variables
+from nbmodule.core.shape.building import settle
+from nbmodule.core.shape.structure import static_key
+from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.jit import Jit, jit
+from nbmodule.core.transforms.options import OPTIONS, Places, check_names, places_of, refusal
+from nbmodule.errors import ArgumentTypeError, NbModuleError
+
+_NUMBERS = (bool, int, float, complex)
+_TAKEN = [
+    name for name in OPTIONS if name not in ("donate_argnums", "donate_argnames", "in_shardings")
+]  # those count arguments
+
+
+class Compiled:
+    """The compiled call of one module."""
+
+    def __init__(self, module: Any, options: dict[str, Any]) -> None:
+        check_names(f"{type(module).__name__}.compile", options, _TAKEN)
+        self.options = options = dict(options)
+        self.static = places_of(
+            _forward(module), "static", *(options.pop(f"static_arg{s}", None) for s in ("nums", "names"))
+        )
+        self.step: Jit = jit(_called, **options)
+        self.warned = False
+
+    def __call__(self, module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
+        """The call, with all that it changes in these things."""
+        __tracebackhide__ = True
+        plain = [thing for thing in things if not is_stateful(thing)]
+        fixed = fixed_arguments(self.static, args, kwargs)
+        try:
+            outputs = self._with(plain, self.step, step_arguments(module, v, things, *fixed))
+        except TypeError:
+            unfit = refusal(_forward(module), args, kwargs, self.static, how=f"{type(module).__name__}.compile({{}})")
+            if unfit is None:
+                raise
+            raise unfit from None
+        if not plain:
+            return outputs
+        outputs, contents = outputs
+        for thing, content in zip(plain, contents, strict=True):
+            _put(thing, _unfixed(content))
+        return outputs
+
+    def lower(self, module: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+        """Compile for these arguments; nothing is run and nothing changes."""
+        plain = [thing for thing in things if not is_stateful(thing)]
+        fixed = fixed_arguments(self.static, args, kwargs)
+        self._with(plain, self.step.lower, step_arguments(module, None, things, *fixed))
+
+    def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        __tracebackhide__ = True
+        before, _open.things = _open.things, things
+        try:
+            return fn(*arguments)
+        finally:
+            _open.things = before
+
+
+def _forward(module: Any) -> Any:
+    """The forward of a module with its names; it is looked at, not called."""
+    return types.MethodType(type(module)._run, module)
+
+
+def fixed_arguments(
+    static: Places, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with those that are compared by type and value marked as such."""
+    if not static.numbers and not static.names:
+        return args, kwargs
+    numbers = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
+    return (
+        tuple(_Fixed(x) if i in numbers else x for i, x in enumerate(args)),
+        {name: _Fixed(x) if name in static.names else x for name, x in kwargs.items()},
+    )
+
+
+def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """The arguments of the compiled step: what things that are no modules hold goes in beside them."""
+    plain = [thing for thing in things if not is_stateful(thing)]
+    if not plain:
+        return (module, v, things, args, kwargs)
+    given = Given([_content(thing) for thing in plain])
+    rest = (thing for thing in things if is_stateful(thing))
+    return (module, v, (given, *rest), *_with_places((args, kwargs), plain))
+
+
+def _called(module: Any, v: Any, stateful: Any, args: Any, kwargs: Any) -> Any:
+    """What is compiled. Things that are no modules hold traced values while it is traced, and then what they held before."""
+    args = tuple([x.value if isinstance(x, _Fixed) else x for x in args])
+    kwargs = {name: x.value if isinstance(x, _Fixed) else x for name, x in kwargs.items()}
+    if not (stateful and isinstance(stateful[0], Given)):
+        return with_variables(module, type(module)._run, args, kwargs, v)
+    things = _open.things
+    before = [_shallow(thing) for thing in things]
+    args, kwargs = _with_things((args, kwargs), things)
+    try:
+        for thing, content in zip(things, stateful[0].contents, strict=True):
+            _put(thing, _unfixed(content))
+        outputs = with_variables(module, type(module)._run, args, kwargs, v)
+        return outputs, [_content(thing) for thing in things]
+    finally:
+        for thing, content in zip(things, before, strict=True):
+            _put(thing, content)
+
+
+def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+    """Compile the calls of `module`; with arguments at once, else at the next call."""
+    if args is not None and not isinstance(args, (tuple, list)):
+        raise ArgumentTypeError(
+            f"compile(args=...) takes the positional arguments of a call as a tuple or list; found {type(args).__name__}."
+        )
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise ArgumentTypeError(
+            f"compile(kwargs=...) takes the keyword arguments of a call as a dict; found {type(kwargs).__name__}."
+        )
+    inner = module._nbm
+    inner.compiled = Compiled(module, options)
+    settle(module)
+    if args is not None or kwargs is not None:
+        remember(module, tuple(args or ()), dict(kwargs or {}))
+        args, kwargs = tuple(args or ()), dict(kwargs or {})
+        inner.compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
+    return module
+
+
+def call_compiled(
+    module: Any,
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    v: Any,
+    stateful: dict[str, Any],
+) -> Any:
+    """A call through the compiled form; eagerly, with one warning, if that fails and the module falls back."""
+    __tracebackhide__ = True
+    inner = module._nbm
+    if inner.compiled is None:
+        inner.compiled = Compiled(module, {})
+    if inner.config.compile_on_next_step:
+        inner.config = replace(inner.config, compile_on_next_step=False)
+        settle(module)
+    compiled = inner.compiled
+    try:
+        return compiled(module, v, stateful_things(inner.config, args, kwargs, stateful), args, kwargs)
+    except Exception as error:
+        if not inner.config.fallback_to_non_compiled:
+            raise
+        if not compiled.warned:
+            compiled.warned = True
+            reason = (str(error).splitlines() or [""])[0]
+            warnings.warn(
+                f"{type(module).__name__}: the compiled call failed and is done eagerly from now on where it fails "
+                f"({type(error).__name__}: {reason}).",
+                stacklevel=4,
+            )
+        return with_variables(module, run, args, kwargs, v)
+
+
+def stateful_things(
+    config: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any]
+) -> tuple[Any, ...]:
+    """Objects whose changes belong to the compiled call: those named, and those found at the given places."""
+    things = list(given.get("stateful") or config.stateful)
+    for path in given.get("arg_stateful_idxs") or config.arg_stateful_idxs:
+        things.append(_at(args, path, "arg_stateful_idxs"))
+    for path in given.get("kwarg_stateful_idxs") or config.kwarg_stateful_idxs:
+        things.append(_at(kwargs, path, "kwarg_stateful_idxs"))
+    return tuple(things)
+
+
+def _at(where: Any, path: Any, name: str) -> Any:
+    thing = where
+    for step in path if isinstance(path, (list, tuple)) else (path,):
+        try:
+            thing = thing[step]
+        except (KeyError, IndexError, TypeError) as error:
+            raise NbModuleError(
+                f"{name}=[{list(path)!r}] names no argument of this call ({type(error).__name__}: {error}). Nothing was computed."
+            ) from error
+    return thing
+
+
+# -- things that are no modules: dicts, Containers, lists, plain objects -----------------------------------
+class _Open(threading.local):
+    """The things of the compiled call that is under way in this thread."""
+
+    things: list[Any] = []
+
+
+_open = _Open()
+
+
+class Given:
+    """What the things of a call held when it began."""
+
+    def __init__(self, contents: list[Any]) -> None:
+        self.contents = contents
+
+
+class _Place:
+    """Stands among the arguments for the thing of that number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Place) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Fixed:
+    """A value that JAX does not take, compared by type and value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.key = value, static_key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fixed) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+jax.tree_util.register_pytree_node(Given, lambda g: (g.contents, None), lambda _, contents: Given(list(contents)))
+jax.tree_util.register_static(_Place)
+jax.tree_util.register_static(_Fixed)
+
+
+def _with_places(arguments: Any, things: list[Any]) -> Any:
+    def replaced(leaf: Any) -> Any:
+        return next((_Place(i) for i, thing in enumerate(things) if thing is leaf), leaf)
+
+    return jax.tree.map(replaced, arguments, is_leaf=lambda x: is_stateful(x) or any(x is thing for thing in things))
+
+
+def _with_things(arguments: Any, things: list[Any]) -> Any:
+    def replaced(leaf: Any) -> Any:
+        return things[leaf.number] if isinstance(leaf, _Place) else leaf
+
+    return jax.tree.map(replaced, arguments, is_leaf=lambda x: is_stateful(x) or isinstance(x, _Place))
+
+
+def _shallow(thing: Any) -> Any:
+    """What a thing holds, in a dict or list of its own."""
+    if isinstance(thing, Mapping):
+        return {key: _shallow(x) if isinstance(x, Mapping) else x for key, x in thing.items()}
+    return list(thing) if isinstance(thing, list) else dict(vars(thing))
+
+
+def _content(thing: Any) -> Any:
+    """The same as JAX takes it: arrays and numbers are values, all else is fixed."""
+
+    def leaf(x: Any) -> Any:
+        return x if isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x)) else _Fixed(x)
+
+    return jax.tree.map(leaf, _shallow(thing), is_leaf=is_stateful)
+
+
+def _unfixed(content: Any) -> Any:
+    return jax.tree.map(
+        lambda x: x.value if isinstance(x, _Fixed) else x, content, is_leaf=lambda x: isinstance(x, _Fixed)
+    )
+
+
+def _put(thing: Any, content: Any) -> None:
+    """Let a thing hold this; dicts within it stay the objects they are."""
+    if isinstance(thing, list):
+        thing[:] = content
+        return
+    held = thing if isinstance(thing, Mapping) else vars(thing)
+    for key in [key for key in held if key not in content]:
+        del held[key]  # type: ignore[attr-defined]
+    for key, value in content.items():
+        inner = held.get(key) if isinstance(value, Mapping) else None
+        if isinstance(inner, Mapping):
+            _put(inner, value)
+        elif key not in held or held[key] is not value:
+            held[key] = value  # type: ignore[index]

@@ -1,0 +1,98 @@
+"""How the class of a module is made: which function is its forward, and the entry that every call goes through."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import gate, now
+from nbmodule.core.running.calling import OPTIONS, annotate, call
+from nbmodule.core.shape import building
+
+FORWARDS = ("__call__", "forward", "_forward")
+
+
+class ModuleMeta(type):
+    """Builds a module when its whole constructor has run, and notices when a class is given another forward."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(name, bases, namespace, **kwargs)
+        if "__call__" in namespace:
+            type.__setattr__(cls, "_user_call", namespace["__call__"])
+        if namespace.get("__hash__", cls) is None:
+            type.__setattr__(cls, "__hash__", object.__hash__)
+        resolve_forward(cls)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        module = super().__call__(*args, **kwargs)
+        building.finish(module)
+        return module
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if name == "__hash__" and value is None:  # a dataclass with `eq=True`: modules stay hashable by identity
+            return
+        super().__setattr__("_user_call" if name == "__call__" else name, value)
+        if name in FORWARDS:
+            resolve_forward(cls)
+        clock.flags_changed()
+
+
+def resolve_forward(cls: Any) -> None:
+    """Find the forward of a class, under any of its three names, and put the entry in front of it; below it too."""
+    run = _find_forward(cls)
+    type.__setattr__(cls, "_run", run)
+    type.__setattr__(cls, "__call__", entry(run))
+    type.__setattr__(cls, "_own_parameters", _option_parameters(run))
+    for below in type.__subclasses__(cls):
+        resolve_forward(below)
+
+
+def _find_forward(cls: type) -> Callable[..., Any]:
+    for kind in cls.__mro__:
+        own = vars(kind)
+        for name in FORWARDS:
+            found = own.get("_user_call" if name == "__call__" and isinstance(kind, ModuleMeta) else name)
+            if inspect.isfunction(found) or (found is not None and callable(found)):
+                return found
+    return no_forward
+
+
+def no_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError(
+        f"{type(self).__name__} cannot be called: it defines none of forward, _forward and __call__. Define one of them."
+    )
+
+
+def _option_parameters(run: Callable[..., Any]) -> frozenset[str]:
+    try:
+        return OPTIONS.intersection(inspect.signature(run).parameters)
+    except (TypeError, ValueError):
+        return frozenset()
+
+
+def entry(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The `__call__` of a class whose forward is `run`. With nothing asked for it is a bare method call."""
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if type(self)._run is not run:  # reached through super()
+            return run(self, *args, **kwargs)
+        if kwargs or self._nbm.special or (gate.open and now.busy):
+            return call(self, run, args, kwargs)
+        for x in args:
+            if isinstance(x, jax.core.Tracer):
+                return call(self, run, args, kwargs)
+        try:
+            return run(self, *args)
+        except Exception as error:
+            annotate(error, self, args, kwargs)
+            raise
+
+    __call__.__doc__ = run.__doc__
+    __call__.__wrapped__ = run  # type: ignore[attr-defined]
+    return __call__

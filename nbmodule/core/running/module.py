@@ -1,0 +1,344 @@
+"""The base of all modules: ordinary attributes that hold boxes and other modules, and one call that everything goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import birthplace
+from nbmodule.core.boxes.inner import Inner
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.running.entry import ModuleMeta
+from nbmodule.core.shape import attributes, building, copying, hooks, naming, state_dict, structure, where
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.hooks import HookHandle
+from nbmodule.core.shape.linked import set_v, v_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.tree.container import Container
+
+
+class Module(metaclass=ModuleMeta):
+    """A model, or a part of one: attributes that hold variables and other modules, and a forward.
+
+    Define `forward`, `_forward` or `__call__`, any one of them. Variables come from `_create_variables`, from attributes
+    that hold arrays, `Parameter`s and `Buffer`s, and from other modules, in lists, dicts and plain objects too.
+    `Module.__init__` may be called last, first or not at all.
+
+    Args:
+        *args: positional arguments for `_build`; where that is not overridden, `(device, v)`.
+        device: where variables made here are put: text such as `cpu:0`, or a `jax.Device`.
+        v: variables to use instead of fresh ones, a Container or a dict; structure and shapes must match.
+        build_mode: `on_init` builds at once, `explicit` when `build()` is called, `on_call` at the first call.
+        compile_on_next_step: compile at the next call.
+        store_vars: False keeps no variables in the module: `build()` returns them and each call must pass `v=`.
+        stateful: objects whose changes belong to the compiled call.
+        arg_stateful_idxs: positions of such objects among the arguments, as `[[0]]`.
+        kwarg_stateful_idxs: names of such objects among the keyword arguments, as `[['cont']]`.
+        fallback_to_non_compiled: whether a call that fails compiled is done eagerly, with one warning.
+        with_partial_v: whether `v` may name only some of the variables.
+        devices: several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.
+        dtype: dtype of floating variables made here.
+        dynamic_backend: whether variables follow JAX's default device when it has changed before a call.
+        **kwargs: keyword arguments for `_build`; on `Module` itself, attributes to set.
+
+    Raises:
+        ArgumentError: an unknown build mode, or both `device` and `devices`.
+        DeviceError: an unknown device; the message names those that exist.
+        StructureError: `v` does not match.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> class Scale(nb.Module):
+        ...     def __init__(self):
+        ...         self.factor = nb.Parameter(2.0)
+        ...     def forward(self, x):
+        ...         return x * self.factor
+        >>> Scale()(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_nbm")
+    _is_module = True
+    _takes_attributes = True  # in the bases themselves, keyword arguments are attributes
+    _short_names: dict[str, str] = {}  # short names of variables in `v`, by attribute name
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        module = object.__new__(cls)
+        inner = Inner()
+        inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
+        object.__setattr__(module, "_nbm", inner)
+        return module
+
+    def __init__(
+        self, *args: Any, device: Any = None, v: Any = None, build_mode: str = "on_init", compile_on_next_step: bool = False,
+        store_vars: bool = True, stateful: Any = None, arg_stateful_idxs: Any = None, kwarg_stateful_idxs: Any = None,
+        fallback_to_non_compiled: bool = False, with_partial_v: bool = False, devices: Any = None, dtype: Any = None,
+        dynamic_backend: bool | None = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        inner, kind = self._nbm, type(self)
+        if kind._build is Module._build:
+            device, v = _older_form(args, device, v)
+            args = ()
+            if kwargs and not vars(kind).get("_takes_attributes"):
+                names = ", ".join(kwargs)
+                raise ArgumentTypeError(
+                    f"{kind.__name__} takes no keyword argument {names}: Module.__init__ knows none of that name and there is "
+                    "no _build to take it. Nothing was made."
+                )
+            for name, value in kwargs.items():
+                setattr(self, name, value)
+            kwargs = {}
+        inner.config = building.make_config(
+            build_mode, device, devices, dtype, store_vars=bool(store_vars), with_partial_v=bool(with_partial_v),
+            dynamic_backend=bool(dynamic_backend), stateful=stateful, arg_stateful_idxs=arg_stateful_idxs,
+            kwarg_stateful_idxs=kwarg_stateful_idxs, compile_on_next_step=bool(compile_on_next_step),
+            fallback_to_non_compiled=bool(fallback_to_non_compiled),
+        )  # fmt: skip
+        inner.args, inner.kwargs = args, kwargs
+        if v is not None and not isinstance(v, Mapping):
+            raise ArgumentTypeError(
+                f"v= takes a Container or a dict of arrays; found {type(v).__name__}. Nothing was made."
+            )
+        inner.given = v
+        if inner.built and v is not None:
+            inner.given = None
+            building.use_given(self, v)
+
+    # -- to be overridden ----------------------------------------------------------------------------
+    def _build(self, *args: Any, **kwargs: Any) -> Any:
+        """Create layers late; override where needed. Its arguments come from the constructor, `build()` or the first call."""
+
+    def _create_variables(self, device: Any = None, dtype: Any = None) -> Mapping[str, Any]:
+        """The variables of this very module, a dict of arrays nested as deep as one likes; override where needed."""
+        return {}
+
+    # -- building ------------------------------------------------------------------------------------
+    def build(
+        self, *args: Any, from_call: bool = False, device: Any = None, dtype: Any = None, dynamic_backend: bool | None = None,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        """Make the variables now; returns `v` when there are variables, else True.
+
+        An `on_call` module that has not been called stays unbuilt and False is returned: its shapes are not known yet.
+
+        Args:
+            *args: handed to `_build`.
+            from_call: whether this is the first call of an `on_call` module.
+            device: device for the variables, instead of the constructor's.
+            dtype: dtype for the variables, instead of the constructor's.
+            dynamic_backend: whether variables follow JAX's default device.
+            **kwargs: handed to `_build`.
+        """
+        return building.build(
+            self, *args, from_call=from_call, device=device, dtype=dtype, dynamic_backend=dynamic_backend, **kwargs
+        )
+
+    @property
+    def built_(self) -> bool:
+        """Whether this module and all modules below it are built."""
+        return building.is_built(self)
+
+    # -- variables -----------------------------------------------------------------------------------
+    @property
+    def v(self) -> Container:
+        """The arrays of all Parameters, as a Container that stays connected until a variable changes elsewhere."""
+        ensure_built(self)
+        return v_of(self)
+
+    @v.setter
+    def v(self, given: Mapping[str, Any]) -> None:
+        ensure_built(self)
+        set_v(self, given)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        attributes.assign(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        attributes.delete(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        return attributes.missing(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._nbm.variables})
+
+    # -- walking -------------------------------------------------------------------------------------
+    def named_parameters(self, prefix: str | None = None, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
+        """Names and Parameters, each once, in canonical order; `recursive=False` leaves out those of submodules."""
+        return naming.named_variables(self, naming.PARAMETERS, prefix, recursive)
+
+    def named_buffers(self, prefix: str | None = None, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
+        """Names and Buffers, each once, in canonical order."""
+        return naming.named_variables(self, naming.BUFFERS, prefix, recursive)
+
+    def named_tensors(self, prefix: str | None = None, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
+        """Names and variables of both kinds, each once, in canonical order."""
+        return naming.named_variables(self, naming.TENSORS, prefix, recursive)
+
+    def parameters(self, recursive: bool = True) -> Iterator[Variable]:
+        """The Parameters, each once."""
+        return (box for _, box in self.named_parameters(recursive=recursive))
+
+    def buffers(self, recursive: bool = True) -> Iterator[Variable]:
+        """The Buffers, each once."""
+        return (box for _, box in self.named_buffers(recursive=recursive))
+
+    def tensors(self, recursive: bool = True) -> Iterator[Variable]:
+        """The variables of both kinds, each once."""
+        return (box for _, box in self.named_tensors(recursive=recursive))
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Names and modules directly below this one, each once."""
+        return naming.named_children(self)
+
+    def children(self) -> Iterator[Module]:
+        """Modules directly below this one, each once."""
+        return (child for _, child in self.named_children())
+
+    def named_modules(self, prefix: str | None = None, with_parent: bool = False) -> Iterator[tuple[Any, ...]]:
+        """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None) and all below it."""
+        return naming.named_modules(self, prefix, with_parent)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all modules below it, each once."""
+        return (entry[1] for entry in self.named_modules())
+
+    # -- changing ------------------------------------------------------------------------------------
+    @property
+    def training(self) -> bool:
+        """Whether the module is in training mode; see `train` and `eval`."""
+        return self._nbm.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if self._nbm.training != bool(mode):
+            self._nbm.training = bool(mode)
+            self._nbm.version += 1
+            clock.structure_changed()
+
+    def train(self, mode: bool = True, recursive: bool = True) -> Self:
+        """Set training mode here and, unless `recursive=False`, in all modules below; returns the module."""
+        for module in self.modules() if recursive else (self,):
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Leave training mode, here and below; returns the module."""
+        return self.train(False)
+
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` on each module, children before their parents; returns the module."""
+        for module in reversed(list(self.modules())):
+            fn(module)
+        return self
+
+    def requires_grad_(self, flag: bool = True) -> Self:
+        """Freeze (False) or unfreeze (True) all Parameters; a frozen one gets no gradient. Returns the module."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(flag)
+        return self
+
+    def to(self, device_or_sharding: Any = None, dtype: Any = None) -> Self:
+        """Move all variables to a device or sharding, and the floating ones to a dtype; returns the module."""
+        return naming.move_all(self, device_or_sharding, dtype)
+
+    def register_buffer(self, name: str, value: Any) -> None:
+        """Make `value` (an array or a Buffer) an attribute that is not trained."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ArgumentError(
+                f"cannot register a buffer under {name!r}: an attribute name is wanted. Nothing was changed."
+            )
+        if hasattr(self, name) and not isinstance(attributes.own_box(self, name), Buffer):
+            raise ArgumentError(
+                f"cannot register the buffer {name!r}: {type(self).__name__} has an attribute of that name. Nothing was changed."
+            )
+        setattr(self, name, value if isinstance(value, Buffer) else Buffer(value))
+
+    def register_forward_pre_hook(
+        self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `fn(module, inputs)` before each forward; what it returns, if not None, replaces the inputs.
+
+        A tuple replaces all positional inputs, any other value is one input. With `with_kwargs=True` it is
+        `fn(module, inputs, kwargs)` and may return `(inputs, kwargs)`.
+        """
+        return hooks.register(self._nbm, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
+
+    def register_forward_hook(
+        self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `fn(module, inputs, outputs)` after each forward; what it returns, if not None, replaces the output.
+
+        With `with_kwargs=True` it is `fn(module, inputs, kwargs, outputs)`.
+        """
+        return hooks.register(self._nbm, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
+
+    def state_dict(self, prefix: str = "", keep_var: bool = False) -> Any:
+        """All variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`, of the variables themselves)."""
+        return state_dict.state_dict(self, prefix, keep_var)
+
+    def load_state_dict(self, mapping: Any, strict: bool = True) -> None:
+        """Set all variables from a mapping, or from a function `(name, variable) -> array or None`; all or nothing.
+
+        Raises:
+            UnexpectedKeysError: the mapping has names that the model has not (unless `strict=False`).
+            MissingKeysError: the mapping lacks names that the model has (unless `strict=False`).
+            ShapeError: an array has another shape than its variable.
+        """
+        state_dict.load_state_dict(self, mapping, strict)
+
+    # -- what the last tracked call left --------------------------------------------------------------
+    @property
+    def submod_rets(self) -> Container:
+        """What the submodules returned in the last tracked call, by path, a list for each; see `track_submod_rets`."""
+        return self._nbm.results[0] if self._nbm.results[0] is not None else Container()
+
+    @property
+    def submod_call_order(self) -> Container:
+        """The nested order of the calls in the last tracked call; see `track_submod_call_order`."""
+        return self._nbm.results[1] if self._nbm.results[1] is not None else Container()
+
+    # -- where am I ----------------------------------------------------------------------------------
+    top_mod, top_v, mod_depth, mod_height = where.top_mod, where.top_v, where.mod_depth, where.mod_height
+    sub_mods, v_with_top_v_key_chains = where.sub_mods, where.v_with_top_v_key_chains
+    mod_with_top_mod_key_chain, get_mod_key = where.mod_with_top_mod_key_chain, where.get_mod_key
+    show_v_in_top_v, show_mod_in_top_mod = where.show_v_in_top_v, where.show_mod_in_top_mod
+    show_structure, show_submod_call_order = where.show_structure, where.show_submod_call_order
+
+    # -- copies and text -----------------------------------------------------------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        return copying.state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        copying.restore(self, state)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return copying.blank, (type(self),), self.__getstate__()
+
+    def __copy__(self) -> Self:
+        return copying.shallow(self)
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses; override where the arguments matter."""
+        return ""
+
+    def __repr__(self) -> str:
+        return naming.describe_module(self)
+
+
+def _older_form(args: tuple[Any, ...], device: Any, v: Any) -> tuple[Any, Any]:
+    """Positional arguments `(device, v)`, the older form of the constructor."""
+    if len(args) > 2:
+        raise ArgumentTypeError(
+            f"Module.__init__ takes at most two positional arguments, (device, v), unless _build is overridden; found {len(args)}."
+        )
+    if (args and device is not None) or (len(args) > 1 and v is not None):
+        raise ArgumentTypeError("Module.__init__ was given device or v both by position and by name. Nothing was made.")
+    return (args[0] if args else device), (args[1] if len(args) > 1 else v)
+
+
+Module._base_build, Module._base_create_variables = Module._build, Module._create_variables  # type: ignore[attr-defined]
+structure.register(Module)
+Module.__init_subclass__ = classmethod(lambda cls, **kwargs: structure.register(cls))  # type: ignore[assignment]

@@ -1,0 +1,287 @@
+"""Look at what a function computes, without running it: as a pure function of its variables and its arguments.
+
+Looking never changes what is looked at. What the function writes into variables stays in a frame that is thrown away; its
+modules get back the attributes and private state that they had, and the default random stream stands where it stood.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import Frame, Missed, framed, now
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.numbers import random
+from nbmodule.core.recording import tracker
+from nbmodule.core.recording.taps import serving
+from nbmodule.core.running.calling import TRACKING, hooked, own_name, prepare, take_options
+from nbmodule.core.running.capture import capture
+from nbmodule.core.shape.linked import matched
+from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.binding import boxes_of
+from nbmodule.core.transforms.captured import guess
+from nbmodule.core.transforms.carried import packed
+from nbmodule.core.transforms.jit import Jit, split
+from nbmodule.core.transforms.program import fill
+from nbmodule.errors import TraceError
+
+Result = TypeVar("Result")
+_DERIVED = frozenset({"current", "leaves", "parents", "plan", "slot", "version"})
+
+
+class Staged(NamedTuple):
+    """A function with its variables taken out.
+
+    Attributes:
+        fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
+        whole: the same, but it gives the outputs and, by name, what the function writes into variables.
+        values: shape and dtype of each variable.
+        args: positional arguments, with holes for the modules among them.
+        kwargs: keyword arguments, likewise.
+        names: name of each variable, `blocks.0.weight`.
+        titles: class name of each module by dotted path.
+        aliases: the one path of a shared module, for each other path that calls may take to it.
+    """
+
+    fn: Callable[..., Any]
+    whole: Callable[..., tuple[Any, dict[str, Any]]]
+    values: list[jax.ShapeDtypeStruct]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    names: list[str]
+    titles: dict[str, str]
+    aliases: dict[str, str]
+
+
+def staged(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[Staged], Result]) -> Result:
+    """Give `use` the function with its variables taken out, and give back what it returns.
+
+    Modules may be the function itself, arguments, or come from the surrounding code. Tracing finds out which variables
+    are used; with each that was not expected `use` is called again.
+
+    Args:
+        fn: a module, or any function that JAX can trace.
+        args: positional arguments of the call; arrays may be `jax.ShapeDtypeStruct`.
+        kwargs: keyword arguments of the call.
+        use: a function that traces what it is given, once or not at all.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> model = nb.Linear(3, 2)
+        >>> staged(model, (jnp.ones((4, 3)),), {}, lambda s: (s.names, jax.eval_shape(s.fn, s.values, *s.args).shape))
+        (['bias', 'weight'], (4, 2))
+    """
+    __tracebackhide__ = True
+    while isinstance(fn, Jit):
+        fn = fn.fn
+    (holed, holed_kwargs), given = split((args, kwargs))
+    known = {id(thing) for thing in given}
+    things = [*given, *(thing for thing in guess(fn) if id(thing) not in known)]
+    stage = _Stage(fn, given, things)
+    with unchanged(things) as keep, tracker.untracked(), serving(None):
+        while True:
+            made = stage.make(holed, holed_kwargs)
+            try:
+                return use(made)
+            except Missed as missed:
+                keep(stage.extend(missed))
+
+
+class _Stage:
+    """A function, the things among its arguments, and all things that it is known to use."""
+
+    def __init__(self, fn: Any, given: list[Any], things: list[Any]) -> None:
+        self.fn, self.given, self.things = fn, given, things
+        self.frame: Frame | None = None
+        self.boxes: list[Variable] = []
+
+    def make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Staged:
+        names: dict[Variable, str] = {}
+        titles: dict[str, str] = {}
+        aliases: dict[str, str] = {}
+        for thing in self.things:
+            prefix = "" if thing is self.fn else self._name(thing)
+            for box, name in _variables(thing, prefix):
+                names.setdefault(box, name)
+            if not isinstance(thing, Variable):
+                own, others = _paths(thing, prefix)
+                titles, aliases = own | titles, others | aliases
+        self.boxes = list(names)
+        values = [jax.ShapeDtypeStruct(box.shape, box.dtype) for box in self.boxes]
+        whole = self._pure(names)
+        fn = functools.wraps(whole)(lambda *a, **k: whole(*a, **k)[0])
+        return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases)
+
+    def _name(self, thing: Any) -> str:
+        if is_module(thing):
+            return own_name(thing)
+        if thing is random.default or thing is random.default.state:
+            return "random"
+        return type(thing).__name__.lower()
+
+    def _pure(self, names: dict[Variable, str]) -> Callable[..., tuple[Any, dict[str, Any]]]:
+        def pure(values: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+            __tracebackhide__ = True
+            self.frame = frame = Frame(zip(self.boxes, values), wall=True)
+            with frame:
+                filled, given = fill((args, kwargs), self.given)
+                if is_module(self.fn):
+                    outputs = packed(call_without_scope(self.fn, tuple(filled), given))
+                else:
+                    outputs = packed(self.fn(*filled, **given))
+            return outputs, _written(frame, names)
+
+        pure.__name__ = type(self.fn).__name__ if is_module(self.fn) else getattr(self.fn, "__name__", "function")
+        first = inspect.Parameter("variables", inspect.Parameter.POSITIONAL_ONLY)
+        try:
+            parameters = list(inspect.signature(self.fn).parameters.values())
+        except (TypeError, ValueError):
+            parameters = [inspect.Parameter("argument", inspect.Parameter.VAR_POSITIONAL)]
+        if not any(parameter.name == "variables" for parameter in parameters):
+            pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+        return pure
+
+    def extend(self, missed: Missed) -> Any:
+        """Take what was missed along: the outermost module under way that holds it, else the box itself."""
+        if missed.frame is not self.frame:
+            raise missed
+        if any(missed.box is box for box in self.boxes):
+            raise TraceError(
+                f"cannot look at {self.fn!r}: it met {missed.box.describe()} as unknown although it is an input. "
+                "Nothing was changed."
+            )
+        holders = (m for m in missed.modules if m._nbm.home is None and missed.box in plan_of(m).places)
+        thing = next(holders, missed.box)
+        if not any(thing is other for other in self.things):
+            self.things.append(thing)
+        return thing
+
+
+def _written(frame: Frame, names: dict[Variable, str]) -> dict[str, Any]:
+    """What was written, by the name of the variable; of several that go by one name, the later ones are numbered."""
+    found: dict[str, Any] = {}
+    for box in frame.written:
+        name = names.get(box) or type(box).__name__.lower()
+        count = sum(known == name or known.startswith(f"{name} (") for known in found)
+        found[f"{name} ({count + 1})" if count else name] = frame.values[box]
+    return found
+
+
+def _variables(thing: Any, prefix: str) -> Iterator[tuple[Variable, str]]:
+    if isinstance(thing, Variable):
+        yield thing, prefix
+        return
+    places = plan_of(thing).places
+    for box in boxes_of(thing):
+        yield box, ".".join(filter(None, (prefix, places[box].name)))
+
+
+def _paths(root: Any, prefix: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The class of each module by its path, and its path by each other one that calls may take to it."""
+    titles = {} if prefix == type(root).__name__ else {prefix: type(root).__name__}  # not the same word twice
+    own = {module: ".".join(filter(None, (prefix, place.name))) for module, place in plan_of(root).modules.items()}
+    own[root] = prefix
+    aliases: dict[str, str] = {}
+    for module, path in own.items():
+        for below, place in plan_of(module).modules.items():
+            name = ".".join(filter(None, (path, place.name)))
+            if name != own.get(below, name):
+                aliases[name] = own[below]
+            titles[own.get(below, name)] = type(below).__name__
+    return titles, aliases
+
+
+def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of `module` that opens no name scope for itself, so that paths are those below it."""
+    __tracebackhide__ = True
+    options = take_options(module, kwargs)
+    if module._nbm.special:
+        prepare(module, args, kwargs)
+    values: list[Any] = []
+    if options.get("v") is not None:
+        what = f"cannot call {type(module).__name__} with v="
+        partial = module._nbm.config.with_partial_v
+        values = [
+            (box, array)
+            for _, box, array in matched(plan_of(module).template, options["v"], what=what, partial=partial)
+        ]
+
+    def body(frame: Frame | None = None) -> Any:
+        now.stack.append(module)
+        now.counts.append({})
+        depth = len(now.stack)
+        try:
+            return hooked(module, type(module)._run, args, kwargs)
+        finally:
+            del now.stack[depth - 1 :], now.counts[depth - 1 :]
+
+    run = (lambda: framed(body, values, log=tracker.current_log())) if values else body
+    wanted = {name: options.get(name) for name in TRACKING}
+    if any(value is not None and value is not False for value in wanted.values()):
+        return capture(module, run, **wanted)
+    return run()
+
+
+# -- leaving things as they were -----------------------------------------------------------------------
+
+
+@contextmanager
+def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
+    """Put back, at the end, attributes and private state of these things, and the keys that were drawn.
+
+    Gives a function that adds one more thing. A list or dict that is changed in place is not put back.
+    """
+    states: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
+
+    def keep(thing: Any) -> None:
+        if isinstance(thing, Variable):
+            return
+        for module in (thing, *plan_of(thing).modules):
+            if id(module) not in states:
+                states[id(module)] = (module, dict(vars(module)), _private(module))
+
+    made = random.default._made
+    for thing in things:
+        keep(thing)
+    try:
+        yield keep
+    finally:
+        random.default._made = made
+        for state in states.values():
+            _put_back(*state)
+
+
+def _private(module: Any) -> dict[str, Any]:
+    inner = getattr(module, "_nbm", None)
+    if inner is None:
+        return {}
+    state = {name: getattr(inner, name) for name in type(inner).__slots__ if name not in _DERIVED}
+    return {name: dict(value) if name in ("hooks", "pre_hooks") else value for name, value in state.items()}
+
+
+def _put_back(module: Any, attributes: dict[str, Any], private: dict[str, Any]) -> None:
+    own, inner = vars(module), getattr(module, "_nbm", None)
+    changed = own.keys() != attributes.keys() or any(own[name] is not value for name, value in attributes.items())
+    if changed:
+        own.clear()
+        own.update(attributes)
+    for name, value in private.items():
+        found = getattr(inner, name)
+        if name in ("hooks", "pre_hooks"):
+            if found != value:
+                found.clear()
+                found.update(value)
+                changed = True
+        elif found is not value:
+            setattr(inner, name, value)
+            changed = True
+    if changed and inner is not None:
+        inner.version += 1
+        clock.structure_changed()

@@ -1,0 +1,122 @@
+"""What assignment to an attribute of a module means: a new value for a variable, another box, or a change of structure."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import EAGER, here
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.walk import is_branch, is_module, items, plan_of, remember_parent
+from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
+from nbmodule.tree.container import Container
+from nbmodule.tree.paths import closest
+from nbmodule.tree.properties import is_of_class
+
+_ARRAYS = (jax.Array, np.ndarray)
+_NUMBERS = (np.generic, int, float, complex)
+
+
+def assign(module: Any, name: str, value: Any) -> None:
+    """`module.name = value`: arrays go into the box that is there, or become a Buffer; anything else is bound."""
+    if isinstance(value, Variable):
+        module._nbm.variables.pop(name, None)
+    elif isinstance(value, (*_ARRAYS, *_NUMBERS)):
+        box = own_box(module, name)
+        if box is not None:
+            if isinstance(value, _NUMBERS) and box.shape != ():
+                raise ShapeError(
+                    f"cannot set {type(module).__name__}.{name} to the number {value!r}: it holds a {box.describe()}. "
+                    f"The variable was left unchanged. Fill it with `{name}[...] = {value!r}`, or delete the attribute first."
+                )
+            box.value = value
+            return
+        if isinstance(value, _ARRAYS) and not is_property(type(module), name):
+            value = Buffer(value)
+    bind(module, name, value)
+
+
+def own_box(module: Any, name: str) -> Variable | None:
+    """The variable that the attribute holds, if it holds one."""
+    known = module.__dict__.get(name, module._nbm.variables.get(name))
+    return known if isinstance(known, Variable) else None
+
+
+def bind(module: Any, name: str, value: Any) -> None:
+    inner = module._nbm
+    if is_property(type(module), name):
+        object.__setattr__(module, name, value)
+        return
+    trace = here()
+    if trace != EAGER and not (inner.home is not None and inner.home.trace == trace):
+        adopt(module, name, value)
+    object.__setattr__(module, name, value)
+    inner.version += 1
+    clock.structure_changed()
+    if not isinstance(value, (Variable, str, int, float, type(None))):
+        note_children(module, value)
+
+
+def delete(module: Any, name: str) -> None:
+    inner = module._nbm
+    if name not in module.__dict__ and name in inner.variables:
+        del inner.variables[name]
+    else:
+        object.__delattr__(module, name)
+    inner.version += 1
+    clock.structure_changed()
+
+
+def missing(module: Any, name: str) -> Any:
+    """What Python did not find: a variable from `_create_variables`, or an error with the closest name, or a property's own."""
+    if is_of_class(module, name):
+        return object.__getattribute__(module, name)
+    if name.startswith("__"):
+        raise AttributeError(f"{type(module).__name__!r} object has no attribute {name!r}")
+    known = module._nbm.variables.get(name)
+    if known is not None:
+        return Container(known) if isinstance(known, Mapping) else known
+    near = closest(name, [*module.__dict__, *module._nbm.variables])
+    hint = f'; the closest name is "{near}"' if near else ""
+    raise AttributePathError(f'{type(module).__name__} has no attribute "{name}"{hint}.')
+
+
+def is_property(kind: type, name: str) -> bool:
+    """Whether the class itself handles assignment to that name."""
+    found = getattr(kind, name, None)
+    return hasattr(type(found), "__set__") and not isinstance(found, Variable)
+
+
+def note_children(parent: Any, value: Any) -> None:
+    """Tell modules that have just become part of `parent` where they are."""
+    if is_module(value):
+        remember_parent(value, parent)
+    elif isinstance(value, (list, tuple, dict)) and is_branch(value):
+        for item in items(value):
+            if not isinstance(item.value, Variable):
+                note_children(parent, item.value)
+
+
+def adopt(module: Any, name: str, value: Any) -> None:
+    """A module from outside is given an attribute while a function is traced."""
+    boxes: tuple[Variable, ...] = (value,) if isinstance(value, Variable) else ()
+    if is_module(value) or (not boxes and is_branch(value)):
+        boxes = tuple(plan_of(value).boxes)
+    elif not boxes:
+        warnings.warn(
+            f"{type(module).__name__}.{name} is set inside a transform: that happens once, while the function is traced, not "
+            "at each call. Keep what changes in a variable (nb.Buffer), or return it.",
+            stacklevel=5,
+        )
+    for box in boxes:
+        if box._home is not None and not box.is_pending:
+            raise TracerLeakError(
+                f"cannot set {type(module).__name__}.{name} inside a transform: the new {box.describe()} would keep a traced "
+                "value. Nothing was changed. Create it outside, or in `_build` with build_mode='on_call'."
+            )
+        box._home = None

@@ -1,0 +1,308 @@
+"""How a module comes by its variables: when it builds, what it draws, what it is given instead."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import now, write
+from nbmodule.core.boxes.layout import declare, spread
+from nbmodule.core.boxes.pending import Pending
+from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
+from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.core.shape.linked import flat, matched, v_of
+from nbmodule.core.shape.walk import nest, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
+
+BUILD_MODES = ("on_init", "explicit", "on_call")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The constructor's choices; what is not a variable."""
+
+    device: Any = None
+    devices: Any = None
+    dtype: Any = None
+    build_mode: str = "on_init"
+    store_vars: bool = True
+    with_partial_v: bool = False
+    dynamic_backend: bool = False
+    stateful: tuple[Any, ...] = ()
+    arg_stateful_idxs: tuple[Any, ...] = ()
+    kwarg_stateful_idxs: tuple[Any, ...] = ()
+    compile_on_next_step: bool = False
+    fallback_to_non_compiled: bool = False
+
+
+PLAIN = Config()
+
+
+def make_config(build_mode: str, device: Any, devices: Any, dtype: Any, **choices: Any) -> Config:
+    """Check the constructor's choices."""
+    if build_mode not in BUILD_MODES:
+        raise ArgumentError(
+            f"build_mode must be 'on_init' (build at once), 'explicit' (when build() is called) or 'on_call' (at the first "
+            f"call); found {build_mode!r}. Nothing was made."
+        )
+    if device is not None and devices is not None:
+        raise ArgumentError("give device= (one device) or devices= (several, or a mesh), not both. Nothing was made.")
+    placed = replicated(devices) if devices is not None else None
+    for name in ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs"):
+        choices[name] = _indices(name, choices[name])
+    config = Config(find_device(device), placed, find_dtype(dtype), build_mode, **choices)
+    return PLAIN if config == PLAIN else config
+
+
+def _indices(name: str, given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, (list, tuple)):
+        raise ArgumentTypeError(
+            f"{name}= takes a list, as in {name}={'[obj]' if name == 'stateful' else '[[0]]'}; found {type(given).__name__}."
+        )
+    return (
+        tuple(given) if name == "stateful" else tuple(tuple(i) if isinstance(i, (list, tuple)) else (i,) for i in given)
+    )
+
+
+# -- when --------------------------------------------------------------------------------------------
+def finish(module: Any) -> None:
+    """After the whole constructor has run: build now if that is the mode, and settle how calls go."""
+    inner = module._nbm
+    if inner.config is None:
+        inner.config = PLAIN
+    if not inner.built and inner.config.build_mode == "on_init":
+        make(module, inner.args, inner.kwargs)
+    settle(module)
+
+
+def settle(module: Any) -> None:
+    """Decide whether calls of `module` may take the short way."""
+    inner = module._nbm
+    config = inner.config
+    inner.special = bool(
+        not inner.built or inner.hooks or inner.pre_hooks or inner.compiled is not None
+        or inner.results[0] is not None or inner.results[1] is not None or inner.shown is None
+        or config.dynamic_backend or not config.store_vars or config.compile_on_next_step
+    )  # fmt: skip
+
+
+def ensure_built(module: Any) -> None:
+    """Before variables are looked at: a module that builds when it is made, and whose constructor still runs, builds now."""
+    inner = module._nbm
+    if inner.built or inner.building:
+        return
+    if inner.config is None or inner.config.build_mode == "on_init":
+        if has_own_build(module):
+            if inner.config is None:
+                inner.config = PLAIN
+            build(module)
+
+
+def has_own_build(module: Any) -> bool:
+    """Whether the class says itself how it is built."""
+    kind = type(module)
+    return kind._build is not kind._base_build or kind._create_variables is not kind._base_create_variables
+
+
+def build_for_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The build that a first call asks for."""
+    inner = module._nbm
+    if inner.built or inner.building:
+        return
+    config = inner.config or PLAIN
+    if config.build_mode == "explicit":
+        raise NotBuiltError(
+            f"{type(module).__name__} is not built: it was made with build_mode='explicit'. Nothing was computed. "
+            "Call its build() first, or make it with build_mode='on_init' or 'on_call'."
+        )
+    if config.build_mode == "on_call":
+        build(module, *args, from_call=True, **kwargs)
+    else:
+        finish(module)
+
+
+def build(
+    module: Any, *args: Any, from_call: bool = False, device: Any = None, dtype: Any = None, dynamic_backend: bool | None = None,
+    **kwargs: Any,
+) -> Any:  # fmt: skip
+    """Make the variables; see `Module.build`."""
+    inner = module._nbm
+    if inner.config is None:
+        inner.config = PLAIN
+    if inner.config.build_mode == "on_call" and not from_call and not inner.built:
+        return False
+    change_config(inner, device=find_device(device), dtype=find_dtype(dtype), dynamic_backend=dynamic_backend)
+    if not inner.built:
+        own = inner.config.build_mode == "on_init" and not (args or kwargs)
+        make(module, *((inner.args, inner.kwargs) if own else (args, kwargs)))
+    settle(module)
+    variables = inner.released if not inner.config.store_vars else v_of(module) if now.frame is None else None
+    return variables if variables is not None and variables.keys() else True
+
+
+def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run `_build` and `_create_variables`, once; while a function is being traced, with values of their own."""
+    inner, kind = module._nbm, type(module)
+    if (
+        kind._build is kind._base_build
+        and kind._create_variables is kind._base_create_variables
+        and inner.given is None
+    ):
+        if inner.config.devices is None and inner.config.store_vars:
+            inner.built = True
+            return
+    inner.building = True
+    try:
+        with jax.ensure_compile_time_eval():
+            _build_now(module, args, kwargs)
+        inner.built = True
+    finally:
+        inner.building = False
+    if not inner.config.store_vars:
+        _release(module)
+    inner.version += 1
+    clock.structure_changed()
+
+
+def change_config(inner: Any, **changes: Any) -> None:
+    """Put later choices over those of the constructor; None changes nothing."""
+    changes = {
+        name: value for name, value in changes.items() if value is not None and value != getattr(inner.config, name)
+    }
+    if changes:
+        inner.config = replace(inner.config, **changes)
+
+
+def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    inner, config, kind = module._nbm, module._nbm.config, type(module)
+    if kind._build is not kind._base_build:
+        module._build(*args, **kwargs)
+    if kind._create_variables is not kind._base_create_variables:
+        inner.variables = create(module)
+        inner.version += 1
+        clock.structure_changed()
+    if config.devices is not None:
+        for box in plan_of(module).boxes:
+            move(box, config.devices, None)
+    if inner.given is not None:
+        given, inner.given = inner.given, None
+        use_given(module, given)
+
+
+# -- what --------------------------------------------------------------------------------------------
+def create(module: Any) -> dict[str, Any]:
+    """Call `_create_variables` and make boxes of what it returns; arrays of another module's `v` are that module's boxes."""
+    config = module._nbm.config
+    wanted = {"device": config.device, "dev": config.device, "dtype": config.dtype}
+    try:
+        names = inspect.signature(module._create_variables).parameters
+    except (TypeError, ValueError):
+        names = {}
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()) if names else False
+    before, now.lent = now.lent, []
+    try:
+        made = module._create_variables(
+            **{name: value for name, value in wanted.items() if name in names or (takes_all and name != "dev")}
+        )
+        if not isinstance(made, Mapping):
+            raise ArgumentTypeError(
+                f"{type(module).__name__}._create_variables must return a dict or a Container of arrays; it returned "
+                f"{type(made).__name__}. The module has no variables yet."
+            )
+        lenders = [module, *now.lent]
+    finally:
+        now.lent = before
+    lent = {id(box._value): box for lender in lenders for box in plan_of(lender).boxes if not box.is_pending}
+    boxes = {name: _boxed(module, name, value, lent) for name, value in made.items()}
+    known = set(lent.values())
+    module._nbm.taken = frozenset(box for _, box in flat(boxes) if box in known)
+    return boxes
+
+
+def _boxed(module: Any, name: str, value: Any, lent: dict[int, Variable]) -> Any:
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            f"{type(module).__name__}._create_variables: names must be text, found {name!r}. The module has no variables yet."
+        )
+    if isinstance(value, Mapping):
+        return {key: _boxed(module, key, part, lent) for key, part in value.items()}
+    if isinstance(value, Variable):
+        box, own = value, value.is_pending and id(value) not in lent
+    elif id(value) in lent:
+        return lent[id(value)]
+    elif isinstance(value, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+        box, own = Parameter(value), True
+    else:
+        raise ArgumentTypeError(
+            f"{type(module).__name__}._create_variables: {name!r} must be an array or a nested dict of arrays; found "
+            f"{type(value).__name__}. The module has no variables yet."
+        )
+    if own:
+        move(box, module._nbm.config.device, module._nbm.config.dtype)
+    return box
+
+
+def move(box: Variable, place: Any, dtype: Any) -> None:
+    """Put a variable on a device or sharding, and (floating ones only) into a dtype; what is pending stays so."""
+    cast = dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype
+    if place is not None:
+        declare(box, place)
+    if box.is_pending:
+        old = box._pending
+        draw = old.draw
+        if cast and draw is not None:
+            draw = lambda draw=old.draw: jnp.asarray(draw()).astype(dtype)  # noqa: E731 - a draw has no name
+        box._pending = Pending(
+            draw, old.shape, dtype if cast else old.dtype, place if place is not None else old.device
+        )
+        return
+    value = box.value
+    if cast:
+        value = value.astype(dtype)
+    if place is not None:
+        value = (spread if isinstance(place, jax.NamedSharding) else jax.device_put)(value, place)
+    if value is not box.value:
+        write(box, value)
+
+
+def use_given(module: Any, given: Mapping[str, Any]) -> None:
+    """Take over variables that were handed to the constructor; parts of children that are not built yet wait there."""
+    plan = plan_of(module)
+    rest = dict(flat(given))
+    for child, place in plan.modules.items():
+        if not child._nbm.built:
+            depth = len(place.chain)
+            part = {chain[depth:]: rest.pop(chain) for chain in list(rest) if chain[:depth] == place.chain}
+            if part:
+                child._nbm.given = nest(part)
+    config = module._nbm.config or PLAIN
+    wanted = {place.chain: box for box, place in plan.places.items() if isinstance(box, Parameter)}
+    what = f"cannot use v= for {type(module).__name__}"
+    for _, box, array in matched(nest(wanted), nest(rest), what=what, partial=config.with_partial_v):
+        box.value = array
+
+
+def _release(module: Any) -> None:
+    """With store_vars=False: keep only the shapes of the variables; `build` hands them out, once."""
+    module._nbm.released = v_of(module).cont_copy()
+    for box in plan_of(module).boxes:
+        if isinstance(box, Parameter):
+            box._pending = Pending(None, box.shape, box.dtype)
+            del box._value
+    module._nbm.current = None
+    clock.value_changed()
+
+
+def is_built(module: Any) -> bool:
+    """Whether the module and all modules below it are built."""
+    ensure_built(module)
+    return module._nbm.built and all(below._nbm.built for below in plan_of(module).modules)

@@ -1,0 +1,258 @@
+"""`model.v`: containers of the arrays of a module's Parameters that stay connected to it.
+
+The container of a module is the *current* one as long as each of its leaves is the very array that the variable holds.
+Setting a leaf of a current container sets the variable. Where a part of `v` is just what a submodule shows, the
+submodule's own current container is used, so `model.v.dl0 is model.dl0.v`.
+
+A container that is no longer current keeps its old values. Since parts are shared between containers of different age, an
+old container gets its own copy of a part in the moment before the part is changed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.walk import Plan, plan_of
+from nbmodule.errors import ShapeStructureError, StructureError
+from nbmodule.tree.compare import structure_difference
+from nbmodule.tree.container import Container
+
+
+class Link:
+    """Ties one level of a module's container to the variables there."""
+
+    __slots__ = ("embedders", "level", "module", "root")
+
+    def __init__(self, module: Any, level: dict[str, Any]) -> None:
+        self.module = weakref.ref(module)
+        self.level = level
+        self.root: weakref.ref[Container] | None = None  # the module's whole container, which holds this level
+        self.embedders: list[tuple[weakref.ref[Container], str]] = []  # levels of other containers that hold this one
+
+    def setting(self, container: Container, key: str, value: Any) -> Any:
+        """Called before `container[key] = value`; gives the value to store."""
+        module = self.module()
+        if module is None or not self.is_current(module):
+            return value
+        target = self.level.get(key)
+        if target is None:
+            forget(module)
+            return value
+        if isinstance(target, dict):
+            if not isinstance(value, Mapping):
+                raise StructureError(
+                    f'cannot set "{key}" of the variables of {type(module).__name__} to a {type(value).__name__}: it holds '
+                    f"several variables, {', '.join(target)}. Nothing was changed."
+                )
+            pairs = matched(target, value, what=f'cannot set "{key}" of the variables of {type(module).__name__}')
+            part = dict.__getitem__(container, key)
+            for _, box, array in pairs:
+                box.admitted(array)
+            for chain, _, array in pairs:
+                part._put_at(chain, array)
+            return part
+        array = target.admitted(value)
+        protect(self)
+        target.value = array
+        return array
+
+    def deleting(self, container: Container, key: str) -> None:
+        """Called before `del container[key]`: the container goes its own way from here on."""
+        module = self.module()
+        if module is not None and self.is_current(module):
+            forget(module)
+
+    def is_current(self, module: Any) -> bool:
+        root = self.root() if self.root is not None else None
+        return root is not None and known_current(module) is root and holds(root, plan_of(module).template)
+
+
+def protect(link: Link) -> None:
+    """Give each outdated container that shares the level of `link` a copy of its own."""
+    kept = []
+    for reference, key in link.embedders:
+        outer = reference()
+        if outer is None or key not in outer or outer._link is None:
+            continue
+        module = outer._link.module()
+        if module is not None and outer._link.is_current(module):
+            protect(outer._link)
+            kept.append((reference, key))
+        else:
+            _detach(outer, key)
+    link.embedders = kept
+
+
+def _detach(outer: Container, key: str) -> None:
+    """Let a level hold a copy of what it shares, past its own link."""
+    link = outer._link
+    outer._link = None
+    try:
+        outer._put(key, dict.__getitem__(outer, key).cont_copy())
+    finally:
+        outer._link = link
+
+
+def known_current(module: Any) -> Container | None:
+    """The container last given out as `module.v`, in the frame that is open or outside all frames."""
+    if now.frame is not None:
+        return now.frame.views.get(id(module), (None, None))[1]
+    current = module._nbm.current
+    return None if current is None else current[1]
+
+
+def remember(module: Any, container: Container) -> None:
+    if now.frame is not None:
+        now.frame.views[id(module)] = (module, container)
+    else:
+        module._nbm.current = (clock.values, container, module._nbm.plan)
+
+
+def forget(module: Any) -> None:
+    """The container given out last is on its own from now on."""
+    if now.frame is not None:
+        now.frame.views.pop(id(module), None)
+    else:
+        module._nbm.current = None
+
+
+def holds(container: Mapping[str, Any], level: dict[str, Any]) -> bool:
+    """Whether each leaf of `container` is the very array that the variable at its place holds."""
+    if dict.keys(container) != level.keys():  # type: ignore[arg-type]
+        return False
+    for key, target in level.items():
+        value = dict.__getitem__(container, key)  # type: ignore[arg-type]
+        if isinstance(target, dict):
+            if not isinstance(value, dict) or not holds(value, target):
+                return False
+        elif value is not target.value:
+            return False
+    return True
+
+
+def v_of(module: Any) -> Container:
+    """The current container of the arrays of all Parameters of `module`."""
+    plan = plan_of(module)
+    if now.lent is not None:
+        now.lent.append(module)
+    if now.frame is None:
+        current = module._nbm.current
+        if current is not None and current[0] == clock.values and current[2] is plan:
+            return current[1]
+    else:
+        now.stack.append(module)  # a read that misses names this module
+        now.counts.append({})
+    try:
+        container = known_current(module)
+        if container is None or not holds(container, plan.template):
+            container = build_level(module, plan, plan.template, ())
+            container._link.root = weakref.ref(container)
+            set_roots(container, weakref.ref(container), module)
+    finally:
+        if now.frame is not None:
+            now.stack.pop(), now.counts.pop()
+    remember(module, container)
+    return container
+
+
+def set_roots(container: Container, root: weakref.ref[Container], module: Any) -> None:
+    for part in dict.values(container):
+        if isinstance(part, Container) and part._link is not None and part._link.module() is module:
+            part._link.root = root
+            set_roots(part, root, module)
+
+
+def build_level(module: Any, plan: Plan, level: dict[str, Any], chain: tuple[str, ...]) -> Container:
+    """One level of `v`, made of arrays, of levels, and of the containers of submodules."""
+    leaves: dict[str, Any] = {}
+    for key, target in level.items():
+        if not isinstance(target, dict):
+            leaves[key] = target.value
+            continue
+        submodule = embedded(plan).get((*chain, key))
+        leaves[key] = v_of(submodule) if submodule is not None else build_level(module, plan, target, (*chain, key))
+    container = Container._from_dict(leaves)
+    container._link = Link(module, level)
+    for key, part in leaves.items():
+        if isinstance(part, Container):
+            part._link.embedders.append((weakref.ref(container), key))
+    return container
+
+
+def embedded(plan: Plan) -> dict[tuple[str, ...], Any]:
+    """Submodules whose own `v` is exactly a part of the root's, by chain."""
+    if plan.embedded is None:
+        plan.embedded = {}
+        for submodule, place in plan.modules.items():
+            part: Any = plan.template
+            for key in place.chain:
+                part = part.get(key) if isinstance(part, dict) else None
+            if isinstance(part, dict) and _same_boxes(part, plan_of(submodule).template):
+                plan.embedded[place.chain] = submodule
+    return plan.embedded
+
+
+def _same_boxes(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(
+        _same_boxes(x, y) if isinstance(x, dict) and isinstance(y, dict) else x is y
+        for x, y in zip(a.values(), map(b.get, a))
+    )
+
+
+# -- from given containers to variables --------------------------------------------------------------
+def flat(level: Mapping[str, Any], chain: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Leaves of nested mappings, by chain, in the order of their keys."""
+    for key, value in level.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, (*chain, str(key)))
+        else:
+            yield (*chain, str(key)), value
+
+
+def matched(
+    template: dict[str, Any], given: Mapping[str, Any], *, what: str, partial: bool = False, shapes: bool = True
+) -> list[tuple[tuple[str, ...], Variable, Any]]:
+    """Pair each variable with the array given for it, or say how the two structures differ.
+
+    Args:
+        template: nested dict of boxes.
+        given: nested mapping of arrays.
+        what: the beginning of the error message: what cannot be done.
+        partial: whether variables may be missing in `given`.
+        shapes: whether shapes must agree.
+
+    Raises:
+        StructureError: chains are missing or unexpected, or (the list shows it) of another shape.
+    """
+    if not isinstance(given, Mapping):
+        raise StructureError(
+            f"{what}: a Container or a dict of arrays is wanted, found {type(given).__name__}. Nothing was changed."
+        )
+    wanted, found = dict(flat(template)), dict(flat(given))
+    agree = (found.keys() <= wanted.keys()) if partial else (found.keys() == wanted.keys())
+    if agree and shapes:
+        agree = all(tuple(jax.numpy.shape(array)) == wanted[chain].shape for chain, array in found.items())
+    if not agree:
+        expected = {"/".join(chain): box for chain, box in wanted.items() if not partial or chain in found}
+        difference = structure_difference(expected, {"/".join(chain): array for chain, array in found.items()})
+        kind = ShapeStructureError if found.keys() == wanted.keys() else StructureError
+        raise kind(f"{what}: the structures differ.\n{difference}\nNothing was changed.")
+    return [
+        (chain, wanted[chain], array.value if isinstance(array, Variable) else array) for chain, array in found.items()
+    ]
+
+
+def set_v(module: Any, given: Mapping[str, Any]) -> None:
+    """`module.v = given`: all or nothing."""
+    pairs = matched(plan_of(module).template, given, what=f"cannot set the variables of {type(module).__name__}")
+    # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros: each variable keeps its dtype.
+    admitted = [(box, box.admitted(array, narrow=True)) for _, box, array in pairs]
+    for box, array in admitted:
+        box.value = array

@@ -1,0 +1,88 @@
+"""Named variables and modules, as lazy generators over the one walk, and the text of a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nbmodule.core.boxes.placement import find_device, find_dtype
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
+from nbmodule.core.shape.building import ensure_built, move
+from nbmodule.core.shape.walk import is_branch, is_module, listed_items, plan_of
+
+PARAMETERS, BUFFERS, TENSORS = (Parameter,), (Buffer,), (Variable,)
+
+
+def joined(prefix: str | None, name: str) -> str:
+    if not prefix:
+        return name
+    prefix = prefix.removesuffix(".")
+    return f"{prefix}.{name}" if name else prefix
+
+
+def named_variables(
+    module: Any, kinds: tuple[type, ...], prefix: str | None, recursive: bool
+) -> Iterator[tuple[str, Variable]]:
+    ensure_built(module)
+    for box, place in plan_of(module).places.items():
+        if isinstance(box, kinds) and (recursive or place.owner in (None, module)):
+            yield joined(prefix, place.name), box
+
+
+def named_children(module: Any) -> Iterator[tuple[str, Any]]:
+    ensure_built(module)
+    for child, place in plan_of(module).modules.items():
+        if place.owner is None or place.owner is module:
+            yield place.name, child
+
+
+def named_modules(module: Any, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
+    ensure_built(module)
+    yield (joined(prefix, ""), module, None) if with_parent else (joined(prefix, ""), module)
+    for below, place in plan_of(module).modules.items():
+        name = joined(prefix, place.name)
+        yield (name, below, place.owner or module) if with_parent else (name, below)
+
+
+def move_all(module: Any, place: Any, dtype: Any) -> Any:
+    """Move all variables, or none if the device or dtype makes no sense."""
+    ensure_built(module)
+    place, dtype = find_device(place), find_dtype(dtype)
+    for box in plan_of(module).boxes:
+        move(box, place, dtype)
+    return module
+
+
+# -- text --------------------------------------------------------------------------------------------
+def describe_module(module: Any, above: tuple[int, ...] = ()) -> str:
+    """The tree of children in the order of their definition; shapes of no array are touched."""
+    name, extra = type(module).__name__, module.extra_repr()
+    if id(module) in above:
+        return f"{name}(...)"
+    children = list(defined_children(module))
+    if not children:
+        return f"{name}({extra})"
+    lines = [f"{name}({extra}"]
+    for path, child in children:
+        text = describe_module(child, (*above, id(module)))
+        lines += [f"  ({path}): " + text.replace("\n", "\n  ")]
+    return "\n".join([*lines, ")"])
+
+
+def defined_children(thing: Any, prefix: str = "", seen: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Children in the order of their definition; those in lists and dicts as `list.0`."""
+    if id(thing) in seen:
+        return
+    if isinstance(thing, (list, tuple)):
+        pairs = [(str(i), value) for i, value in enumerate(thing)]
+    elif isinstance(thing, dict):
+        pairs = [(str(key), value) for key, value in thing.items()]
+    else:
+        listed = getattr(type(thing), "_listed", None)
+        pairs = [(name, value) for name, value in vars(thing).items() if name != listed]
+        pairs += [(item.name, item.value) for item in listed_items(thing, listed)] if listed else []
+    for key, value in pairs:
+        if is_module(value):
+            yield prefix + key, value
+        elif not isinstance(value, Variable) and not isinstance(value, (str, bytes)) and is_branch(value):
+            yield from defined_children(value, f"{prefix}{key}.", (*seen, id(thing)))

@@ -1,0 +1,110 @@
+"""Variables out of a model as plain arrays by name, and back; all or nothing."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.naming import joined
+from nbmodule.core.shape.walk import aliases
+from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
+
+
+def state_dict(module: Any, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
+    ensure_built(module)
+    return OrderedDict(
+        (joined(prefix, name), box if keep_var else frozen_copy(box.value)) for name, box in aliases(module)
+    )
+
+
+def frozen_copy(value: Any) -> Any:
+    """A read-only NumPy copy, which no later donation can reach; keys and traced values stay JAX arrays."""
+    if isinstance(value, jax.core.Tracer) or jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value
+    array = np.array(value)
+    array.flags.writeable = False
+    return array
+
+
+def load_state_dict(module: Any, source: Any, strict: bool) -> None:
+    ensure_built(module)
+    names = dict(aliases(module))
+    given = _asked(source, names) if callable(source) and not isinstance(source, Mapping) else source
+    if not isinstance(given, Mapping):
+        raise ArgumentTypeError(
+            f"load_state_dict takes a mapping from names to arrays, or a function; found {type(source).__name__}. No variable was changed."
+        )
+    load_named(f"cannot load the state of {type(module).__name__}", names, given, strict)
+
+
+def load_named(title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool) -> None:
+    """Set variables by name; all or nothing.
+
+    Args:
+        title: the beginning of the error messages: what cannot be done.
+        names: variables by name; one of several names may be missing where others of the same variable are given.
+        given: arrays by name.
+        strict: whether the names must agree.
+    """
+    for box, array in checked(title, names, given, strict).items():
+        box.value = array
+
+
+def checked(title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool) -> dict[Variable, Any]:
+    """The arrays as the variables may hold them; nothing is changed yet."""
+    if strict:
+        _check_names(title, names, given)
+    arrays: dict[Variable, Any] = {}
+    for name, box in names.items():
+        if name not in given:
+            continue
+        array = given[name]
+        array = array.value if isinstance(array, Variable) else array
+        _check_shape(name, box, array)
+        if box in arrays and not _same(arrays[box], array):
+            warnings.warn(
+                f'{title}: two different values were given for one shared variable; that of "{name}", the last, is used.',
+                stacklevel=5,
+            )
+        arrays[box] = box.admitted(array)
+    return arrays
+
+
+def _asked(source: Any, names: Mapping[str, Variable]) -> dict[str, Any]:
+    answers = {name: source(name, box) for name, box in names.items()}
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _check_names(title: str, names: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    unexpected = [str(name) for name in given if name not in names]
+    missing = [name for name in names if name not in given]
+    if unexpected:
+        also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
+        raise UnexpectedKeysError(
+            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\nNo variable was changed. `strict=False` ignores them."
+        )
+    if missing:
+        raise MissingKeysError(
+            f"{title}: missing keys: {', '.join(missing)}.\nNo variable was changed. `strict=False` leaves those variables as they are."
+        )
+
+
+def _check_shape(name: str, box: Variable, array: Any) -> None:
+    if tuple(np.shape(array)) != box.shape:
+        found = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
+        raise ShapeError(
+            f'cannot load "{name}": the model holds {box.dtype}{list(box.shape)}, the mapping holds {found}.\n'
+            "No variable was changed. Was it saved by a model of another size?"
+        )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or bool(np.array_equal(np.asarray(a), np.asarray(b)))

@@ -1,0 +1,321 @@
+"""The static side of a module: a table of its objects, from which the module can be built again around other leaves.
+
+The table is interned, so two modules of equal structure share one `Structure` object and compare by identity: it keys the
+plans of compiled functions and is the static part of the PyTree. Static values compare by type and value (`1`, `1.0` and
+`True` differ); what has no sound equality compares by identity. The code of a forward is part of it, so that a cell that
+defines a class again, or a reloader that swaps `__code__`, is noticed.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import EAGER, Home, here, now
+from nbmodule.core.boxes.inner import Inner
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.walk import Plan, is_branch, is_module, plan_of
+
+_SAFE = (int, float, bool, complex, str, bytes, type(None))
+
+
+class Static:
+    """A value that never reaches JAX, compared by type and value."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.key = static_key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def static_key(value: Any) -> Any:
+    """A hashable key that agrees exactly when two static values are the same."""
+    kind = type(value)
+    if kind is float:
+        return (float, value.hex())  # nan equals itself, 0.0 and -0.0 differ
+    if kind in _SAFE:
+        return (kind, value)
+    if kind in (tuple, list):
+        return (kind, *map(static_key, value))
+    if kind is dict:
+        return (dict, *((static_key(key), static_key(item)) for key, item in value.items()))
+    if isinstance(value, types.FunctionType):
+        return (_Same(value), value.__code__)
+    if isinstance(value, types.MethodType):
+        return (types.MethodType, static_key(value.__func__), _Same(value.__self__))
+    try:
+        if kind.__eq__ is not object.__eq__ and value == value:
+            hash(value)
+            return (kind, value)
+    except Exception:  # noqa: BLE001 - an `__eq__` or `__hash__` that fails, or gives an array: identity then
+        pass
+    return (kind, _Same(value))
+
+
+class _Same:
+    """Equal only for one and the same object, which it keeps alive so that its identity is not given away again."""
+
+    __slots__ = ("thing",)
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
+class Structure:
+    """An interned table: `objects` (the root first) and `boxes`, with references between them by index."""
+
+    __slots__ = ("__weakref__", "boxes", "keys", "objects")
+
+    def __init__(self, objects: tuple[Any, ...], boxes: tuple[Any, ...], keys: tuple[Any, ...]) -> None:
+        self.objects, self.boxes, self.keys = objects, boxes, keys
+
+
+_interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictionary()
+
+
+def structure_of(root: Any) -> Structure:
+    """The interned structure of `root`, made again only after a change of structure or of code."""
+    plan = plan_of(root)
+    if plan.structure is not None:
+        codes, structure = plan.structure
+        if codes_hold(codes):
+            return structure
+    functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
+    codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
+    structure = _intern(root, plan)
+    plan.structure = (codes, structure)
+    return structure
+
+
+def functions_of(module: Any) -> tuple[Any, ...]:
+    """The functions that a call of `module` runs: its forward and its hooks."""
+    run, inner = getattr(type(module), "_run", None), getattr(module, "_nbm", None)
+    if inner is None or not (inner.hooks or inner.pre_hooks):
+        return (run,)
+    return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
+
+
+def module_codes(module: Any) -> tuple[Any, ...]:
+    """The code of those functions, as part of the structure."""
+    return tuple(getattr(fn, "__code__", fn) for fn in functions_of(module))
+
+
+def _intern(root: Any, plan: Plan) -> Structure:
+    table = _Table(plan)
+    table.enter(root)
+    boxes = tuple((type(box), box._frozen) for box in plan.boxes)
+    key = (tuple(map(tuple, table.objects)), boxes)
+    known = _interned.get(key)
+    if known is None:
+        keys = tuple(CompositeKey(place.path) for place in plan.places.values())
+        known = _interned[key] = Structure(*key, keys)
+    return known
+
+
+class _Table:
+    """Objects in the order in which the walk meets them. A row is `(kind, class, header, (key, reference), ...)`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.objects: list[list[Any]] = []
+        self.index: dict[int, int] = {}
+        self.box_index = {box: i for i, box in enumerate(plan.boxes)}
+
+    def refer(self, value: Any) -> Any:
+        if isinstance(value, Variable):
+            return ("box", self.box_index[value])
+        if is_module(value) or is_branch(value):
+            return ("object", self.index[id(value)] if id(value) in self.index else self.enter(value))
+        return Static(value)
+
+    def enter(self, thing: Any) -> int:
+        number = self.index[id(thing)] = len(self.objects)
+        row: list[Any] = []
+        self.objects.append(row)
+        kind = type(thing)
+        if isinstance(thing, (list, tuple, Mapping)):
+            row += [_shape_of(thing), kind, None]
+            pairs = thing.items() if isinstance(thing, Mapping) else enumerate(thing)
+            row += [(Static(key), self.refer(value)) for key, value in pairs]
+        else:
+            row += ["module" if is_module(thing) else "plain", kind, _header(thing)]
+            hidden = getattr(kind, "_unwatched", ())
+            row += [(name, self.refer(value)) for name, value in vars(thing).items() if name not in hidden]
+            inner: Inner | None = getattr(thing, "_nbm", None)
+            if inner is not None and inner.variables:
+                row.append(("_nbm.variables", self.refer(inner.variables)))
+        return number
+
+
+def _shape_of(thing: Any) -> str:
+    return "mapping" if isinstance(thing, Mapping) else "sequence"
+
+
+def _header(thing: Any) -> Any:
+    """What else of a module is static: its mode, hooks, choices of the constructor, and the code of its forward."""
+    if not is_module(thing):
+        return None
+    inner: Inner = thing._nbm
+    hooks = tuple((tuple(map(_Same, group.values()))) for group in (inner.pre_hooks, inner.hooks))
+    return (
+        inner.training,
+        inner.built,
+        hooks,
+        _Same(inner.config),
+        Static((inner.args, inner.kwargs)),
+        module_codes(thing),
+    )
+
+
+def rebuild(structure: Structure, leaves: Any) -> Any:
+    """The module that `structure` describes, around `leaves` (anything: arrays, tracers, None, shapes)."""
+    trace = here()
+    home = None if trace == EAGER else Home(now.frame, trace)
+    boxes = []
+    for (kind, frozen), leaf in zip(structure.boxes, leaves):
+        box = object.__new__(kind)
+        box._frozen, box._value, box._home = frozen, leaf, home
+        boxes.append(box)
+    made = [_hull(row) for row in structure.objects]
+
+    def resolve(reference: Any) -> Any:
+        if isinstance(reference, Static):
+            return reference.value
+        kind, index = reference
+        if kind == "box":
+            return boxes[index]
+        if isinstance(made[index], _Later):
+            made[index] = made[index].finish(resolve)
+        return made[index]
+
+    for index, row in enumerate(structure.objects):
+        if not issubclass(row[1], tuple):
+            _fill(made[index], row, resolve)
+    return made[0]
+
+
+class _Later:
+    """A tuple is made once all it holds is there."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def finish(self, resolve: Any) -> Any:
+        parts = [resolve(reference) for _, reference in self.row[3:]]
+        kind = self.row[1]
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+
+
+def _hull(row: Any) -> Any:
+    shape, kind, header = row[:3]
+    if shape == "sequence" and issubclass(kind, tuple):
+        return _Later(row)
+    thing = kind.__new__(kind)
+    if hasattr(kind, "_unwatched"):
+        thing._revive()
+    if shape == "module":
+        inner = thing._nbm
+        inner.training, inner.built, hooks, config, arguments, _ = header
+        inner.config, (inner.args, inner.kwargs) = config.thing, arguments.value
+        for group, known in zip((inner.pre_hooks, inner.hooks), hooks):
+            group.update((hook.thing.number, hook.thing) for hook in known)
+    return thing
+
+
+def _fill(thing: Any, row: Any, resolve: Any) -> None:
+    shape, parts = row[0], row[3:]
+    if shape == "mapping":
+        for key, reference in parts:
+            thing[key.value] = resolve(reference)
+    elif shape == "sequence":
+        thing.extend(resolve(reference) for _, reference in parts)
+    else:
+        for name, reference in parts:
+            if name == "_nbm.variables":
+                thing._nbm.variables = resolve(reference)
+            else:
+                vars(thing)[name] = resolve(reference)
+        if shape == "module":
+            thing._nbm.special = True  # until the first call
+
+
+class CompositeKey:
+    """A whole path as one PyTree key entry: prints as `.layers[0].weight`."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: tuple[Any, ...]) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return jax.tree_util.keystr(self.path)
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompositeKey) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+
+def flatten(module: Any) -> tuple[tuple[Any, ...], Structure]:
+    inner = module._nbm
+    known = inner.leaves
+    if known is not None:
+        values, epoch, plan, codes, found = known
+        if values == clock.values and epoch == clock.structure and inner.plan is plan and now.frame is None:
+            if lists_hold(plan) and codes_hold(codes):
+                return found
+    structure = structure_of(module)
+    plan = inner.plan
+    found = tuple([box.value for box in plan.boxes]), structure
+    if now.frame is None and not plan.watched:
+        inner.leaves = (clock.values, clock.structure, plan, plan.structure[0], found)
+    return found
+
+
+def lists_hold(plan: Plan) -> bool:
+    """Whether lists of modules hold what they held."""
+    try:
+        for live, then in plan.lists:
+            if live != then:
+                return False
+    except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
+        return False
+    return True
+
+
+def codes_hold(codes: tuple[Any, ...]) -> bool:
+    """Whether functions have the code they had; a reloader swaps it."""
+    for fn, code in codes:
+        if fn.__code__ is not code:
+            return False
+    return True
+
+
+def flatten_with_keys(module: Any) -> tuple[tuple[tuple[Any, Any], ...], Structure]:
+    leaves, structure = flatten(module)
+    return tuple(zip(structure.keys, leaves)), structure
+
+
+def register(kind: type) -> None:
+    """Make a class of modules one flat PyTree node: leaves are the arrays of its distinct boxes."""
+    jax.tree_util.register_pytree_with_keys(kind, flatten_with_keys, rebuild, flatten)

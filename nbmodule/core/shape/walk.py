@@ -1,0 +1,320 @@
+"""The one walk: what is reachable from a module, in which order, under which names, and what is shared.
+
+Everything that needs names asks here. The result, a `Plan`, is cached on the module and thrown away when the structure
+changes: attributes bump the version of their module, lists, dicts and plain objects that were passed are compared with a
+shallow copy by identity.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Iterator, Mapping
+from operator import is_
+from sys import stdlib_module_names
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.describe import describe_shape
+from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.errors import StructureError
+
+Path = tuple[Any, ...]
+_LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.FunctionType, types.BuiltinFunctionType, type,
+               types.ModuleType, types.MethodType, np.ndarray, np.generic, jax.Array)  # fmt: skip
+_FOREIGN = stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "scipy", "IPython", "matplotlib"}
+_walkable: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+class Item(NamedTuple):
+    """One step down: the key entry, its part of the dotted name, its part of the chain, and what is there."""
+
+    key: Any
+    name: str
+    chain: str
+    value: Any
+
+
+class Place(NamedTuple):
+    """Where a variable or a module was found."""
+
+    path: Path
+    name: str
+    chain: tuple[str, ...]
+    claimed: bool  # `_create_variables` of the owner took the box over: this name wins over others
+    order: int
+    owner: Any = None  # the module that holds it; None for the root itself
+
+
+def items(thing: Any) -> list[Item]:
+    """What is directly below `thing`, in canonical order: attributes and dict keys sorted, list items by number."""
+    if isinstance(thing, (list, tuple)):
+        return [Item(SequenceKey(i), str(i), f"v{i}", value) for i, value in enumerate(thing)]
+    if isinstance(thing, Mapping):
+        named = [Item(DictKey(key), str(key), str(key), value) for key, value in thing.items()]
+        return sorted(named, key=lambda item: item.name)
+    listed = getattr(type(thing), "_listed", None)
+    short = getattr(type(thing), "_short_names", {})
+    found = [
+        Item(GetAttrKey(name), name, short.get(name) or name.removeprefix("_"), value)
+        for name, value in vars(thing).items()
+        if not isinstance(value, _LEAF_TYPES) and name != listed
+    ]
+    inner = getattr(thing, "_nbm", None)
+    if inner is not None:
+        found += [Item(GetAttrKey(name), name, name, value) for name, value in inner.variables.items()]
+    found.sort(key=lambda item: item.chain)
+    return found + listed_items(thing, listed) if listed is not None else found
+
+
+def listed_items(thing: Any, listed: str) -> list[Item]:
+    """The items of a module that is itself a list: its layers stand directly below it, by number or by name."""
+    layers = vars(thing).get(listed, ())
+    names = vars(thing).get("names") or ()
+    if len(names) == len(layers) and names:
+        return [Item(DictKey(name), name, name, value) for name, value in zip(names, layers)]
+    return [Item(SequenceKey(i), str(i), f"v{i}", value) for i, value in enumerate(layers)]
+
+
+def is_module(thing: Any) -> bool:
+    return hasattr(type(thing), "_is_module")
+
+
+def is_branch(thing: Any) -> bool:
+    """Whether the walk goes on below `thing`, which is neither a module nor a variable."""
+    kind = type(thing)
+    if kind in (list, tuple, dict):
+        return True
+    known = _walkable.get(kind)
+    if known is None:
+        known = _walkable[kind] = _is_walkable(kind)
+    return known
+
+
+def _is_walkable(kind: type) -> bool:
+    if hasattr(kind, "_is_stateful") or issubclass(kind, (list, tuple, Mapping)):
+        return True
+    if issubclass(kind, _LEAF_TYPES) or kind.__module__.partition(".")[0] in _FOREIGN | {"nbmodule"}:
+        return False
+    return bool(kind.__dictoffset__)
+
+
+_living: weakref.WeakSet[Plan] = weakref.WeakSet()
+
+
+class Plan:
+    """What one walk found, from the root's point of view. It holds everything below the root, not the root itself."""
+
+    __slots__ = (
+        "__weakref__", "_template", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "places", "structure", "version",
+        "versions", "watched",
+    )  # fmt: skip
+
+    def __init__(self, root: Any) -> None:
+        self.epoch, self.flags = clock.structure, clock.flags
+        self.structure: Any = None  # see structure.py, linked.py
+        self._template: Any = None
+        self.embedded: Any = None
+        self.version = root._nbm.version if hasattr(root, "_nbm") else 0
+        walker = _Walker(root)
+        self.modules: dict[Any, Place] = walker.modules
+        self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
+        chosen = {box: next((p for p in places if p.claimed), places[0]) for box, places in walker.boxes.items()}
+        self.places: dict[Variable, Place] = dict(sorted(chosen.items(), key=lambda pair: pair[1].order))
+        self.boxes: tuple[Variable, ...] = tuple(self.places)
+        self.names: dict[str, Variable] = {place.name: box for box, place in self.places.items()}
+        _check_spellings(root, self)
+        _living.add(self)
+
+    def is_fresh(self) -> bool:
+        """Whether the structure is still the one that was walked. O(1) while no module and no list below has changed."""
+        if self.epoch != clock.structure:
+            if self.flags != clock.flags or any(inner.version != seen for inner, seen in self.versions):
+                return False
+            self.epoch = clock.structure
+        try:
+            for live, then in self.lists:
+                if live != then:
+                    return False
+        except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
+            return False
+        return not self.watched or all(map(_unchanged, self.watched))
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """The nested dict of Parameters that `v` shows, keys sorted."""
+        if self._template is None:
+            self._template = nest(
+                {place.chain: box for box, place in self.places.items() if isinstance(box, Parameter)}
+            )
+        return self._template
+
+
+def nest(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Nested dicts from chains of keys, in the order given."""
+    root: dict[str, Any] = {}
+    for chain, value in flat.items():
+        level = root
+        for key in chain[:-1]:
+            level = level.setdefault(key, {})
+        level[chain[-1]] = value
+    return root
+
+
+class _Walker:
+    def __init__(self, root: Any) -> None:
+        self.boxes: dict[Variable, list[Place]] = {}
+        self.modules: dict[Any, Place] = {}
+        self.lists: list[tuple[list[Any], list[Any]]] = []  # lists of nothing but modules: `==` is identity, and fast
+        self.watched: list[tuple[Any, Any]] = []
+        self.versions: list[tuple[Any, int]] = []
+        self.seen: set[int] = set()
+        self.root, self.count = root, 0
+        self.below(root, (), "", (), None)
+
+    def below(self, thing: Any, path: Path, name: str, chain: tuple[str, ...], owner: Any) -> None:
+        self.seen.add(id(thing))
+        inner = getattr(thing, "_nbm", None)
+        if inner is not None and is_module(thing):
+            owner = thing
+            if thing is not self.root:
+                self.versions.append((inner, inner.version))
+            layers = vars(thing).get(getattr(type(thing), "_listed", None))
+            if layers is not None:
+                self.watch(layers)
+        elif inner is not None and hasattr(type(thing), "_unwatched"):
+            self.versions.append((inner, inner.version))
+        elif isinstance(thing, (list, dict)):
+            self.watch(thing)
+        elif not isinstance(thing, tuple):
+            self.watched.append((vars(thing), dict(vars(thing))))
+        for item in items(thing):
+            value = item.value
+            if isinstance(value, Variable):
+                self.found(value, item, path, name, chain, owner)
+            elif is_module(value):
+                if owner is not None:
+                    remember_parent(value, owner)
+                if id(value) not in self.seen:
+                    here = _step(item, path, name, chain, owner, False, len(self.modules))
+                    self.modules[value] = here
+                    self.below(value, here.path, here.name, here.chain, owner)
+            elif is_branch(value) and id(value) not in self.seen:
+                here = _step(item, path, name, chain, owner, False, 0)
+                self.below(value, here.path, here.name, here.chain, owner)
+
+    def watch(self, thing: Any) -> None:
+        """Keep a shallow copy of a list or dict, to see whether it is changed in place."""
+        if type(thing) is list and thing and all(map(_compares_by_identity, thing)):
+            self.lists.append((thing, thing.copy()))
+        else:
+            self.watched.append((thing, thing.copy()))
+
+    def found(self, box: Variable, item: Item, path: Path, name: str, chain: tuple[str, ...], owner: Any) -> None:
+        claimed = owner is not None and box in owner._nbm.taken
+        place = _step(item, path, name, chain, owner, claimed, self.count)
+        self.count += 1
+        self.boxes.setdefault(box, []).append(place)
+
+
+def _step(item: Item, path: Path, name: str, chain: tuple[str, ...], owner: Any, claimed: bool, order: int) -> Place:
+    dotted = f"{name}.{item.name}" if name else item.name
+    return Place((*path, item.key), dotted, (*chain, item.chain), claimed, order, owner)
+
+
+def _compares_by_identity(thing: Any) -> bool:
+    return is_module(thing) and type(thing).__eq__ is object.__eq__
+
+
+def _unchanged(pair: tuple[Any, Any]) -> bool:
+    now, then = pair
+    if len(now) != len(then):
+        return False
+    if isinstance(now, dict):
+        return all(map(is_, now.values(), then.values())) and all(map(is_, now, then))
+    return all(map(is_, now, then))
+
+
+def _check_spellings(root: Any, plan: Plan) -> None:
+    """Two places with one spelling, or a variable where another place has a branch, are an error."""
+    chains: dict[tuple[str, ...], Place] = {}
+    branches: dict[tuple[str, ...], Place] = {}
+    names: dict[str, Place] = {}
+    for place in plan.places.values():
+        both: Any = ((chains, place.chain), (names, place.name))
+        for known, key in both:
+            other = known.setdefault(key, place)
+            if other is not place:
+                raise _clash(root, other, place, "/".join(place.chain))
+        for end in range(1, len(place.chain)):
+            branches.setdefault(place.chain[:end], place)
+    for chain, place in chains.items():
+        if chain in branches:
+            raise _clash(root, branches[chain], place, "/".join(chain))
+    _check_branches(root, plan)
+
+
+def _check_branches(root: Any, plan: Plan) -> None:
+    """`_linear` and `linear` give one chain, `linear`: their variables would be mixed."""
+    origins: dict[tuple[str, ...], tuple[Path, Place]] = {}
+    for place in plan.places.values():
+        for end in range(1, len(place.path)):
+            path, other = origins.setdefault(place.chain[:end], (place.path[:end], place))
+            if path != place.path[:end]:
+                raise _clash(root, other, place, "/".join(place.chain[:end]))
+
+
+def _clash(root: Any, a: Place, b: Place, chain: str) -> StructureError:
+    return StructureError(
+        f'{type(root).__name__} has two places that are both spelled "{chain}": {jax.tree_util.keystr(a.path)} and '
+        f"{jax.tree_util.keystr(b.path)}. Nothing was changed. Rename one of them."
+    )
+
+
+def remember_parent(child: Any, parent: Any) -> None:
+    """Note weakly that `parent` holds `child`."""
+    parents = child._nbm.parents
+    if not any(ref() is parent for ref in parents):
+        parents[:] = [ref for ref in parents if ref() is not None]
+        parents.append(weakref.ref(parent))
+
+
+def plan_of(root: Any) -> Plan:
+    """The walk below `root` (a module, an optimizer, a random stream), walked again only if the structure has changed."""
+    inner = getattr(root, "_nbm", None)
+    if inner is None:
+        return Plan(root)
+    plan = inner.plan
+    if plan is None or plan.version != inner.version or not plan.is_fresh():
+        plan = inner.plan = Plan(root)
+    return plan
+
+
+def named(box: Variable) -> str:
+    """`buffer "norm.running_mean" (float32[3])`, for messages: as the widest of the living walks calls it."""
+    found = [plan for plan in list(_living) if box in plan.places]
+    if not found:
+        return box.describe()
+    name = max(found, key=lambda plan: len(plan.places)).places[box].name
+    return f'{type(box).__name__.lower()} "{name}" ({describe_shape(box)})' if box.has_own_name else box.describe()
+
+
+def aliases(root: Any) -> Iterator[tuple[str, Variable]]:
+    """Every name of every variable, shared ones under each of them: own variables first, then those below."""
+    yield from _aliases(root, "", ())
+
+
+def _aliases(thing: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str, Variable]]:
+    if id(thing) in above:
+        return
+    found = items(thing)
+    for item in found:
+        if isinstance(item.value, Variable):
+            yield prefix + item.name, item.value
+    for item in found:
+        if is_module(item.value) or (not isinstance(item.value, Variable) and is_branch(item.value)):
+            yield from _aliases(item.value, f"{prefix}{item.name}.", (*above, id(thing)))

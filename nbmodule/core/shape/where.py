@@ -1,0 +1,189 @@
+"""Where a module stands in its model: the one above it, its own part of the variables, the path from the root.
+
+A module notes weakly which modules hold it. Where it is held by several, the first one counts. Functions take the module
+as `self`, since they are the methods of `Module`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.linked import v_of
+from nbmodule.core.shape.walk import plan_of
+from nbmodule.errors import ArgumentError
+from nbmodule.tree.container import Container
+from nbmodule.tree.text import container_text, wants_color
+
+
+def _depth(depth: Any, name: str = "depth") -> int | None:
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+        raise ArgumentError(f"{name} counts levels: None or a number of at least 0 is wanted, found {depth!r}.")
+    return depth
+
+
+def parent_of(module: Any) -> Any:
+    """The module that holds `module`, or None for a root."""
+    for reference in list(module._nbm.parents):
+        parent = reference()
+        if parent is not None and parent is not module:
+            place = plan_of(parent).modules.get(module)
+            if place is not None and place.owner in (None, parent):
+                return parent
+    return None
+
+
+def line_of(module: Any, depth: int | None = None) -> list[Any]:
+    """From the module `depth` levels up (None: the root) down to `module` itself."""
+    line = [module]
+    while depth is None or len(line) <= depth:
+        parent = parent_of(line[0])
+        if parent is None or parent in line:
+            break
+        line.insert(0, parent)
+    return line
+
+
+def step_name(parent: Any, child: Any) -> str:
+    """The name of a child below the module that holds it, as part of a key."""
+    place = plan_of(parent).modules[child]
+    return "__".join(part.removeprefix("_") for part in place.name.split("."))
+
+
+def path_key(line: list[Any]) -> str:
+    return "__".join(step_name(parent, child) for parent, child in zip(line, line[1:]))
+
+
+def top_mod(self: Any, depth: int | None = None) -> Any:
+    """The module `depth` levels above this one; None means the root. A root is its own."""
+    return line_of(self, _depth(depth))[0]
+
+
+def top_v(self: Any, depth: int | None = None, flatten_key_chains: bool = False) -> Container:
+    """The variables of the module `depth` levels above this one."""
+    return _flattened(v_of(top_mod(self, depth)), flatten_key_chains)
+
+
+def mod_depth(self: Any) -> int:
+    """How many levels this module lies below the root."""
+    return len(line_of(self)) - 1
+
+
+def mod_height(self: Any) -> int:
+    """How many levels of modules there are below this one."""
+    ensure_built(self)
+    return max((1 + mod_height(child) for child in _children(self)), default=0)
+
+
+def _children(module: Any) -> list[Any]:
+    return [child for child, place in plan_of(module).modules.items() if place.owner in (None, module)]
+
+
+def sub_mods(self: Any, *, show_v: bool = True, depth: int | None = None, flatten_key_chains: bool = False) -> Any:
+    """The modules below this one, nested, `depth` levels down (None: all); at the bottom their variables, or `''`."""
+    ensure_built(self)
+    return _flattened(_sub_mods(self, show_v, _depth(depth)), flatten_key_chains)
+
+
+def _sub_mods(module: Any, show_v: bool, depth: int | None) -> Any:
+    children = _children(module)
+    if depth == 0 or not children:
+        return v_of(module).cont_copy() if show_v else ""
+    below = None if depth is None else depth - 1
+    return Container({step_name(module, child): _sub_mods(child, show_v, below) for child in children})
+
+
+def v_with_top_v_key_chains(self: Any, *, depth: int | None = None, flatten_key_chains: bool = False) -> Container:
+    """This module's variables, under the chains they have in the module `depth` levels above."""
+    top = top_mod(self, depth)
+    own = set(plan_of(self).boxes)
+    template = {place.chain: box for box, place in plan_of(top).places.items() if box in own}
+    found = Container()
+    for chain, box in template.items():
+        if _has_chain(plan_of(top).template, chain):
+            found._put_at(chain, box.value)
+    return _flattened(found, flatten_key_chains)
+
+
+def _has_chain(template: Any, chain: tuple[str, ...]) -> bool:
+    for key in chain:
+        if not isinstance(template, dict) or key not in template:
+            return False
+        template = template[key]
+    return True
+
+
+def mod_with_top_mod_key_chain(self: Any, *, depth: int | None = None, flatten_key_chain: bool = False) -> Any:
+    """The names from the module `depth` levels above down to this one, as a list, or as one key; depth 0 is the own name."""
+    depth = _depth(depth)
+    line = line_of(self)
+    names = [type(line[0]).__name__] + [step_name(parent, child) for parent, child in zip(line, line[1:])]
+    if depth == 0:
+        return names[-1]
+    names = names if depth is None else names[-(depth + 1) :]
+    return "__".join(names) if flatten_key_chain else names
+
+
+def get_mod_key(self: Any) -> str:
+    """The path of this module from the root, `dl0__l0`; for a root the name of its class."""
+    return path_key(line_of(self)) or type(self).__name__
+
+
+def _flattened(tree: Any, flatten: bool) -> Any:
+    return tree.cont_flatten_key_chains() if flatten and isinstance(tree, Container) else tree
+
+
+# -- showing -----------------------------------------------------------------------------------------
+def show_marked(tree: Any, marked: Iterable[str]) -> None:
+    """Print a tree with parts of it marked by a sign at the start of the line; in color on a terminal."""
+    if not isinstance(tree, Container):
+        print(tree)
+        return
+    print(container_text(tree, marked=marked, color=wants_color(sys.stdout)))
+
+
+def show_v_in_top_v(self: Any, *, depth: int | None = None) -> None:
+    """Show the variables of the module `depth` levels above, with this module's own part marked."""
+    if parent_of(self) is None:
+        print(f"{type(self).__name__} is a root: all of its variables are its own.")
+        return
+    own = v_with_top_v_key_chains(self, depth=depth)
+    marked = set(own.cont_all_key_chains())
+    show_marked(top_v(self, depth), marked)
+
+
+def show_mod_in_top_mod(
+    self: Any, *, upper_depth: int | None = None, lower_depth: int | None = None, flatten_key_chains: bool = False
+) -> None:
+    """Show the modules around this one, `upper_depth` levels up and `lower_depth` down, with this one marked."""
+    if parent_of(self) is None:
+        print(f"{type(self).__name__} is a root: there is no module above it.")
+        return
+    line = line_of(self, _depth(upper_depth, "upper_depth"))
+    down = None if lower_depth is None else (_depth(lower_depth, "lower_depth") or 0) + len(line) - 1
+    tree = sub_mods(line[0], show_v=False, depth=down)
+    own = "/".join(step_name(parent, child) for parent, child in zip(line, line[1:]))
+    if flatten_key_chains:
+        tree, own = _flattened(tree, True), own.replace("/", "__")
+    chains = tree.cont_all_key_chains() if isinstance(tree, Container) else []
+    inside = {chain for chain in chains if chain == own or chain.startswith((own + "/", own + "__"))}
+    show_marked(tree, inside | {own})
+
+
+def show_structure(self: Any) -> None:
+    """Show the modules below this one."""
+    if not _children(self):
+        print(f"{type(self).__name__} has no modules below it.")
+        return
+    show_marked(sub_mods(self, show_v=False), set())
+
+
+def show_submod_call_order(self: Any) -> None:
+    """Show the order of the calls in the last tracked call."""
+    order = self.submod_call_order
+    if not order.keys():
+        print(f"{type(self).__name__}: no calls yet; run model(x, track_submod_call_order=True).")
+        return
+    show_marked(order, set())

@@ -1,0 +1,220 @@
+"""Weights and training state of a model in files: what `files` does with nested arrays, done with modules and optimizers.
+
+A weights file holds the variables by their chains in `v`, buffers apart. A checkpoint also holds the optimizer and the default
+random stream, so that training goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbmodule.core.boxes.layout import layout_of
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
+from nbmodule.core.numbers import random
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.state_dict import checked
+from nbmodule.core.shape.walk import nest, plan_of
+from nbmodule.errors import FileFormatError
+
+BUFFERS = "__buffers__"
+
+
+def by_chain(module: Any, kind: type[Variable]) -> dict[str, Any]:
+    """The variables of one kind as nested arrays, by chain."""
+    return nest({place.chain: box.value for box, place in plan_of(module).places.items() if isinstance(box, kind)})
+
+
+def save_weights(
+    module: Any,
+    path: Any,
+    *,
+    buffers: bool = True,
+    packed: bool | None = None,
+    compression: Any = None,
+    dtype: Any = None,
+) -> None:
+    """Write a model's variables; see `Module.save_weights`."""
+    from nbmodule import files
+
+    ensure_built(module)
+    kept = by_chain(module, Buffer) if buffers else None
+    files.save(path, by_chain(module, Parameter), buffers=kept, packed=packed, compression=compression, dtype=dtype)
+
+
+def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) -> Any:
+    """Read a model's variables; see `Module.load_weights`."""
+    from nbmodule.files.compare import compare_parts
+    from nbmodule.files.weights import load_parts
+
+    ensure_built(module)
+    variables, buffers, _ = load_parts(path, rename=rename, strict=strict)
+    for box, array in _checked(module, path, variables, buffers, strict).items():
+        box.value = array
+    if strict:
+        return None
+    held = by_chain(module, Parameter), by_chain(module, Buffer)
+    names = os.path.basename(os.fspath(path)), type(module).__name__
+    return compare_parts((variables, buffers), held, names, values=False)
+
+
+def _checked(module: Any, source: Any, variables: Any, buffers: Any, strict: bool) -> dict[Variable, Any]:
+    names, given = {}, {"/".join(chain): value for chain, value in flat(variables)}
+    for box, place in plan_of(module).places.items():
+        chain = "/".join(place.chain)
+        if isinstance(box, Parameter):
+            names[chain] = box
+        elif buffers is not None:
+            names[f"{BUFFERS}/{chain}"] = box
+    if buffers is not None:
+        given |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
+    return checked(f"cannot load {os.fspath(source)} into {type(module).__name__}", names, given, strict)
+
+
+def save_checkpoint(
+    directory: Any, *, step: int, model: Any, optimizer: Any = None, extra: Any = None, keep: int | None = 3,
+    sharded: bool | None = None,
+) -> Any:  # fmt: skip
+    """Write the whole training state of a step: model, optimizer, the default random stream.
+
+    The file appears whole or not at all, and older ones are deleted only then.
+
+    Args:
+        directory: folder of the checkpoints; made if it is missing.
+        step: of the training run, 0 or more.
+        model: its parameters and buffers are written.
+        optimizer: its state is written.
+        extra: anything that JSON can say, such as the history.
+        keep: how many checkpoints stay; None keeps all.
+        sharded: whether each host writes the parts that it holds, through orbax, into a folder that all hosts see; all of them call
+            this. None does so where variables lie on several hosts, and else writes one file.
+
+    Returns:
+        The path of the file, or of the folder of the step.
+
+    Raises:
+        MissingDependencyError: orbax is wanted and not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import nbmodule as nb
+        >>> folder, model = tempfile.mkdtemp(), nb.Linear(2, 2)
+        >>> nb.save_checkpoint(folder, step=7, model=model, extra={"loss": 0.5}).name
+        'checkpoint-7.h5'
+        >>> nb.restore_checkpoint(folder, model=model)
+        (7, {'loss': 0.5})
+    """
+    from nbmodule import files
+
+    ensure_built(model)
+    made, drawn = random.default.position()
+    trees: dict[str, Mapping[str, Any]] = {
+        "model": by_chain(model, Parameter),
+        "buffers": by_chain(model, Buffer),
+        "random": {"state": random.default.state.value, "made": made, "drawn": drawn},
+    }
+    if sharded is None:
+        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
+    if sharded:
+        from nbmodule.files.sharded import save_sharded
+
+        if optimizer is not None:
+            trees["optimizer"] = optimizer_arrays(optimizer)
+        save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
+        return Path(directory) / str(step)
+    if optimizer is not None:
+        trees["optimizer"] = dict(optimizer.state_dict())
+    return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
+
+
+def restore_checkpoint(
+    directory: Any, *, model: Any, optimizer: Any = None, step: int | None = None
+) -> tuple[int, Any]:
+    """Continue from a checkpoint, the latest whole one or that of one step: all of it, or nothing if it does not fit.
+
+    Variables that were laid out by `nb.shard` keep that layout, whatever mesh the checkpoint was saved from.
+
+    Args:
+        directory: that was given to `save_checkpoint`; a sharded checkpoint is recognized.
+        model: gets its parameters and buffers back.
+        optimizer: gets its state back.
+        step: which one; None takes the latest that is whole.
+
+    Returns:
+        The step, and `extra` (None if none was saved).
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        FileFormatError: it is damaged, or holds no optimizer although one is asked for.
+        UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model. Nothing was changed.
+    """
+    from nbmodule import files
+
+    ensure_built(model)
+    if is_sharded(directory, step):
+        found, trees, extra = restore_sharded(directory, model, step)
+    else:
+        found, trees, extra = files.restore_checkpoint(directory, step=step)
+    arrays = _checked(model, f"step {found} of {os.fspath(directory)}", trees["model"], trees.get("buffers", {}), True)
+    if optimizer is not None:
+        if "optimizer" not in trees:
+            raise FileFormatError(
+                f"step {found} of {os.fspath(directory)} holds no optimizer: it was saved without one. Nothing was changed. "
+                "Leave optimizer= out to restore the model alone."
+            )
+        optimizer.load_state_dict(trees["optimizer"])
+        layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
+        if layout is not None:
+            from nbmodule.scale.shard import shard_state
+
+            shard_state(optimizer, model, layout.mesh)
+    for box, array in arrays.items():
+        box.value = array
+    if "random" in trees:
+        stream = trees["random"]
+        random.default.restore(stream["state"], int(stream["made"]))
+    return found, extra
+
+
+# -- sharded -----------------------------------------------------------------------------------------
+def is_sharded(directory: Any, step: int | None) -> bool:
+    """Whether the checkpoint that is asked for is one of orbax: a folder named by its step."""
+    from nbmodule import files
+
+    folder = Path(directory)
+    steps = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
+    if step is not None:
+        return step in steps
+    return bool(steps) and max(steps) > max(files.checkpoint_steps(directory), default=-1)
+
+
+def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
+    """What `optimizer.state_dict()` gives, nested, as arrays on their devices."""
+    rates = vars(optimizer)["_rates"]
+    names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
+    numbers = {tuple(name.split("/")): box.value for name, box in zip(names, rates) if type(box) is Buffer}
+    state = {chain: leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
+    return nest(numbers | state)
+
+
+def restore_sharded(directory: Any, model: Any, step: int | None) -> tuple[int, dict[str, Any], Any]:
+    """The trees of a sharded checkpoint, each array where its variable lies; state of the optimizer by name."""
+    from nbmodule.files.sharded import restore_sharded as restore
+
+    boxes = {place.chain: box for box, place in plan_of(model).places.items()}
+
+    def place(chain: tuple[str, ...], shape: tuple[int, ...]) -> Any:
+        """As the variable whose chain ends this one; what belongs to none is read as NumPy arrays."""
+        for start in range(1, len(chain)):
+            box = boxes.get(chain[start:])
+            if box is not None and box.shape == shape:
+                return box.sharding
+        return None
+
+    found, trees, extra = restore(directory, place=place, step=step)
+    if "optimizer" in trees:
+        trees["optimizer"] = {"/".join(chain): leaf for chain, leaf in flat(trees["optimizer"])}
+    return found, trees, extra

@@ -1,0 +1,186 @@
+"""`nb.doctor()` and `python -m nbmodule doctor`: what is installed, which displays and which way of stopping work here, and what to do.
+
+Each finding is a fact with a verdict: fine, worth knowing, or broken with its cure. Nothing is changed and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, NamedTuple
+
+from nbmodule.live.steering.pump import CommPump, running_kernel
+from nbmodule.live.steering.route import find_route, is_marimo
+from nbmodule.views.forms.layout import terminal_width
+from nbmodule.views.showing.show import chosen_form
+
+_WIDGETS = ("ipywidgets", "anywidget")
+_PLACES = ("ipykernel", "jupyterlab", "notebook", "marimo")
+_EXTRAS = {
+    "checkpoint": ("orbax-checkpoint", "safetensors"),
+    "interop": ("flax", "equinox", "dm-haiku", "keras"),
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    section: str
+    name: str
+    found: str
+    cure: str = ""
+    """What to do; empty where all is well."""
+    is_broken: bool = False
+    """Whether something that should work does not; otherwise a cure is advice."""
+
+
+class Report(tuple[Finding, ...]):
+    """What `doctor` found, section by section."""
+
+    __slots__ = ()
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is broken."""
+        return not any(finding.is_broken for finding in self)
+
+    def __repr__(self) -> str:
+        lines: list[str] = []
+        width = max(len(finding.name) for finding in self)
+        section = None
+        for finding in self:
+            if finding.section != section:
+                section = finding.section
+                lines.append(section)
+            mark = "✗" if finding.is_broken else "·" if finding.cure else "✓"
+            lines.append(f"  {mark} {finding.name.ljust(width)}  {finding.found}")
+            if finding.cure:
+                lines.append(f"    {' ' * width}  {finding.cure}")
+        broken = sum(finding.is_broken for finding in self)
+        lines.append("all is well" if not broken else f"{broken} to mend")
+        return "\n".join(lines)
+
+
+def doctor() -> Report:
+    """Look at the place where this code runs: versions, device, kernel, displays, and how a running loop is stopped.
+
+    Example:
+        >>> report = nb.doctor()
+        >>> report.is_well
+        True
+        >>> sorted({finding.section for finding in report})
+        ['devices', 'displays', 'extras', 'running cells', 'versions']
+    """
+    parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+        ("versions", _versions), ("devices", _devices), ("displays", _displays), ("running cells", _running_cells), ("extras", _extras),
+    )  # fmt: skip
+    return Report(finding for section, look in parts for finding in _safely(section, look))
+
+
+def _safely(section: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A part that fails is a finding too."""
+    try:
+        yield from look()
+    except Exception as error:  # noqa: BLE001 - whatever is broken here is what the reader wants to know
+        yield Finding(
+            section, "could not look", f"{type(error).__name__}: {error}", "this is the first thing to mend", True
+        )
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("versions", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding("versions", "nbmodule", _installed("nbmodule") or "not installed, read from a folder")
+    for requirement in _required():
+        found = _installed(requirement.name)
+        wrong = found is None or not requirement.specifier.contains(found, prereleases=True)
+        cure = f'`pip install "{requirement}"`' if wrong else ""
+        yield Finding("versions", requirement.name, found or "missing", cure, wrong)
+
+
+def _required() -> list[Any]:
+    """What the package asks for, extras left out."""
+    from packaging.requirements import Requirement
+
+    try:
+        lines = requires("nbmodule") or []
+    except PackageNotFoundError:
+        lines = ["jax", "jaxlib", "numpy", "optax", "h5py", *_WIDGETS, "graphviz", "matplotlib"]
+    return [found for found in map(Requirement, lines) if found.marker is None]
+
+
+def _devices() -> Iterator[Finding]:
+    import jax
+
+    devices = jax.devices()
+    kinds = sorted({device.device_kind for device in devices})
+    yield Finding("devices", jax.default_backend(), f"{len(devices)} × {', '.join(kinds)}")
+    if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
+        yield Finding("devices", "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`')
+
+
+def _displays() -> Iterator[Finding]:
+    kernel, form = running_kernel(), chosen_form(None)
+    if is_marimo():
+        yield Finding("displays", "here", "marimo: the static form", "fold and search work; a live view needs Jupyter")
+    elif kernel is not None:
+        live = form == "auto"
+        yield Finding(
+            "displays", "here", "a notebook: " + ("HTML, joined to the kernel" if live else f"the {form} form")
+        )
+    else:
+        color = "with color" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else "without color"
+        yield Finding("displays", "here", f"no notebook: text, {terminal_width()} columns, {color}")
+    if "NBMODULE_DISPLAY" in os.environ:
+        yield Finding(
+            "displays", "NBMODULE_DISPLAY", os.environ["NBMODULE_DISPLAY"], "unset it to let the place decide"
+        )
+    for name in _PLACES:
+        if found := _installed(name):
+            yield Finding("displays", name, found)
+    if not any(_installed(name) for name in _PLACES):
+        yield Finding(
+            "displays", "notebooks", "none is installed", '`pip install "nbmodule[notebooks]"` brings JupyterLab'
+        )
+    dot = shutil.which("dot")
+    yield Finding(
+        "displays", "graphviz", (dot and "found") or "no program `dot`", "" if dot else "only .png and .pdf of graphs need it: install Graphviz"
+    )  # fmt: skip
+
+
+def _running_cells() -> Iterator[Finding]:
+    kernel = running_kernel()
+    pump = CommPump(kernel)
+    route = find_route(pump, kernel)
+    advice = "" if route.has_buttons or kernel is None else "`pip install -U ipykernel`, then restart the kernel"
+    yield Finding("running cells", "stop and steer", route.text, advice)
+    if kernel is None and (found := _installed("ipykernel")):
+        seen = _is_at_least(found, "6.17.1")
+        yield Finding(
+            "running cells", "in a notebook", f"ipykernel {found}: " + ("buttons act between two steps" if seen else "too old to take clicks"),
+            "" if seen else "`pip install -U ipykernel`",
+        )  # fmt: skip
+
+
+def _is_at_least(found: str, oldest: str) -> bool:
+    from packaging.version import Version
+
+    return Version(found) >= Version(oldest)
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, packages in _EXTRAS.items():
+        missing = [name for name in packages if not _installed(name)]
+        have = [f"{name} {_installed(name)}" for name in packages if name not in missing]
+        cure = f'for {", ".join(missing)}: `pip install "nbmodule[{extra}]"`' if missing else ""
+        yield Finding("extras", extra, ", ".join(have) or "not installed", cure)

@@ -1,0 +1,399 @@
+"""The computation graph as plain records: nodes, edges, and groups nested as the submodules that made them.
+
+Nothing here knows how a graph is read from a function (`jaxpr.py`), placed (`layout.py`) or drawn (`svg.py`). Nodes stand
+in an order in which they can be evaluated; what repeats (a loop's body) stands once, in a group with a count.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from nbmodule.tree.sockets import socket
+
+ROOT = -1
+WRITTEN = "written"
+"""Operation of the outputs that are values written into variables."""
+
+
+class Value(NamedTuple):
+    """The shape and the dtype of one result of a node."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    itemsize: int = 4
+
+    @property
+    def bytes(self) -> int:
+        """Memory the value takes.
+
+        >>> Value((2, 3), "float32").bytes
+        24
+        """
+        return math.prod(self.shape) * self.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class Ref(NamedTuple):
+    """An operand that another node makes: which node, and which of its results."""
+
+    node: int
+    output: int = 0
+
+
+class Literal(NamedTuple):
+    """An operand that is written into the program itself."""
+
+    text: str
+    value: Any
+    dtype: str = ""
+
+
+class Edge(NamedTuple):
+    """A value on its way from the node that makes it to one operand of a node that reads it."""
+
+    source: int
+    output: int
+    target: int
+    position: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """The line of the user's code that wrote an operation.
+
+    >>> Source("/home/ada/model.py", 12, "forward").place
+    'model.py:12'
+    """
+
+    file: str
+    line: int
+    function: str = ""
+
+    @property
+    def place(self) -> str:
+        """Short text of the place: `model.py:12`, or `In[3]:12` for a notebook's cell."""
+        shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+        cells = getattr(getattr(shell, "compile", None), "_filename_map", {}) if shell else {}
+        name = f"In[{cells[self.file]}]" if self.file in cells else os.path.basename(self.file)
+        return f"{name}:{self.line}"
+
+    @property
+    def code(self) -> str:
+        """The text of the line, empty where the file cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where and why a function could not be traced to its end."""
+
+    error: str
+    message: str
+    operation: str
+    source: Source | None
+    code: str
+    shapes: tuple[tuple[str, str], ...]
+    path: str
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}: {value}" for name, value in self.shapes)
+        place = f" at {self.source.place}" if self.source else ""
+        return f"{self.error}{place}: {self.message}" + (f" (given {given})" if given else "")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operation, or one value that comes in or goes out.
+
+    Attributes:
+        index: Position in `Graph.nodes`; operands always have a smaller one, but for the ends of loops.
+        operation: Name of JAX's primitive, or the kind for what is no operation; `written` for outputs that go into variables.
+        kind: `operation`; `input`, `variable`, `constant`, `output` for the graph's ends; `carry`, `slice`, `carried`,
+            `stack`, `select`, `condition`, `argument`, `result` for the ends of loops, branches and opaque calls; `failure`.
+        parameters: Short text of what else the operation was given, literal operands included.
+        path: Dotted path of the submodule that made it.
+        call: How many calls of that submodule came before this one in the same parent call (0 is the first).
+        phase: `forward`, `backward` (made by differentiation) or `recomputed` (by rematerialization).
+        group: Index of the innermost group, -1 for the graph itself.
+        inputs: Operands: a `Ref` to a node's result, or a `Literal`.
+        outputs: Shape and dtype of each result.
+        name: The caller's name of an input, variable or output.
+        flops: Estimated floating point operations; see `cost.py` for what is counted.
+        bytes: Size of operands and results together, in bytes.
+        dead: No output depends on it.
+    """
+
+    index: int
+    operation: str
+    kind: str
+    parameters: str
+    path: str
+    call: int
+    phase: str
+    group: int
+    inputs: tuple[Ref | Literal, ...]
+    outputs: tuple[Value, ...]
+    name: str = ""
+    flops: int = 0
+    bytes: int = 0
+    dead: bool = False
+    _locate: Callable[[], Source | None] | Source | None = field(default=None, repr=False)
+    _equation: Any = field(default=None, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of the first result, None where there is none."""
+        return self.outputs[0].shape if self.outputs else None
+
+    @property
+    def dtype(self) -> str | None:
+        """Dtype of the first result, None where there is none."""
+        return self.outputs[0].dtype if self.outputs else None
+
+    @property
+    def source(self) -> Source | None:
+        """The line of the user's code that wrote the operation; looked up when first asked for."""
+        if callable(self._locate):
+            self._locate = self._locate()
+        return self._locate
+
+    @property
+    def literals(self) -> tuple[Literal, ...]:
+        """The operands that are written into the program."""
+        return tuple(x for x in self.inputs if isinstance(x, Literal))
+
+    @property
+    def title(self) -> str:
+        """The word that stands for the node in a picture."""
+        return self.name if self.kind in ("input", "variable", "constant", "output") and self.name else self.operation
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__}
+        return state | {"_locate": self.source, "_equation": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """What belongs together: a submodule's call, or the inside of a compiled function, loop or branch.
+
+    Attributes:
+        index: Position in `Graph.groups`; the graph itself has -1.
+        name: Own name within the parent (`layers.0`, `softmax`).
+        kind: `scope`, `jit`, `checkpoint`, `custom_jvp`, `custom_vjp`, `scan`, `while`, `condition`, `body`, `cond`,
+            `branch`, `call`, `opaque`, or `graph` for the whole.
+        path: Dotted path of submodules down to here; compiled functions and loops add nothing to it.
+        call: How many calls of this submodule came before in the same parent call (0 is the first).
+        phase: As in `Node`.
+        parent: Index of the enclosing group, -1 for the graph itself.
+        count: How often a loop's body runs, None where that is not a loop or not known before it runs.
+        items: Children in order of the program: an index of a node, or `~index` of a group.
+        title: Class of the submodule, where the caller told it.
+        ports: The ends of a loop or branch by role, as node indices.
+    """
+
+    index: int
+    name: str
+    kind: str
+    path: str
+    call: int
+    phase: str
+    parent: int
+    count: int | None = None
+    items: list[int] = field(default_factory=list)
+    title: str = ""
+    ports: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    flops: int = 0
+    bytes: int = 0
+    operations: int = 0
+    _equation: Any = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__} | {"_equation": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+@dataclass(eq=False)
+class Graph:
+    """The computation of a function: `nodes` in order of evaluation, `edges`, and nested `groups`.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.flow import trace_graph
+    >>> graph = trace_graph(lambda x: jnp.sin(x) * 2, jnp.ones(3))
+    >>> [node.operation for node in graph.nodes]
+    ['input', 'sin', 'mul', 'output']
+    >>> graph.edges[0]
+    Edge(source=0, output=0, target=1, position=0, shape=(3,), dtype='float32')
+    """
+
+    nodes: list[Node]
+    groups: list[Group]
+    root: Group
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    failure: Failure | None = None
+    _signature: Any = field(default=None, repr=False)
+    options: Any = field(default=None, repr=False)
+    aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def edges(self) -> list[Edge]:
+        """Every value on its way, ordered by the node that reads it."""
+        edges = []
+        for node in self.nodes:
+            for position, ref in enumerate(node.inputs):
+                if isinstance(ref, Ref):
+                    value = self.nodes[ref.node].outputs[ref.output]
+                    edges.append(Edge(ref.node, ref.output, node.index, position, value.shape, value.dtype))
+        return edges
+
+    @property
+    def operations(self) -> int:
+        """Number of operations; what a loop repeats counts once."""
+        return self.root.operations
+
+    @property
+    def flops(self) -> int:
+        """Estimated floating point operations of the whole, loops with a known count multiplied."""
+        return self.root.flops
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the operations read and write, if none were fused."""
+        return self.root.bytes
+
+    def group(self, index: int) -> Group:
+        """The group with this index; -1 is the graph itself."""
+        return self.root if index == ROOT else self.groups[index]
+
+    def children(self, group: Group) -> Iterator[Node | Group]:
+        """The nodes and groups directly inside a group, in order of the program."""
+        for item in group.items:
+            yield self.nodes[item] if item >= 0 else self.groups[~item]
+
+    def ancestors(self, group: Group) -> Iterator[Group]:
+        """The group itself, what holds it, and so on up to the graph."""
+        while True:
+            yield group
+            if group.index == ROOT:
+                return
+            group = self.group(group.parent)
+
+    def nodes_in(self, group: Group) -> Iterator[Node]:
+        """All nodes inside a group at any depth, in order of the program."""
+        for item in group.items:
+            if item >= 0:
+                yield self.nodes[item]
+            else:
+                yield from self.nodes_in(self.groups[~item])
+
+    def find(self, path: str, call: int | None = None) -> Group:
+        """The group of a submodule; its first call unless `call` says otherwise.
+
+        >>> import jax, jax.numpy as jnp
+        >>> from nbmodule.flow import trace_graph
+        >>> graph = trace_graph(jax.named_scope("head")(jnp.sin), jnp.ones(3))
+        >>> graph.find("head").operations
+        1
+
+        Raises:
+            PathError: if no such submodule was called; the message names the closest.
+        """
+        from nbmodule.flow import lookup
+
+        return lookup.find(self, path, call)
+
+    def glob(self, pattern: str) -> list[Group]:
+        """All groups of submodules whose path matches a pattern such as `blocks.*`, in order of the program."""
+        from nbmodule.flow import lookup
+
+        return lookup.glob(self, pattern)
+
+    def subgraph(self, path: str | int | Group, call: int | None = None) -> Graph:
+        """One group as a graph of its own; the values that come from outside are its inputs.
+
+        Args:
+            path: The submodule's path, the group's index in `groups`, or the group.
+            call: Which call of that submodule; the first by default.
+        """
+        from nbmodule.flow import lookup
+
+        return lookup.subgraph(self, lookup.resolve(self, path, call))
+
+    def drawn(self, **options: Any) -> Graph:
+        """The same graph, displayed in another way.
+
+        Args:
+            options: `color` (`flops`, `bytes`, `time`, `non-finite` or numbers by path), `values` (tracked calls, whose
+                shapes, statistics and pictures stand at the edges), `focus` (the path of the submodule that fills the
+                picture), `depth` (levels of groups to open), `highlight_subgraph` and whatever else `show_graph` takes.
+
+        Raises:
+            ArgumentError: if an option has a value that makes no sense.
+            PathError: if a path is unknown; the message names the closest.
+
+        Example:
+            >>> import jax, jax.numpy as jnp
+            >>> from nbmodule.flow import trace_graph
+            >>> graph = trace_graph(jax.named_scope("head")(lambda x: jnp.sin(x) + 1), jnp.ones(3))
+            >>> print(graph.drawn(depth=0))
+            lambda · 2 operations · 6 FLOP · float32[3] → float32[3]
+            ├─ x  input  float32[3]
+            ├─ head  2 ops · 6 FLOP
+            └─ output  float32[3]
+        """
+        from nbmodule.flow.writing.options import Options, prepare
+
+        checked = Options(**options)
+        prepare(self, checked)
+        parts = (self.nodes, self.groups, self.root, self.inputs, self.outputs, self.failure, self._signature)
+        return Graph(*parts, options=checked, aliases=self.aliases)
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> Any:
+        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or with Graphviz `.png`, `.pdf`.
+
+        Args:
+            path: Its ending chooses the format. Missing folders are made; the file appears whole or not at all.
+            options: As in `drawn`; by default those the graph is drawn with.
+
+        Returns:
+            The path.
+
+        Raises:
+            ArgumentError: if the ending is unknown.
+            OSError: if nothing can be written there.
+            MissingDependencyError: if Graphviz is needed and not there.
+        """
+        from nbmodule.flow.writing.export import save
+
+        return save(self, path, html=lambda graph, checked: socket("page")(replace(graph, options=checked)), **options)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return socket("display")(self)
+
+    def __str__(self) -> str:
+        from nbmodule.flow.writing.text import outline
+
+        return outline(self, options=self.options)
+
+    def __repr__(self) -> str:
+        from nbmodule.flow.writing.text import headline
+
+        return headline(self)

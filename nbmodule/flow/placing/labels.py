@@ -1,0 +1,156 @@
+"""The words on boxes and edges, and how wide they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from nbmodule.flow.model import Value
+from nbmodule.flow.placing.forms import PILLS, Child, Form
+
+_NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ ·-")
+_WIDE = frozenset("mwMW@%…⟳ABCDEFGHKNOPQRUVXYZ")
+SYMBOLS = {"scan": "⟳", "while": "⟳"}
+KINDS = {
+    "jit": "jit",
+    "checkpoint": "checkpoint",
+    "custom_jvp": "custom_jvp",
+    "custom_vjp": "custom_vjp",
+    "call": "call",
+    "opaque": "call",
+}
+
+
+@lru_cache(maxsize=16384)
+def text_width(text: str, size: float = 12) -> float:
+    """Width of a text in the widest of the common sans-serif fonts, in pixels.
+
+    >>> text_width("il") < text_width("mw")
+    True
+    """
+    em = sum(0.36 if c in _NARROW else 0.8 if c in _WIDE else 0.62 for c in text)
+    return round(em * size, 1)
+
+
+def cut_middle(text: str, longest: int) -> str:
+    """Cut a text in its middle, so that both ends can be read.
+
+    >>> cut_middle("encoder.layers.attention.weight", 15)
+    'encoder….weight'
+    """
+    if len(text) <= longest:
+        return text
+    tail = (longest - 1) // 2
+    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
+
+
+def shape_text(value: Value) -> str:
+    """Shape as it stands at an edge; the dtype only where it is not float32.
+
+    >>> shape_text(Value((2, 64), "float32")), shape_text(Value((), "int32"))
+    ('[2, 64]', 'int32[]')
+    """
+    shape = f"[{', '.join(map(str, value.shape))}]"
+    return shape if value.dtype == "float32" else f"{value.dtype}{shape}"
+
+
+def amount(number: float, unit: str = "") -> str:
+    """Four significant digits and a prefix.
+
+    >>> amount(1234567, "FLOP"), amount(31, "FLOP"), amount(0)
+    ('1.235 MFLOP', '31 FLOP', '0')
+    """
+    for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
+        if abs(number) >= 10**power:
+            return f"{number / 10**power:.4g} {prefix}{unit}"
+    return f"{number:.4g} {unit}".strip()
+
+
+def size_text(number: float) -> str:
+    """A number of bytes in KiB, MiB, ...
+
+    >>> size_text(37 * 1024 + 512)
+    '37.5 KiB'
+    """
+    for power, prefix in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if abs(number) >= 2**power:
+            return f"{number / 2**power:.4g} {prefix}B"
+    return f"{number:.4g} B"
+
+
+def ordinal(call: int) -> str:
+    """Which call of several: `2nd` for call 1, empty for the first.
+
+    >>> ordinal(0), ordinal(1), ordinal(10), ordinal(21)
+    ('', '2nd', '11th', '22nd')
+    """
+    if call == 0:
+        return ""
+    number = call + 1
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if 10 <= number % 100 <= 20 else endings.get(number % 10, 'th')}"
+
+
+def group_title(child: Child) -> str:
+    """Name of a group with all that tells it from others: `norm (2nd, backward)`.
+
+    >>> from nbmodule.flow.placing.forms import Form
+    >>> group_title(Child(Form(0, "scan", 4, "", (), (), (), ()), "scan", 0, "forward"))
+    'scan'
+    """
+    marks = [
+        ordinal(child.call) if child.thing.kind == "scope" else "",
+        child.phase if child.phase != "forward" else "",
+    ]
+    marks = [mark for mark in marks if mark]
+    return f"{child.name} ({', '.join(marks)})" if marks else child.name
+
+
+def group_note(form: Form) -> str:
+    """What stands beside a group's name: its class, its kind, how often it runs."""
+    words = []
+    if form.kind in SYMBOLS:
+        words.append(f"⟳ {form.count}" if form.count is not None else "⟳")
+    elif form.kind == "run":
+        words.append(f"{form.count} ×{' ' + form.title if form.title else ''}")
+    elif form.kind == "ends":
+        words.append(str(form.count))
+    elif form.kind in KINDS:
+        words.append(KINDS[form.kind])
+    if form.title and form.kind != "run":
+        words.append(form.title)
+    return " ".join(words)
+
+
+def group_facts(form: Form) -> str:
+    """The second line of a folded group: how much is in it."""
+    if form.kind == "ends":
+        values = [child.record.outputs[0] for child in form.children]
+        return size_text(sum(v.bytes for v in values))
+    ops = "1 op" if form.operations == 1 else f"{form.operations:,} ops"
+    return f"{ops} · {amount(form.flops, 'FLOP')}" if form.flops else ops
+
+
+def node_note(child: Child, longest: int = 22) -> str:
+    """What stands beside a node's name: shape for what comes in or goes out, parameters for an operation."""
+    record = child.record
+    if record.kind in PILLS:
+        return ""
+    if record.kind in ("input", "output"):
+        return shape_text(record.outputs[0])
+    if record.kind in ("operation", "failure"):
+        return cut_middle(record.parameters, longest if record.kind == "operation" else 60)
+    return ""
+
+
+def exit_text(child: Child) -> str:
+    """The label of the edge that leaves a box: the shape of its one value, or how many leave."""
+    thing = child.thing
+    values: Sequence[Value]
+    if isinstance(thing, Form):
+        values = [thing.exit_value(i) for i in range(len(thing.exits))]
+    else:
+        values = thing.outputs if thing.kind not in ("input", "output") else ()
+    if not values:
+        return ""
+    return shape_text(values[0]) if len(values) == 1 else f"{len(values)} values"

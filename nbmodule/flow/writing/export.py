@@ -1,0 +1,131 @@
+"""Write a graph to a file whose ending says how: .svg, .dot, .png, .pdf, .txt, or .html through the views."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nbmodule.errors import ArgumentError, FileWriteError
+from nbmodule.flow.model import Graph
+from nbmodule.flow.writing.dot import dot_text, render
+from nbmodule.flow.writing.options import Options, chosen, prepare
+from nbmodule.flow.writing.svg import draw
+from nbmodule.flow.writing.text import headline, outline
+
+ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
+MOST_FOR_GRAPHVIZ = 200
+
+
+def to_svg(graph: Graph, **options: Any) -> str:
+    """The graph as SVG text, drawn without Graphviz.
+
+    Args:
+        graph: What to draw.
+        options: See `Options`.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.flow import trace_graph
+    >>> to_svg(trace_graph(jnp.sin, jnp.ones(3))).startswith("<svg")
+    True
+    """
+    drawing = prepare(graph, chosen(graph, options))
+    scene = drawing.scene()
+    return draw(scene, drawing.forms.labels, drawing.look(scene), headline(graph))
+
+
+def to_dot(graph: Graph, **options: Any) -> str:
+    """The graph in the language of Graphviz.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.flow import trace_graph
+    >>> print(to_dot(trace_graph(jnp.sin, jnp.ones(3))).splitlines()[0])
+    digraph "sin" {
+    """
+    return dot_text(prepare(graph, chosen(graph, options)))
+
+
+def save(
+    graph: Graph, path: str | os.PathLike[str], *, html: Callable[[Graph, Options], str] | None = None, **options: Any
+) -> Path:
+    """Write the graph to a file; the file appears whole or not at all.
+
+    Args:
+        graph: What to write.
+        path: Its ending chooses the format. Missing folders are made.
+        html: Makes the page for a file that ends in `.html`.
+        options: See `Options`.
+
+    Returns:
+        The path.
+
+    Raises:
+        ArgumentError: if the ending is unknown; the message lists those that are known.
+        FileWriteError: if nothing can be written there; an `OSError`.
+        MissingDependencyError: if Graphviz is needed and not there.
+    """
+    target = Path(path)
+    checked = chosen(graph, options)
+    ending = target.suffix.lower()
+    if ending not in (*ENDINGS, ".gv"):
+        found = f'"{target.suffix}"' if target.suffix else "no ending"
+        raise ArgumentError(
+            f'cannot save the graph as "{target}": expected an ending of {", ".join(ENDINGS)}, found {found}.'
+        )
+    if ending == ".html":
+        if html is None:
+            raise ArgumentError(
+                f'cannot save "{target}": a page is made by the views; use `show_graph(fname="{target}")`.'
+            )
+        content = html(graph, checked).encode()
+    else:
+        content = _content(replace(graph, options=checked), ending, checked)
+    write_whole(target, content)
+    return target
+
+
+def _content(graph: Graph, ending: str, checked: Options) -> bytes:
+    if ending == ".svg":
+        return to_svg(graph).encode()
+    if ending in (".dot", ".gv"):
+        return to_dot(graph).encode()
+    if ending == ".txt":
+        return (outline(graph, options=checked) + "\n").encode()
+    drawing = prepare(graph, checked, most=MOST_FOR_GRAPHVIZ)
+    return render(dot_text(drawing), ending[1:])
+
+
+def write_whole(target: Path, content: bytes) -> None:
+    """Write beside, then rename; a reader never sees half a file.
+
+    Raises:
+        FileWriteError: naming the path and the reason; a file that was there before is unchanged.
+    """
+    temporary = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        reason = error.strerror or str(error)
+        raise FileWriteError(
+            f'cannot write the graph to "{target}": {reason}. Nothing was changed; choose a folder that can be written to.'
+        ) from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

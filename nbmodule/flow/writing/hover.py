@@ -1,0 +1,72 @@
+"""What is to be pointed out in a picture, and what its boxes say when one points at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nbmodule.flow.placing.forms import PILLS, Form, Label
+from nbmodule.flow.placing.labels import group_facts
+from nbmodule.flow.placing.scene import Box, Place, Scene
+
+
+@dataclass(frozen=True)
+class Look:
+    """What to point out.
+
+    Attributes:
+        highlight: Places to draw in red.
+        fills: Color of single boxes by place.
+        legend: Text for the colors, and the two ends of the scale.
+        argument_labels: Say in the hover text what goes in.
+        output_labels: Say in the hover text what comes out.
+        returns: What is known of the return of a box, in words.
+    """
+
+    highlight: frozenset[Place] = frozenset()
+    fills: Mapping[Place, str] = field(default_factory=dict)
+    legend: tuple[str, str, str] | None = None
+    argument_labels: bool = True
+    output_labels: bool = True
+    returns: Mapping[Place, str] = field(default_factory=dict)
+
+
+def hover_texts(scene: Scene, labels: Sequence[Label], look: Look) -> dict[Place, str]:
+    """The hover text of each box: full name, cost, source, and what goes in and out where that is asked for."""
+    boxes = {box.place: box for box in scene.boxes}
+    ends = _ends(scene, boxes, look)
+    return {place: _words(box, labels, ends.get(place, "")) for place, box in boxes.items()}
+
+
+def _words(box: Box, labels: Sequence[Label], ends: str) -> str:
+    thing = box.child.thing
+    lines = []
+    if isinstance(thing, Form):
+        lines.append(box.path or box.child.name)
+        lines.append(group_facts(thing))
+    else:
+        name = labels[box.first_label].name if thing.kind in PILLS else box.child.name
+        lines.append(f"{name} {thing.parameters}".strip() + (" (dead: no output needs it)" if thing.dead else ""))
+        if thing.kind in PILLS or thing.kind == "input":
+            lines.append(str(thing.outputs[0]))
+        if thing.source:
+            lines.append(f"{thing.source.place} in {thing.source.function}")
+    return "\n".join([*lines, ends]).strip()
+
+
+def _ends(scene: Scene, boxes: Mapping[Place, Box], look: Look) -> dict[Place, str]:
+    """What goes into each box and what comes out of it."""
+    given: dict[Place, list[str]] = {}
+    made: dict[Place, dict[int, str]] = {}
+    for line in scene.lines:
+        name = boxes[line.source].child.name
+        given.setdefault(line.target, []).extend(f"in: {value} from {name}" for value in line.slots.values())
+        made.setdefault(line.source, {}).update({slot: f"out: {value}" for slot, value in line.slots.items()})
+    texts: dict[Place, list[str]] = {}
+    if look.argument_labels:
+        for place, words in given.items():
+            texts.setdefault(place, []).extend(words)
+    if look.output_labels:
+        for place, found in made.items():
+            texts.setdefault(place, []).extend(found[slot] for slot in sorted(found))
+    return {place: "\n".join(words) for place, words in texts.items()}

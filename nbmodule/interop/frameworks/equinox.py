@@ -1,0 +1,161 @@
+"""Equinox: a model is a PyTree of arrays and other values, and state is a second PyTree beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, leaves_at, need, nested, path_of
+from nbmodule.interop.frameworks.interception import intercepted, owner_of
+
+
+def modules_of(model: Any) -> dict[Path, Any]:
+    """All modules of a model by path, itself first."""
+    kind = need("equinox", "a model of Equinox").Module
+    found: dict[Path, Any] = {}
+
+    def below(module: Any, path: Path) -> None:
+        found[path] = module
+        is_leaf = lambda x: x is not module and isinstance(x, kind)  # noqa: E731 - a predicate for one call
+        for keys, value in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_leaf)[0]:
+            if isinstance(value, kind):
+                below(value, (*path, *path_of(keys)))
+
+    below(model, ())
+    return found
+
+
+class EquinoxFunction(Function):
+    """The call of an Equinox model; its state, if it has one, is passed in and taken out again."""
+
+    def __init__(self, model: Any, state: Any, call: Callable[..., Any] | None) -> None:
+        self.eqx = eqx = need("equinox", "nb.from_equinox")
+        self.name, self.call, self.state = type(model).__name__, call, state
+        leaves, self.tree = jax.tree_util.tree_flatten_with_path(model)
+        self.places: list[Path | None] = [path_of(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves]
+        self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in leaves]
+        self.arrays = {path_of(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
+        self.parts: dict[Path, Any] = {
+            path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
+        }
+        is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731 - a predicate for one call
+        found = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0] if state is not None else []
+        leaves, self.state_tree = jax.tree.flatten(state)
+        numbered: Any = jax.tree.unflatten(self.state_tree, range(len(leaves))) if state is not None else None
+        self.numbers: dict[Path, int] = {}  # place of each array of the state, by the path of its index in the model
+        for keys, index in found:
+            if is_index(index):
+                for below, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[0]:
+                    self.numbers[(*path_of(keys), *path_of(below))] = number
+
+    def state_leaves(self, state: Any) -> dict[Path, Any]:
+        """Arrays of a state by the path of the index that they belong to."""
+        leaves = jax.tree.leaves(state)
+        return {path: leaves[number] for path, number in self.numbers.items()}
+
+    def __call__(
+        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        model = self.made(values)
+        if not training:
+            model = self.eqx.nn.inference_mode(model)
+        known = {id(module): (path, module) for path, module in modules_of(model).items() if path in self.parts}
+
+        def told(module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            path, _ = known.get(id(module), (None, None))
+            return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
+
+        run = model if self.call is None else lambda *args, **kwargs: self.call(model, *args, **kwargs)  # type: ignore[misc]
+        with intercepted(set(self.parts.values()), told):
+            if self.state is None:
+                return run(*args, **kwargs), {}
+            outputs, state = run(*args, self.filled(values), **kwargs)
+        return outputs, self.state_leaves(state)
+
+    def made(self, values: dict[Path, Any]) -> Any:
+        leaves = [other if path is None else values[path] for path, other in zip(self.places, self.others)]
+        return jax.tree.unflatten(self.tree, leaves)
+
+    def restored(self, values: dict[Path, Any]) -> Any:
+        model = self.made(values)
+        return model if self.state is None else (model, self.filled(values))
+
+    def filled(self, values: dict[Path, Any]) -> Any:
+        """The state around these values."""
+        leaves = jax.tree.leaves(self.state)
+        for path, number in self.numbers.items():
+            leaves[number] = values[path]
+        return jax.tree.unflatten(self.state_tree, leaves)
+
+
+def unpack(
+    model: Any, state: Any = None, *, call: Callable[..., Any] | None = None
+) -> tuple[EquinoxFunction, dict[Path, Leaf]]:
+    """The pair of an Equinox model: floating arrays are trained, other arrays and state are not.
+
+    Args:
+        model: an `eqx.Module`.
+        state: an `eqx.nn.State`, for a model that has one; the model is then called as `model(*args, state)`.
+        call: how the model is called, from `(model, *args)`; a `vmap` over single examples, say.
+    """
+    eqx = need("equinox", "nb.from_equinox")
+    if not isinstance(model, eqx.Module):
+        raise ArgumentTypeError(
+            f"nb.from_equinox takes an eqx.Module; found {type(model).__name__}. Nothing was converted."
+        )
+    function = EquinoxFunction(model, state, call)
+    variables = {path: Leaf(array, bool(eqx.is_inexact_array(array))) for path, array in function.arrays.items()}
+    if state is not None:
+        variables |= {path: Leaf(array, False) for path, array in function.state_leaves(state).items()}
+    return function, variables
+
+
+def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
+    """An Equinox module that computes `function(values, args, kwargs)`, which gives outputs and changed values.
+
+    `model(x)` gives outputs; `model.update(x)` gives outputs and the model with the buffers that the call has changed.
+    """
+    kind = _packed_class()
+    trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
+    buffers = {path: leaf.value for path, leaf in variables.items() if not leaf.trained}
+    return kind(nested(trained), nested(buffers), tuple(trained), tuple(buffers), function, name)
+
+
+_kinds: list[type] = []
+
+
+def _packed_class() -> type:
+    if _kinds:
+        return _kinds[0]
+    eqx = need("equinox", "to_equinox")
+
+    class Converted(eqx.Module):
+        """A model of nbmodule as an Equinox module; `parameters` and `buffers` are nested dicts of arrays."""
+
+        parameters: dict[str, Any]
+        buffers: dict[str, Any]
+        paths: tuple[Path, ...] = eqx.field(static=True)
+        buffer_paths: tuple[Path, ...] = eqx.field(static=True)
+        function: Callable[..., Any] = eqx.field(static=True)
+        name: str = eqx.field(static=True)
+
+        def _called(self, args: Any, kwargs: Any) -> Any:
+            values = leaves_at(self.parameters, self.paths) | {
+                path: jax.lax.stop_gradient(value) for path, value in leaves_at(self.buffers, self.buffer_paths).items()
+            }
+            return self.function(values, args, kwargs)
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return self._called(args, kwargs)[0]
+
+        def update(self, *args: Any, **kwargs: Any) -> Any:
+            """What the call returns, and the model with the buffers that it has changed."""
+            outputs, changed = self._called(args, kwargs)
+            buffers = nested(leaves_at(self.buffers, self.buffer_paths) | changed)
+            return outputs, eqx.tree_at(lambda model: model.buffers, self, buffers)
+
+    _kinds.append(Converted)
+    return Converted

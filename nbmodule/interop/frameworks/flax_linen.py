@@ -1,0 +1,143 @@
+"""Flax linen: a module without variables, and a dictionary of collections beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, need
+
+PARAMS = "params"
+
+
+class LinenFunction(Function):
+    """`module.apply`; collections other than `params` may change."""
+
+    def __init__(self, module: Any, variables: Mapping[str, Any], rngs: tuple[str, ...]) -> None:
+        self.linen = need("flax.linen", "nb.from_flax")
+        self.module, self.rngs, self.name = module, rngs, type(module).__name__
+        self.origins: dict[Path, tuple[str, Path]] = {}  # collection, and place in it
+        self.arrays: dict[Path, Any] = {}
+        for collection in sorted(variables, key=lambda name: name != PARAMS):
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(variables[collection]))[0]:
+                place = tuple(key.key for key in keys)
+                path = place if place not in self.origins else (*place[:-1], f"{collection}_{place[-1]}")
+                self.origins[path], self.arrays[path] = (collection, place), leaf
+        self.collections = sorted({collection for collection, _ in self.origins.values()} - {PARAMS})
+        owners = {place[:end]: None for _, place in self.origins.values() for end in range(1, len(place))}
+        self.parts = {path: guessed(path[-1]) for path in owners}
+
+    def __call__(
+        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        variables = self.nested(values)
+        options: dict[str, Any] = {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
+        # Scopes are those of our parts.
+        with self.linen.override_named_call(False), self.linen.intercept_methods(self.interceptor(around)):
+            made = self.module.apply(variables, *args, mutable=self.collections or False, **options, **kwargs)
+        if not self.collections:
+            return made, {}
+        outputs, changed = made
+        places = {origin: path for path, origin in self.origins.items()}
+        new = {}
+        for collection in self.collections:
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(changed.get(collection, {})))[0]:
+                path = places.get((collection, tuple(key.key for key in keys)))
+                if path is not None and leaf is not values[path]:
+                    new[path] = leaf
+        return outputs, new
+
+    def nested(self, values: dict[Path, Any]) -> dict[str, Any]:
+        """The collections around these values."""
+        variables: dict[str, Any] = {}
+        for path, (collection, place) in self.origins.items():
+            level = variables.setdefault(collection, {})
+            for step in place[:-1]:
+                level = level.setdefault(step, {})
+            level[place[-1]] = values[path]
+        return variables
+
+    def restored(self, values: dict[Path, Any]) -> Any:
+        return self.module, self.nested(values)
+
+    @staticmethod
+    def interceptor(around: Around) -> Callable[..., Any]:
+        def intercept(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            path = tuple(context.module.path)
+            if context.method_name != "__call__" or not path:
+                return following(*args, **kwargs)
+            return around(path, context.module, following, args, kwargs)
+
+        return intercept
+
+
+def guessed(name: str) -> str:
+    """The class that Flax has named `Dense_0` after; a name of the user's own tells nothing."""
+    found = re.fullmatch(r"([A-Z]\w*?)_\d+", name)
+    return found[1] if found else "Module"
+
+
+def unboxed(tree: Any) -> Any:
+    """Values without Flax's own boxes around them, in plain dicts."""
+    meta = need("flax.core.meta", "nb.from_flax")
+    tree = meta.unbox(tree)
+    unfreeze = need("flax.core", "nb.from_flax").unfreeze
+    return unfreeze(tree) if hasattr(tree, "unfreeze") else tree
+
+
+def unpack(module: Any, variables: Any, *, rngs: tuple[str, ...] = ()) -> tuple[LinenFunction, dict[Path, Leaf]]:
+    """The pair of a linen module and its variables: `params` are trained, other collections change by calls.
+
+    Args:
+        module: an `nn.Module` that is not bound.
+        variables: what `module.init` gave.
+        rngs: names of the random streams that the module draws from, such as `dropout`.
+    """
+    if not isinstance(variables, Mapping) or PARAMS not in variables:
+        found = f"keys {', '.join(map(str, variables))}" if isinstance(variables, Mapping) else type(variables).__name__
+        raise ArgumentTypeError(
+            f"nb.from_flax of a linen module takes its variables too, what module.init gave, with 'params' in it; found {found}. "
+            "Nothing was converted."
+        )
+    function = LinenFunction(module, variables, tuple(rngs))
+    return function, {path: Leaf(array, function.origins[path][0] == PARAMS) for path, array in function.arrays.items()}
+
+
+def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> tuple[Any, dict[str, Any]]:
+    """A linen module and its variables, of `function(values, args, kwargs)`, which gives outputs and changed values."""
+    linen = need("flax.linen", "to_flax")
+    trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
+    buffers = {path: leaf.value for path, leaf in variables.items() if not leaf.trained}
+
+    class Converted(linen.Module):
+        """A model of nbmodule as a linen module: parameters in `params`, buffers in `buffers`."""
+
+        @linen.compact
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            values = {
+                path: self.param(joined(path), lambda _, v=value: jnp.array(v)) for path, value in trained.items()
+            }
+            kept = {
+                path: self.variable("buffers", joined(path), lambda v=value: jnp.array(v))
+                for path, value in buffers.items()
+            }
+            outputs, changed = function(values | {path: box.value for path, box in kept.items()}, args, kwargs)
+            if not self.is_initializing() and self.is_mutable_collection("buffers"):
+                for path, value in changed.items():
+                    kept[path].value = value
+            return outputs
+
+    Converted.__name__ = Converted.__qualname__ = name
+    made: dict[str, Any] = {PARAMS: {joined(path): jnp.array(value) for path, value in trained.items()}}
+    if buffers:
+        made["buffers"] = {joined(path): jnp.array(value) for path, value in buffers.items()}
+    return Converted(), made
+
+
+def joined(path: Path) -> str:
+    return ".".join(map(str, path))

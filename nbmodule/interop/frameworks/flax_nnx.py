@@ -1,0 +1,93 @@
+"""Flax NNX: a model is an object that holds its variables; it is split into a definition and a state, and merged again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, leaves_at, need, nested, path_of
+from nbmodule.interop.frameworks.interception import intercepted, owner_of
+
+
+def modules_of(model: Any) -> dict[Path, Any]:
+    """Modules of a model by path, itself first; one that is held twice stands under its first path."""
+    nnx = need("flax.nnx", "a model of Flax")
+    found = {tuple(path): module for path, module in nnx.iter_modules(model)}
+    return dict(sorted(found.items(), key=lambda item: len(item[0])))
+
+
+class NnxFunction(Function):
+    """The call of a copy that is merged around the given values and split again."""
+
+    def __init__(self, model: Any) -> None:
+        self.nnx = nnx = need("flax.nnx", "nb.from_flax")
+        self.name = type(model).__name__
+        self.definition, state = nnx.split(model)
+        leaves, self.tree = jax.tree_util.tree_flatten_with_path(state)
+        self.paths = [path_of(keys[:-1]) for keys, _ in leaves]  # the last key is the `value` of a variable
+        self.arrays = dict(zip(self.paths, [leaf for _, leaf in leaves]))
+        self.kinds = {tuple(path): type(variable) for path, variable in nnx.to_flat_state(state)}
+        self.parts: dict[Path, Any] = {
+            path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
+        }
+
+    def __call__(
+        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        model = self.restored(values)
+        if not training:
+            model.eval()
+        known = {id(module): (path, module) for path, module in modules_of(model).items() if path in self.parts}
+
+        def told(module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            path, _ = known.get(id(module), (None, None))
+            return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
+
+        with intercepted(set(self.parts.values()), told):
+            outputs = model(*args, **kwargs)
+        state = self.nnx.split(model)[1]
+        new = dict(zip(self.paths, jax.tree.leaves(state)))
+        return outputs, {path: value for path, value in new.items() if value is not values[path]}
+
+    def restored(self, values: dict[Path, Any]) -> Any:
+        return self.nnx.merge(self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths]))
+
+
+def unpack(model: Any) -> tuple[NnxFunction, dict[Path, Leaf]]:
+    """The pair of an NNX model: `nnx.Param` is trained, statistics and random streams are not."""
+    nnx = need("flax.nnx", "nb.from_flax")
+    function = NnxFunction(model)
+    return function, {
+        path: Leaf(array, issubclass(function.kinds[path], nnx.Param)) for path, array in function.arrays.items()
+    }
+
+
+def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
+    """An NNX module of `function(values, args, kwargs)`: parameters are `nnx.Param`, buffers `nnx.BatchStat`, nested by path."""
+    nnx = need("flax.nnx", "to_flax")
+
+    def within(level: Any) -> Any:
+        return nnx.Dict({key: within(value) for key, value in level.items()}) if isinstance(level, dict) else level
+
+    class Converted(nnx.Module):
+        """A model of nbmodule as an NNX module."""
+
+        def __init__(self) -> None:
+            made = {
+                path: (nnx.Param if leaf.trained else nnx.BatchStat)(jnp.array(leaf.value))
+                for path, leaf in variables.items()
+            }
+            self.variables = within(nested(made))
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            held = leaves_at(self.variables, tuple(variables))
+            outputs, changed = function({path: variable[...] for path, variable in held.items()}, args, kwargs)
+            for path, value in changed.items():
+                held[path][...] = value
+            return outputs
+
+    Converted.__name__ = Converted.__qualname__ = name
+    return Converted()

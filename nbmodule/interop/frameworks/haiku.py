@@ -1,0 +1,138 @@
+"""Haiku: a pair of functions, `init` and `apply`, over a two-level dictionary of parameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, need
+
+
+def place_of(name: str) -> Path:
+    """`mlp/~/linear_0` is `("mlp", "linear_0")`."""
+    return tuple(step for step in name.split("/") if step != "~")
+
+
+def takes_key(transformed: Any, has_state: bool) -> bool:
+    """Whether `apply` takes a random key: not where `hk.without_apply_rng` has left it the arguments of `init` alone."""
+    try:
+        own, made = (list(inspect.signature(each).parameters) for each in (transformed.apply, transformed.init))
+    except (TypeError, ValueError):
+        return True
+    return own[1 + has_state :] != made[1:]
+
+
+class HaikuFunction(Function):
+    """`apply` of a transformed function."""
+
+    def __init__(self, transformed: Any, params: Any, state: Any, with_rng: bool) -> None:
+        self.hk = need("haiku", "nb.from_haiku")
+        self.transformed, self.with_rng = transformed, with_rng
+        self.has_state = isinstance(transformed, self.hk.TransformedWithState)
+        self.takes_key = takes_key(transformed, self.has_state)
+        self.name = "Transformed"
+        self.origins: dict[Path, tuple[bool, str, str]] = {}
+        self.arrays: dict[Path, Any] = {}
+        for trained, tree in ((True, params), (False, state or {})):
+            for module, leaves in tree.items():
+                for leaf, array in leaves.items():
+                    path = (*place_of(module), leaf)
+                    path = path if path not in self.origins else (*path[:-1], f"state_{leaf}")
+                    self.origins[path], self.arrays[path] = (trained, module, leaf), array
+        owners = {path[:end]: None for path in self.origins for end in range(1, len(path))}
+        self.parts = dict.fromkeys(owners, "Module")
+
+    def __call__(
+        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        trees = self.trees(values)
+        held = (trees[True], trees[False]) if self.has_state else (trees[True],)
+        key = (draw() if self.with_rng else None,) if self.takes_key else ()
+        with self.hk.intercept_methods(self.interceptor(around)):
+            made = self.transformed.apply(*held, *key, *args, **kwargs)
+        if not self.has_state:
+            return made, {}
+        outputs, state = made
+        places = {(module, leaf): path for path, (trained, module, leaf) in self.origins.items() if not trained}
+        new = {places[module, leaf]: value for module, leaves in state.items() for leaf, value in leaves.items()}
+        return outputs, {path: value for path, value in new.items() if value is not values[path]}
+
+    def trees(self, values: dict[Path, Any]) -> dict[bool, dict[str, dict[str, Any]]]:
+        """Parameters under True, state under False."""
+        trees: dict[bool, dict[str, dict[str, Any]]] = {True: {}, False: {}}
+        for path, (trained, module, leaf) in self.origins.items():
+            trees[trained].setdefault(module, {})[leaf] = values[path]
+        return trees
+
+    def restored(self, values: dict[Path, Any]) -> Any:
+        trees = self.trees(values)
+        return (self.transformed, trees[True], trees[False]) if self.has_state else (self.transformed, trees[True])
+
+    @staticmethod
+    def interceptor(around: Around) -> Callable[..., Any]:
+        def intercept(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            if context.method_name != "__call__":
+                return following(*args, **kwargs)
+            return around(place_of(context.module.module_name), context.module, following, args, kwargs)
+
+        return intercept
+
+
+def unpack(
+    transformed: Any, params: Any, state: Any = None, *, with_rng: bool = False
+) -> tuple[HaikuFunction, dict[Path, Leaf]]:
+    """The pair of a transformed function, its parameters and its state.
+
+    Args:
+        transformed: what `hk.transform` or `hk.transform_with_state` gave.
+        params: what its `init` gave.
+        state: the second thing that `init` of `hk.transform_with_state` gave.
+        with_rng: whether `apply` is given a random key.
+    """
+    hk = need("haiku", "nb.from_haiku")
+    if not isinstance(transformed, (hk.Transformed, hk.TransformedWithState)):
+        raise ArgumentTypeError(
+            f"nb.from_haiku takes what hk.transform gave; found {type(transformed).__name__}. Nothing was converted."
+        )
+    if isinstance(transformed, hk.TransformedWithState) and state is None:
+        raise ArgumentTypeError(
+            "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that init gave. Nothing was converted."
+        )
+    function = HaikuFunction(transformed, params, state, with_rng)
+    if with_rng and not function.takes_key:
+        raise ArgumentError(
+            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from apply. Nothing was converted. "
+            "Give what hk.transform gave, or leave with_rng out."
+        )
+    return function, {path: Leaf(array, function.origins[path][0]) for path, array in function.arrays.items()}
+
+
+def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> tuple[Any, Any, Any]:
+    """`hk.transform_with_state` of `function(values, args, kwargs)`, its parameters and its state."""
+    hk = need("haiku", "to_haiku")
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        values = {}
+        for path, leaf in variables.items():
+            get = hk.get_parameter if leaf.trained else hk.get_state
+            shape, dtype = leaf.value.shape, leaf.value.dtype
+            values[path] = get(joined(path), shape, dtype, init=lambda shape, dtype, v=leaf.value: jnp.array(v))
+        outputs, changed = function(values, args, kwargs)
+        for path, value in changed.items():
+            hk.set_state(joined(path), value)
+        return outputs
+
+    forward.__name__ = name
+    trees: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for path, leaf in variables.items():
+        trees[not leaf.trained][joined(path)] = jnp.array(leaf.value)
+    params, state = ({"~": tree} if tree else {} for tree in trees)
+    return hk.transform_with_state(forward), params, state
+
+
+def joined(path: Path) -> str:
+    return ".".join(map(str, path))

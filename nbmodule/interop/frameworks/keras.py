@@ -1,0 +1,133 @@
+"""Keras on its JAX backend: layers that hold their variables, called without side effects by `stateless_call`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, need
+from nbmodule.interop.frameworks.interception import intercepted
+
+
+class KerasFunction(Function):
+    """`stateless_call` of a built layer or model."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.name = model, type(model).__name__
+        self.trained = list(model.trainable_variables)
+        self.others = list(model.non_trainable_variables)
+        self.layers: dict[int, tuple[Path, Any]] = {}
+        self.enter(model, ())
+        self.parts = {path: type(layer) for path, layer in self.layers.values() if path}
+        self.paths = [self.place(variable.path) for variable in (*self.trained, *self.others)]
+        if len(set(self.paths)) != len(self.paths):
+            twice = next(path for path in self.paths if self.paths.count(path) > 1)
+            raise ArgumentError(
+                f'nb.from_keras: two variables are called "{"/".join(twice)}". Nothing was converted. Give their layers names of '
+                "their own."
+            )
+
+    def enter(self, layer: Any, path: Path) -> None:
+        """Find the layers below one; those without variables have no path of their own in Keras."""
+        for child in layer._flatten_layers(include_self=False, recursive=False):
+            if type(child).__name__ != "InputLayer" and id(child) not in self.layers:
+                place = (*path, child.name) if child.path is None else self.place(child.path)
+                self.layers[id(child)] = (place, child)
+                self.enter(child, place)
+
+    def place(self, path: str) -> Path:
+        steps = tuple(path.split("/"))
+        return steps[1:] if len(steps) > 1 and steps[0] == self.model.name else steps
+
+    def __call__(
+        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        arrays = [values[path] for path in self.paths]
+        count = len(self.trained)
+        if getattr(self.model, "_call_has_training_arg", True):
+            kwargs = {"training": training} | kwargs
+
+        def told(layer: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            path, _ = self.layers.get(id(layer), (None, None))
+            return run(*args, **kwargs) if not path else around(path, layer, run, args, kwargs)
+
+        with intercepted({type(layer) for _, layer in self.layers.values()}, told):
+            outputs, others = self.model.stateless_call(arrays[:count], arrays[count:], *args, **kwargs)
+        new = dict(zip(self.paths[count:], others))
+        return outputs, {path: value for path, value in new.items() if value is not values[path]}
+
+    def restored(self, values: dict[Path, Any]) -> Any:
+        keras = need("keras", "to_keras")
+        model = keras.models.clone_model(self.model) if isinstance(self.model, keras.Model) else None
+        if model is None or not model.built:
+            raise ArgumentError(
+                f"to_keras: {self.name} cannot be cloned by Keras. Nothing was made. Assign the values to your own model: "
+                "`wrapped.state_dict()` has them by path."
+            )
+        # A clone has its variables in the same order; their names may differ.
+        for path, variable in zip(self.paths, (*model.trainable_variables, *model.non_trainable_variables)):
+            variable.assign(values[path])
+        return model
+
+
+def unpack(model: Any) -> tuple[KerasFunction, dict[Path, Leaf]]:
+    """The pair of a built Keras layer or model: trainable variables are trained, others change by calls."""
+    keras = need("keras", "nb.from_keras")
+    if not isinstance(model, keras.layers.Layer):
+        raise ArgumentTypeError(
+            f"nb.from_keras takes a Keras layer or model; found {type(model).__name__}. Nothing was converted."
+        )
+    backend = keras.config.backend()
+    if backend != "jax":
+        raise ArgumentError(
+            f"nb.from_keras needs Keras on its JAX backend; it runs on {backend}. Nothing was converted. Set KERAS_BACKEND=jax in "
+            "the environment before Keras is imported."
+        )
+    if not model.built:
+        raise ArgumentError(
+            f"nb.from_keras: {type(model).__name__} is not built. Nothing was converted. Call it once, or its build(input_shape)."
+        )
+    function = KerasFunction(model)
+    variables = {}
+    for i, (path, variable) in enumerate(zip(function.paths, (*function.trained, *function.others))):
+        variables[path] = Leaf(jnp.array(variable.value), i < len(function.trained))
+    return function, variables
+
+
+def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
+    """A Keras layer of `function(values, args, kwargs)`, on the JAX backend; it can be trained by `fit` in a model of Keras."""
+    keras = need("keras", "to_keras")
+    if keras.config.backend() != "jax":
+        raise ArgumentError("to_keras needs Keras on its JAX backend: set KERAS_BACKEND=jax before Keras is imported.")
+    trained = [path for path, leaf in variables.items() if leaf.trained]
+    others = [path for path, leaf in variables.items() if not leaf.trained]
+
+    class Converted(keras.layers.Layer):
+        """A model of nbmodule as a layer of Keras."""
+
+        def __init__(self) -> None:
+            super().__init__(name=name.lower())
+            for path in (*trained, *others):
+                leaf = variables[path]
+                box = self.add_weight(
+                    shape=leaf.value.shape, dtype=str(leaf.value.dtype), trainable=leaf.trained, name=joined(path),
+                    initializer="zeros",
+                )  # fmt: skip
+                box.assign(leaf.value)
+            self.built = True
+
+        def call(self, *args: Any, **kwargs: Any) -> Any:
+            boxes = dict(zip(trained, self.trainable_variables)) | dict(zip(others, self.non_trainable_variables))
+            outputs, changed = function({path: box.value for path, box in boxes.items()}, args, kwargs)
+            for path, value in changed.items():
+                boxes[path].assign(value)
+            return outputs
+
+    return Converted()
+
+
+def joined(path: Path) -> str:
+    return ".".join(map(str, path))

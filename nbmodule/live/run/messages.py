@@ -1,0 +1,70 @@
+"""What a run has to say beside its numbers: alarms, caught exceptions, notes; the newest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nbmodule.base.format import plain
+from nbmodule.live.run.failure import Failure
+
+MOST = 100
+_LONGEST = 4000
+
+
+@dataclass
+class Message:
+    """One line for the reader: `kind` is 'error', 'warning' or 'note'; equal ones that follow each other are counted."""
+
+    step: int
+    kind: str
+    text: str
+    detail: str = ""
+    times: int = 1
+
+
+class Messages:
+    """The newest messages of a run.
+
+    Example:
+        >>> messages = Messages()
+        >>> messages.add(10, 'warning', 'loss is NaN'); messages.add(11, 'warning', 'loss is NaN')
+        >>> [(m.text, m.times) for m in messages]
+        [('loss is NaN', 2)]
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Grows with every message."""
+        self._messages: list[Message] = []
+
+    def add(self, step: int, kind: str, text: str, detail: str = "") -> None:
+        """Add a message; one that repeats one of the last few is counted there."""
+        self.version += 1
+        for message in self._messages[-5:]:
+            if (message.kind, message.text) == (kind, text):
+                message.times += 1
+                message.step = step
+                return
+        self._messages.append(Message(step, kind, text, detail))
+        del self._messages[:-MOST]
+
+    def add_failure(self, step: int, failure: Failure) -> None:
+        """Add an exception that was caught."""
+        self.add(step, "error", str(failure), failure.traceback)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Give them as plain dicts, safe to show."""
+        shown = []
+        for message in self._messages:
+            fields = asdict(message)
+            text = "\n".join(plain(line, 500) for line in message.detail.splitlines())
+            shown.append(fields | {"text": plain(message.text, 600), "detail": text[-_LONGEST:]})
+        return shown
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)
+
+    def __len__(self) -> int:
+        return len(self._messages)

@@ -1,0 +1,104 @@
+"""Counts the steps of a loop: how many are done, how fast, how long it will still take."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from nbmodule.base.format import format_count, format_number, format_seconds
+
+WINDOW = 5.0
+"""Seconds over which the rate is measured."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a loop is: `done` of `total` steps (None: not known), epochs counted from 1, `rate` in steps a second."""
+
+    state: str = "waiting"
+    done: int = 0
+    total: int | None = None
+    epoch: int = 0
+    epochs: int = 1
+    rate: float | None = None
+    remaining: float | None = None
+    elapsed: float = 0.0
+    reason: str = ""
+    """Why it stopped or failed, in one line."""
+
+    def describe(self) -> dict[str, Any]:
+        """Give the fields as a plain dict."""
+        return dict(self.__dict__)
+
+    def __str__(self) -> str:
+        parts = [self.state + (f" ({self.reason})" if self.reason else "")]
+        if self.epochs > 1:
+            parts.append(f"epoch {self.epoch}/{self.epochs}")
+        parts.append(f"step {format_count(self.done)}" + (f"/{format_count(self.total)}" if self.total else ""))
+        if self.rate:
+            parts.append(f"{format_number(self.rate, 3)}/s")
+        if self.remaining is not None and self.state == "running":
+            parts.append(f"{format_seconds(self.remaining)} left")
+        return " · ".join(parts)
+
+
+class Meter:
+    """Measures progress over a sliding window; time spent in a pause does not count.
+
+    Example:
+        >>> meter = Meter(total=100, now=0.0)
+        >>> for second in range(1, 5):
+        ...     meter.update(done=10 * second, now=float(second))
+        >>> meter.rate, meter.remaining
+        (10.0, 6.0)
+    """
+
+    def __init__(self, total: int | None, now: float) -> None:
+        self.total = total
+        self.done = 0
+        self.started = now
+        self._paused_since: float | None = None
+        self._pauses = 0.0
+        self._marks: deque[tuple[float, int]] = deque([(now, 0)])
+
+    def update(self, done: int, now: float) -> None:
+        """Note that so many steps are done."""
+        self.done = done
+        now -= self._pauses
+        self._marks.append((now, done))
+        while len(self._marks) > 2 and now - self._marks[1][0] > WINDOW:
+            self._marks.popleft()
+
+    def skip_first(self, now: float) -> None:
+        """Leave the first step out of the rate: it compiles."""
+        self._marks.clear()
+        self._marks.append((now - self._pauses, self.done))
+
+    def pause(self, now: float) -> None:
+        """Stop the clock."""
+        if self._paused_since is None:
+            self._paused_since = now
+
+    def resume(self, now: float) -> None:
+        """Let the clock run again."""
+        if self._paused_since is not None:
+            self._pauses += now - self._paused_since
+            self._paused_since = None
+
+    def elapsed(self, now: float) -> float:
+        """Seconds of work so far."""
+        end = now if self._paused_since is None else self._paused_since
+        return end - self._pauses - self.started
+
+    @property
+    def rate(self) -> float | None:
+        """Steps a second, None before two measurements."""
+        (t0, n0), (t1, n1) = self._marks[0], self._marks[-1]
+        return (n1 - n0) / (t1 - t0) if t1 > t0 and n1 > n0 else None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds to the end, None where the end or the rate is not known."""
+        rate = self.rate
+        return None if self.total is None or not rate else max(self.total - self.done, 0) / rate

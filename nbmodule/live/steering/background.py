@@ -1,0 +1,62 @@
+"""A loop in a thread, for kernels that hear no click while a cell runs."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.live.steering.route import is_marimo
+
+if TYPE_CHECKING:
+    from nbmodule.live.live import Live
+
+
+class BackgroundRun:
+    """A run that goes on after its cell has ended."""
+
+    def __init__(self, live: Live, function: Callable[[Any], Any], steps: Iterator[Any]) -> None:
+        self._live, self._function, self._steps = live, function, steps
+        self._over = threading.Event()
+        self.error: BaseException | None = None
+        """What ended it, if it was an exception."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is not over yet."""
+        return not self._over.is_set()
+
+    def start(self) -> None:
+        """Begin in a thread; in marimo in one of its own, whose outputs reach the cell."""
+        make = sys.modules["marimo"].Thread if is_marimo() else threading.Thread
+        make(target=self._work, name="nbmodule-live", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask it to end at the next step boundary."""
+        self._live.stop()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over, and raise what ended it; give False if the time (in seconds) ran out first.
+
+        The wait can be interrupted; the run goes on then.
+        """
+        if not self._over.wait(timeout):
+            return False
+        if self.error is not None:
+            raise self.error
+        return True
+
+    def _work(self) -> None:
+        try:
+            for item in self._steps:
+                self._function(item)
+        except BaseException as error:  # noqa: BLE001 - whatever ended it is kept, and raised by `wait`
+            self.error = error
+        finally:
+            del self._function, self._steps
+            self._live.finish(self.error)
+            self._over.set()
+
+    def __repr__(self) -> str:
+        return f"BackgroundRun({self._live.progress})"

@@ -1,0 +1,195 @@
+"""What happens between two steps of a run: values are read, clicks applied, the model measured, the view told.
+
+All of it is guarded: a callback, a control or a part of the view that fails is shown with its line, and the training goes
+on. A part that only shows and fails again and again is left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.base.format import format_count, format_seconds
+from nbmodule.live.run.control import Command
+from nbmodule.live.run.cost import CostMeter
+from nbmodule.live.run.failure import guard
+from nbmodule.live.run.series import group_of
+from nbmodule.live.steering.compiles import CompileClock
+from nbmodule.live.steering.intake import Intake
+from nbmodule.live.steering.pump import running_kernel
+from nbmodule.live.steering.route import Route, find_route, is_marimo
+from nbmodule.live.watching.watching import Watching
+
+if TYPE_CHECKING:
+    from nbmodule.live.live import Live
+
+_COMPILE_WORTH_TELLING = 0.2
+"""Seconds."""
+_MOST_VIEW_FAILURES = 3
+_NUMBERS_IN_A_LINE = 4
+
+
+class Boundary:
+    """The work of one run between its steps."""
+
+    def __init__(self, live: Live, intake: Intake, watching: Watching, cost: CostMeter) -> None:
+        self._live, self._intake, self._watching, self._cost = live, intake, watching, cost
+        self.compiles = CompileClock()
+        self.conditions: list[tuple[str, Callable[[], Any]]] = []
+        """What ends the loop, with names."""
+        self.route: Route | None = None
+        self._view: Any = None
+        self._line: Any = None
+        self._failures = 0
+        self._alarmed: set[str] = set()
+
+    @property
+    def updates_per_second(self) -> float:
+        """How often the view was told something, lately."""
+        return self._view.sender.rate(time.monotonic()) if self._view is not None else 0.0
+
+    def open_view(self) -> None:
+        """Show the run, in the way of the place."""
+        from nbmodule.views.showing.show import in_notebook
+
+        if in_notebook():
+            from nbmodule.live.telling.view import NotebookView
+
+            self._view = NotebookView(self._live, running_kernel())
+            self._guarded("the view", self._view.open, time.monotonic())
+        else:
+            from nbmodule.live.telling.terminal import make_line
+
+            self._line = make_line()
+
+    def open_in_background(self) -> None:
+        """Show a run that goes on while its cell is over, where that makes a difference."""
+        if self._line is None or not is_marimo():
+            return
+        from nbmodule.live.telling.view import MarimoView
+
+        self._line, self._view = None, MarimoView(self._live)
+        self._guarded("the view", self._view.open, time.monotonic())
+
+    def close_view(self) -> None:
+        """Leave the final form."""
+        if self._view is not None:
+            self._guarded("the view", self._view.close, time.monotonic())
+        elif self._line is not None:
+            self._guarded("the progress line", self._line.close, self._live.progress, self._newest())
+        self._view = self._line = None
+        self.conditions.clear()
+
+    def look(self, now: float) -> None:
+        """Do what is due; called by the loop at most every twentieth of a second."""
+        live = self._live
+        if self.route is None or self.route.kind != "pump":
+            self.route = self.find_route()
+        with self._cost:
+            self._intake.drain()
+            self._check_numbers()
+            self._tell_compiles()
+            self._guarded("watching", self._watching.look, now, live.loop.done)
+        begun = time.perf_counter()
+        if self._view is not None:
+            self._guarded("the view", self._view.flush, now)
+        elif self._line is not None:
+            self._guarded("the progress line", self._line.show, live.progress, self._newest())
+        self._cost.note(time.perf_counter() - begun)
+        self._watching.leave()
+
+    def add_condition(self, condition: Callable[..., Any]) -> None:
+        """Let a function of the history, or of nothing, end the loop."""
+        name = getattr(condition, "__name__", "stop_when")
+        history = self._intake.history
+        check = (lambda: condition(history)) if _takes_argument(condition) else condition
+        self.conditions.append(("stop_when" if name == "<lambda>" else name, check))
+
+    def check_conditions(self) -> None:
+        """End the loop if a condition is true; called after every step where there are some."""
+        live = self._live
+        with self._cost:
+            self._intake.drain()
+            for name, condition in self.conditions:
+                is_true, failure = guard(name, condition)
+                if failure is not None:
+                    live.messages.add_failure(live.step, failure)
+                elif is_true:
+                    live.stop(f"{name} after step {format_count(live.loop.done)}")
+
+    def apply(self, command: Command) -> None:
+        """Act on a message of a page."""
+        live, message = self._live, command.content.get("message")
+        if command.kind != "page" or not isinstance(message, dict):
+            return
+        kind = message.get("kind")
+        if kind == "set":
+            name = str(message.get("name", ""))
+            _, failure = guard(f"setting {name!r}", live.controls.set, name, message.get("value"))
+            if failure is not None:
+                live.messages.add_failure(live.step, failure)
+        elif kind == "clear":
+            live.forget_earlier()
+        else:
+            self._pass_to_view(kind, message)
+
+    def _pass_to_view(self, kind: Any, message: dict[str, Any]) -> None:
+        if kind == "hello":
+            self._live.greeted(message.get("page"))
+        if self._view is not None:
+            self._guarded("the view", self._view.hear, message, time.monotonic())
+
+    def find_route(self) -> Route:
+        """Find by which way a click reaches the loop."""
+        loop = self._live.loop
+        return find_route(loop.pump, running_kernel(), delivered_by=loop.last_thread)
+
+    def alarm(self, what: str, text: str) -> None:
+        """Say once that something is not finite, and end the loop if that is wanted."""
+        live = self._live
+        if live.nonfinite == "ignore" or what in self._alarmed:
+            return
+        self._alarmed.add(what)
+        when = f"after step {format_count(live.loop.done)}"
+        live.messages.add(live.loop.done, "error", f"{text} (seen {when})")
+        if live.nonfinite == "stop" and not live.stopped:
+            live.stop(f"{text} {when}")
+
+    def _check_numbers(self) -> None:
+        """Raise the alarm when the training loss ceases to be finite."""
+        for name, value in self._intake.newest.items():
+            group, role = group_of(name)
+            if role == "train" and group.lower().endswith("loss") and not math.isfinite(value):
+                self.alarm(name, f"{name} is {value}")
+
+    def _tell_compiles(self) -> None:
+        seconds, done = self.compiles.take(), self._live.loop.done
+        if seconds >= _COMPILE_WORTH_TELLING:
+            which = "the first step" if done <= 1 else f"step {format_count(done)}"
+            self._live.messages.add(done, "note", f"{which} spent {format_seconds(seconds)} compiling")
+
+    def _newest(self) -> dict[str, float]:
+        return dict(list(self._intake.newest.items())[:_NUMBERS_IN_A_LINE])
+
+    def _guarded(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+        _, failure = guard(what, function, *arguments)
+        if failure is None:
+            return
+        self._live.messages.add_failure(self._live.step, failure)
+        self._failures += 1
+        if self._failures >= _MOST_VIEW_FAILURES:
+            self._view = self._line = None
+            self._watching.switch_off()
+
+
+def _takes_argument(function: Callable[..., Any]) -> bool:
+    """Whether a function wants the history."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in positional and p.default is p.empty for p in parameters)

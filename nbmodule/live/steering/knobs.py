@@ -1,0 +1,138 @@
+"""The controls that every run has: learning rate, dropout, freezing of submodules, as far as model and optimizer offer them.
+
+Nothing here knows a class of a higher room. An optimizer offers a learning rate if its `lr` is a number that can be set;
+a module offers dropout if it is called `Dropout...` and has a settable `rate` or `p` (without a retrace, if its
+`rate_may_follow` a function); freezing needs `requires_grad_` of the children, and compiles the step anew. `KNOBS` is the socket for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.live.run.control import Controls
+
+MOST_SWITCHES = 24
+_SPAN = 100.0
+"""How far the learning rate may be moved from where it begins, as a factor."""
+
+Undo = Callable[[], None]
+KNOBS: list[Callable[[Controls, Any, Any], Undo | None]] = []
+"""Each is called with the controls, the model and the optimizer of a run, and adds what it knows to steer. It may give a
+function that is called when the run is over."""
+
+
+def add_knobs(controls: Controls, model: Any, optimizer: Any) -> list[Undo]:
+    """Let each entry of `KNOBS` add its controls; those that the user has added before stay. Gives what ends them."""
+    return [undo for add in KNOBS if (undo := add(controls, model, optimizer)) is not None]
+
+
+def add_learning_rate(controls: Controls, _model: Any, optimizer: Any) -> None:
+    """Add a slider for the learning rate, on a logarithmic scale; a schedule is left alone."""
+    rate = _number_or_none(getattr(optimizer, "lr", None))
+    if rate is None or rate <= 0 or "learning rate" in controls or not _can_set(optimizer, "lr", rate):
+        return
+    controls.slider(
+        "learning rate", rate, lambda v: setattr(optimizer, "lr", v), low=rate / _SPAN, high=rate * _SPAN, log=True
+    )
+
+
+def add_dropout(controls: Controls, model: Any, _optimizer: Any) -> Undo | None:
+    """Add one slider for the rate of all dropout layers that have the same rate.
+
+    The first move makes the rate an input of compiled steps, so it compiles them once; those that follow compile nothing. At
+    the end of the run the layers hold the number again.
+    """
+    found = []
+    for module in _modules(model):
+        name = next((n for n in ("rate", "p") if _number_or_none(getattr(module, n, None)) is not None), None)
+        if name and any(kind.__name__.startswith("Dropout") for kind in type(module).__mro__):
+            found.append((module, name))
+    rates = {_number_or_none(getattr(module, name)) for module, name in found}
+    if len(rates) != 1 or "dropout rate" in controls:
+        return None
+    followed = _Followed([module for module, name in found if getattr(module, "rate_may_follow", False)])
+
+    def apply(rate: float) -> None:
+        followed.set(rate)
+        for module, name in found:
+            if module not in followed.modules:
+                setattr(module, name, rate)
+
+    controls.slider("dropout rate", rates.pop() or 0.0, apply, low=0.0, high=0.95)
+    return followed.settle
+
+
+class _Followed:
+    """One rate that several layers follow, in a box that is no variable of theirs."""
+
+    def __init__(self, modules: list[Any]) -> None:
+        self.modules = modules
+        self._box: Any = None
+        self._rate = 0.0
+
+    def set(self, rate: float) -> None:
+        """Let the layers use another rate from now on."""
+        self._rate = rate
+        if self._box is not None:
+            self._box.value = rate
+            return
+        if not self.modules:
+            return
+        from nbmodule.core.boxes.variable import Buffer
+
+        box = self._box = Buffer(rate)
+
+        def steered() -> Any:
+            return box.value
+
+        for module in self.modules:
+            module.rate = steered
+
+    def settle(self) -> None:
+        """Let the layers hold the number again."""
+        if self._box is not None:
+            for module in self.modules:
+                module.rate = self._rate
+        self.modules, self._box = [], None
+
+
+def add_freezing(controls: Controls, model: Any, _optimizer: Any) -> None:
+    """Add a switch for each child of the model that holds its parameters still."""
+    if not hasattr(model, "named_children"):
+        return
+    for name, child in list(model.named_children())[:MOST_SWITCHES]:
+        parameters = list(child.parameters()) if hasattr(child, "parameters") else []
+        if not parameters or not hasattr(child, "requires_grad_") or name in controls:
+            continue
+        frozen = not any(getattr(p, "requires_grad", True) for p in parameters)
+        controls.toggle(f"freeze {name}", frozen, _freezer(child), group="freeze")
+
+
+def _freezer(child: Any) -> Callable[[bool], None]:
+    return lambda frozen: child.requires_grad_(not frozen)
+
+
+def _modules(model: Any) -> list[Any]:
+    return list(model.modules()) if hasattr(model, "modules") else []
+
+
+def _number_or_none(value: Any) -> float | None:
+    if value is None or isinstance(value, bool) or (callable(value) and not hasattr(value, "shape")):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def _can_set(owner: Any, name: str, value: float) -> bool:
+    """Whether an attribute takes a number; tried with the number it has, so that nothing changes."""
+    try:
+        setattr(owner, name, value)
+    except Exception:  # noqa: BLE001 - a property may raise anything
+        return False
+    return True
+
+
+KNOBS += [add_learning_rate, add_dropout, add_freezing]

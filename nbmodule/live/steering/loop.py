@@ -1,0 +1,302 @@
+"""Runs a user's loop and acts at its boundaries: clicks, pauses, stops, interrupts, all between two steps.
+
+The loop is a generator around the user's iterable, so it stands between any two steps and nowhere else. What costs more
+than a microsecond (looking for messages, telling listeners) happens at most every `LOOK_EVERY` seconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.live.run.control import Command, CommandQueue
+from nbmodule.live.run.progress import Meter, Progress
+from nbmodule.live.steering.interrupt import SoftInterrupt, shield
+from nbmodule.live.steering.pump import CommPump, running_kernel
+
+T = TypeVar("T")
+LOOK_EVERY = 0.05
+"""Seconds between two looks for messages."""
+_LOOK_WHILE_PAUSED = 0.03
+
+ENDED = frozenset({"done", "stopped", "interrupted", "failed"})
+
+
+def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
+    """Iterate, and let views act between the steps: their clicks are handled although the cell is busy.
+
+    The interrupt key ends the loop at the next step boundary with a `KeyboardInterrupt`, so that no step is cut in two;
+    pressed twice it interrupts at once.
+
+    Args:
+        iterable: Anything that can be iterated over.
+        epochs: How often. An iterator, which can be run through only once, is refused for more than one.
+
+    Example:
+        >>> [x for x in steps('ab', epochs=2)]
+        ['a', 'b', 'a', 'b']
+    """
+    return Loop().run(iterable, epochs=epochs)
+
+
+class Loop:
+    """One or several loops over steps, with one count of steps and one set of commands.
+
+    Args:
+        commands: Where commands come from; its own queue if not given.
+        on_look: Called at boundaries with the time, at most every `look_every` seconds, and while paused.
+        on_begin: Called with its number before every step.
+        on_step: Called at every boundary after a step; keep both very cheap.
+        on_command: Called with each command that is not the loop's own.
+        on_change: Called after the state has changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        commands: CommandQueue | None = None,
+        on_look: Callable[[float], None] | None = None,
+        on_begin: Callable[[int], None] | None = None,
+        on_step: Callable[[], None] | None = None,
+        on_command: Callable[[Command], None] | None = None,
+        on_change: Callable[[str], None] | None = None,
+    ) -> None:
+        self.commands = commands if commands is not None else CommandQueue()
+        self.on_begin, self.on_step = on_begin, on_step
+        self.on_look, self.on_command, self.on_change = on_look, on_command, on_change
+        self.around: AbstractContextManager[Any] | None = None
+        """The context in which the next step runs, and no other."""
+        self.look_every = LOOK_EVERY
+        self.state, self.reason = "waiting", ""
+        self.done = 0
+        """Steps that are finished."""
+        self.epoch, self.epochs = 0, 1
+        self.last_thread = ""
+        """The thread that delivered the last command."""
+        self.pump = CommPump()
+        self._in_step = self._left = False
+        self._depth = self._start = self._count = self._first = 0
+        self._elapsed = 0.0
+        self._stop_reason: str | None = None
+        self._pause_after: int | None = None
+        self._next_look, self._soon = 0.0, False
+        self._meter = Meter(None, time.monotonic())
+
+    @property
+    def step(self) -> int:
+        """The step that is being worked on, counted from 1; after it, the last that is finished."""
+        return self.done + (self._in_step or self._left)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the loop ends at the next boundary."""
+        return self._stop_reason is not None
+
+    @property
+    def progress(self) -> Progress:
+        """Where the loop is now."""
+        meter, now = self._meter, time.monotonic()
+        ended = self.state in ENDED
+        return Progress(
+            self.state, self.done, meter.total, self.epoch, self.epochs, meter.rate,
+            None if ended else meter.remaining, self._elapsed if ended else meter.elapsed(now), self.reason,
+        )  # fmt: skip
+
+    def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
+        """Give an iterator over the items that acts at each boundary."""
+        if isinstance(epochs, bool) or not isinstance(epochs, int):
+            raise ArgumentTypeError(f"epochs is a whole number, found {epochs!r}")
+        if epochs < 0:
+            raise ArgumentError(f"epochs counts from 0, found {epochs}")
+        iterator = iter(iterable)
+        if epochs > 1 and iterator is iterable:
+            raise ArgumentError(
+                f"{epochs} epochs over {type(iterable).__name__!r}: an iterator can be run through only once, so the "
+                f"second epoch would be empty. Pass something that begins anew each time (a list, a data loader, "
+                f"nb.batches(...)), or write the epochs as a loop of your own. No step was run."
+            )
+        return self._run(iterable, iterator, epochs)
+
+    def pause(self) -> None:
+        """Hold the loop at the next boundary; from any thread."""
+        self.commands.put("pause")
+
+    def resume(self) -> None:
+        """Go on after a pause; from any thread."""
+        self.commands.put("resume")
+
+    def stop(self, reason: str = "") -> None:
+        """End the loop at the next boundary; from any thread."""
+        self.commands.put("stop", reason=reason)
+
+    def look_soon(self) -> None:
+        """Look at the next boundary, whatever the time."""
+        self._soon, self._next_look = True, 0.0
+
+    def finish(self, state: str, reason: str = "") -> None:
+        """Say how it ended. A step that was left by `break` counts as done, unless an exception ended it."""
+        if state != "failed" and state != "interrupted":
+            self._settle()
+        if self.state not in ENDED:
+            self._elapsed = self._meter.elapsed(time.monotonic())
+            self._change(state, reason or (self._stop_reason or "" if state == "stopped" else ""))
+
+    def _run(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
+        __tracebackhide__ = True  # an interrupt is the reader's: IPython shows his line, not ours
+        outer_pump, nested = self.pump, self._depth > 0
+        self._depth += 1
+        if not nested:
+            self._begin(iterable, epochs)
+        try:
+            with SoftInterrupt() as interrupt:
+                self.pump = CommPump(running_kernel())
+                self._look(time.monotonic())
+                for epoch in range(epochs):
+                    if epoch:
+                        iterator = iter(iterable)
+                    yield from self._one_epoch(iterator, epoch, interrupt, nested)
+                    if self.is_stopping:
+                        break
+                    self._learn_total(iterable, epoch, epochs, nested)
+                if interrupt.pressed:
+                    interrupt.take()
+        finally:
+            self._depth -= 1
+            self.pump = outer_pump
+            self._in_step = nested and self._in_step
+
+    def _one_epoch(self, iterator: Iterator[T], epoch: int, interrupt: SoftInterrupt, nested: bool) -> Iterator[T]:
+        __tracebackhide__ = True
+        clock = time.monotonic
+        if not nested:
+            self.epoch = epoch + 1
+        self._count = 0
+        while True:
+            if interrupt.pressed:
+                interrupt.take()
+            now = clock()
+            if now >= self._next_look or self.commands or self._pause_after is not None:
+                self._look(now)
+                if self._pause_after is not None and self.done >= self._pause_after and not self.is_stopping:
+                    self._wait(interrupt)
+            if self.is_stopping:
+                return
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            if nested:
+                yield item
+                continue
+            if self.on_begin is not None:
+                self.on_begin(self.done + 1)
+            self._in_step = True
+            around, self.around = self.around, None
+            try:
+                if around is None:
+                    yield item
+                else:
+                    with around:
+                        yield item
+            except GeneratorExit:
+                self._left = True
+                raise
+            self.done += 1
+            self._count += 1
+            self._in_step = False
+            if self.on_step is not None:
+                self.on_step()
+            if self.done == self._first:
+                self._end_of_first(clock())
+
+    def _settle(self) -> None:
+        """Count a step that the body left: it came by `break`, or by an exception which somebody has handled."""
+        self.done += self._left
+        self._left = False
+
+    def _begin(self, iterable: Iterable[Any], epochs: int) -> None:
+        self._settle()
+        length = _length_of(iterable)
+        total = None if length is None else self.done + length * epochs
+        self._meter, self.epochs, self._first = Meter(total, time.monotonic()), epochs, self.done + 1
+        self._meter.done = self.done
+        self._start = self.done
+        if not self.is_stopping:
+            self._change("running")
+
+    def _end_of_first(self, now: float) -> None:
+        self._meter.done = self.done
+        self._meter.skip_first(now)
+        self._next_look = 0.0
+
+    def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int, nested: bool) -> None:
+        """After the first epoch the length of any iterable is known; an empty second one means it was used up."""
+        if nested:
+            return
+        if epoch == 0 and self._meter.total is None:
+            self._meter.total = self._start + self._count * epochs
+        if epoch and not self._count and self.done > self._start:
+            raise ArgumentError(
+                f"epoch {epoch + 1} of {epochs} had no item: {type(iterable).__name__!r} can be run through only once. "
+                f"{self.done - self._start} steps were run. Pass something that begins anew each time it is iterated."
+            )
+
+    def _look(self, now: float) -> None:
+        """Handle messages, apply commands, tell the listener. No interrupt cuts this in two."""
+        with shield():
+            self.pump.look()
+            self._meter.update(self.done, now)
+            self._soon = False
+            for command in self.commands.take():
+                self._apply(command)
+            if self.on_look is not None:
+                self.on_look(now)
+            self._next_look = 0.0 if self._soon else time.monotonic() + self.look_every
+
+    def _apply(self, command: Command) -> None:
+        self.last_thread = command.thread
+        if command.kind == "pause":
+            self._pause_after = self.done
+        elif command.kind == "resume":
+            self._pause_after = None
+        elif command.kind == "step":
+            self._pause_after = self.done + 1
+        elif command.kind == "stop":
+            if self._stop_reason is None:
+                self._stop_reason = str(command.content.get("reason", ""))
+        elif self.on_command is not None:
+            self.on_command(command)
+
+    def _wait(self, interrupt: SoftInterrupt) -> None:
+        """Stand still at a boundary until a command or an interrupt comes."""
+        __tracebackhide__ = True
+        with shield():
+            self._meter.pause(time.monotonic())
+            self._change("paused")
+        try:
+            while self._pause_after is not None and self.done >= self._pause_after and not self.is_stopping:
+                if interrupt.pressed:
+                    interrupt.take()
+                self.commands.arrived.wait(_LOOK_WHILE_PAUSED)
+                self._look(time.monotonic())
+        finally:
+            with shield():
+                self._meter.resume(time.monotonic())
+                self._change("running")
+
+    def _change(self, state: str, reason: str = "") -> None:
+        if state == self.state and reason == self.reason:
+            return
+        self.state, self.reason = state, reason
+        if self.on_change is not None:
+            self.on_change(state)
+
+
+def _length_of(iterable: Any) -> int | None:
+    try:
+        return len(iterable)
+    except (TypeError, NotImplementedError, ValueError):
+        return None

@@ -1,0 +1,181 @@
+"""A whole run as what a page reads: for the saved output, for a page that opens late, for one that was reloaded.
+
+`frontend/live.js` draws it. Curves are reduced so that a view stays below 250 KB however long the run was; the history
+keeps every point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbmodule.base.format import plain
+from nbmodule.live.run.encode import base64_of, heights_of, json_number, points_of, to_float32
+from nbmodule.live.run.series import Series, group_of, reduce_curve
+from nbmodule.live.run.shelf import Entry
+from nbmodule.live.run.watch import FIELDS, Strips
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.forms.html import Markup, tag
+from nbmodule.views.forms.payload import picture_payload
+from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.forms.text import text_of
+from nbmodule.views.records.records import History as HistoryRecord
+from nbmodule.views.records.records import Series as SeriesRecord
+
+if TYPE_CHECKING:
+    from nbmodule.live.live import Live
+
+MOST_COLUMNS = 400
+"""Detail across one curve."""
+_ALL_POINTS = 16_000
+_STRIP_SAMPLES = 64
+STRIP_ROWS = 60
+"""Rows of submodules that are sent; the others stay in `live.watched`."""
+_DETAIL_ROWS = 12
+SHELF_ENTRIES = 8
+_PICTURE_SIDE = 96
+_TEXT_POINTS = 2000
+
+
+def record_of(live: Live) -> dict[str, Any]:
+    """Give all that a page needs to draw a run."""
+    history = live.history
+    columns = max(40, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(history), 1))))
+    earlier = [
+        {"ended": plain(run.ended), "series": [{"name": plain(n), **points_of(c)} for n, c in run.curves.items()]}
+        for run in live.earlier
+    ]
+    return {
+        "view": "live",
+        "title": [plain(live.name)],
+        "run": live.run_id,
+        "progress": progress_of(live),
+        "series": [describe_series(series) | points_of(reduce_curve(series.since(0), columns)) for series in history],
+        "earlier": earlier,
+        "strips": {quantity: strips_of(strips) for quantity, strips in live.watched.items() if len(strips)},
+        "controls": live.controls.describe(),
+        "route": {"kind": live.route.kind, "text": live.route.text},
+        "cost": cost_of(live),
+        "messages": live.messages.describe(),
+        "shelf": shelf_of(live),
+        "about": [plain(text, 300) for text in live.notes()],
+    }
+
+
+def progress_of(live: Live) -> dict[str, Any]:
+    """Give state and progress; `ended` tells whether more will come."""
+    progress = live.progress
+    fields = progress.describe() | {"step": live.step, "ended": live.has_ended, "reason": plain(progress.reason, 300)}
+    return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}
+
+
+def cost_of(live: Live) -> dict[str, Any]:
+    """Give the measured share of time spent beside the training, and the pace."""
+    return {"share": round(live.cost, 5), "budget": live.budget, "rate": round(live.updates_per_second, 2)}
+
+
+def describe_series(series: Series) -> dict[str, Any]:
+    """Give what is known of a series beside its points."""
+    best = series.best
+    group, role = group_of(series.name)
+    return {
+        "name": plain(series.name),
+        "group": plain(group),
+        "role": role,
+        "n": len(series),
+        "last": json_number(series.last),
+        "best": best and [best[0], json_number(best[1])],
+    }
+
+
+def strips_of(strips: Strips, *, samples: int = _STRIP_SAMPLES) -> dict[str, Any]:
+    """Give the statistics per submodule over the steps, thinned evenly, the newest included."""
+    count = len(strips)
+    kept = np.unique(np.linspace(count - 1, 0, min(samples, count)).round().astype(int))
+    rows = list(range(min(len(strips.paths), STRIP_ROWS)))
+    values = strips.values[kept][:, rows]
+    newest = strips.newest_bins
+    out = {
+        "paths": [plain(strips.paths[row]) for row in rows],
+        "fields": list(FIELDS) if values.shape[-1] == len(FIELDS) else ["ratio"],
+        "steps": base64_of(strips.steps[kept], "f8"),
+        "values": base64_of(to_float32(values), "f4"),
+        "left": strips.left_out + len(strips.paths) - len(rows),
+    }
+    if newest is not None:
+        out["bins"] = base64_of(heights_of(newest[rows]), "u1")
+        over = {
+            plain(strips.paths[row]): bins_over_steps(strips, strips.paths[row], kept) for row in rows[:_DETAIL_ROWS]
+        }
+        out["over"] = over
+    return out
+
+
+def bins_over_steps(strips: Strips, path: str, kept: Any = slice(None)) -> str:
+    """Give the histograms of one submodule over the samples, each scaled to its highest bin."""
+    return base64_of(heights_of(strips.bins(path)[kept]), "u1")
+
+
+def shelf_of(live: Live) -> list[dict[str, Any]]:
+    """Give the newest texts, arrays and pictures of each name."""
+    shelf = live.history.shelf
+    return [
+        {"name": plain(name), "n": len(shelf[name]), "entries": [entry_of(e) for e in shelf[name][-SHELF_ENTRIES:]]}
+        for name in shelf
+    ]
+
+
+def entry_of(entry: Entry) -> dict[str, Any]:
+    """Give one logged text, array or picture, small enough to send."""
+    if entry.kind == "text":
+        lines = [plain(line, 400) for line in entry.value.splitlines()[:40]]
+        return {"step": entry.step, "kind": "text", "text": "\n".join(lines)}
+    if entry.kind == "array":
+        return {"step": entry.step, "kind": "array", "picture": picture_payload(picture_of(entry.value, side=48))}
+    pixels = entry.value
+    stride = max(1, -(-max(pixels.shape[:2]) // _PICTURE_SIDE))
+    small = pixels[::stride, ::stride]
+    return {"step": entry.step, "kind": "picture", "size": list(small.shape[:2]), "rgb": base64_of(small, "u1")}
+
+
+def history_record(live: Live) -> HistoryRecord:
+    """Give the run as the record that text and plain HTML are made from."""
+    series = []
+    for one in live.history:
+        curve = reduce_curve(one.since(0), _TEXT_POINTS // max(2 * len(live.history), 2))
+        series.append(SeriesRecord(one.name, tuple(curve.steps.tolist()), tuple(curve.values.tolist())))
+    errors = [m.text for m in live.messages if m.kind != "note"][-3:]
+    return HistoryRecord(
+        plain(live.name), tuple(series), str(live.progress), notes=tuple(plain(e, 300) for e in errors)
+    )
+
+
+def plain_form(live: Live) -> Markup:
+    """Give the run as HTML that needs no script."""
+    form = plain_form_of(history_record(live))
+    table = "\n".join(strip_lines(live))
+    return tag("div", form, tag("pre", table, style="font:12px/1.45 monospace")) if table else form
+
+
+def text_form(live: Live) -> str:
+    """Give the run as text."""
+    return "\n".join([text_of(history_record(live), color=False), *strip_lines(live)])
+
+
+def strip_lines(live: Live, most: int = 12) -> list[str]:
+    """Give the newest statistics of the submodules, one line each, those that are wrong first."""
+    strips = live.watched.get("weight")
+    newest = None if strips is None else strips.newest
+    if strips is None or newest is None:
+        return []
+    order = sorted(range(len(strips.paths)), key=lambda row: -np.nan_to_num(newest[row, 4]))[:most]
+    width = max(len(strips.paths[row]) for row in order)
+    lines = []
+    for row in order:
+        mean, std, _, _, bad, _ = newest[row].tolist()
+        lines.append(
+            f"{strips.paths[row] or 'model':<{width}}  {mean:.3g} ± {std:.3g}"
+            + (f"  <- non-finite {bad:,.0f}" if bad else "")
+        )
+    return lines

@@ -1,0 +1,204 @@
+"""A run in a notebook: the output that holds it, the pages that watch it, and the pace at which they are told.
+
+The output begins and ends as static HTML; in between the pages hear of changes through the `Link`. If no page ever
+answers (a run by nbclient, a front end without widgets) the HTML itself is replaced now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nbmodule.base.format import plain
+from nbmodule.live.run.cost import Pace
+from nbmodule.live.run.encode import base64_of
+from nbmodule.live.telling.record import bins_over_steps, plain_form, record_of, text_form
+from nbmodule.live.telling.send import Sender
+from nbmodule.live.telling.stream import Stream
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.forms.html import view_element
+from nbmodule.views.forms.payload import picture_payload
+from nbmodule.views.showing.show import chosen_form
+
+if TYPE_CHECKING:
+    from nbmodule.live.live import Live
+
+LINK_AFTER = 0.3
+"""Seconds after which a run is joined to the pages; a shorter one is over before anybody could press a button."""
+_GRACE = 10.0
+"""Seconds for which the line of a run stays open that no page has greeted yet: closed while a page still loads it, it
+would leave an error on the console of that page."""
+_FIRST_REFRESH, _LAST_REFRESH = 5.0, 120.0
+"""Seconds between two replacements of the HTML while no page answers; they double."""
+_HEARTBEAT = 2.0
+"""Seconds after which a run in which nothing moves is told again."""
+
+
+def bundle_of(live: Live) -> dict[str, str]:
+    """Give a run as `text/plain` and `text/html`."""
+    bundle = {"text/plain": text_form(live)}
+    if chosen_form() != "text":
+        # A plain `str`: marimo writes a class derived from it as an empty object.
+        bundle["text/html"] = str(view_element("live", record_of(live), plain_form(live)))
+    return bundle
+
+
+class NotebookView:
+    """Shows one run in the output of the running cell and in every page that looks at it."""
+
+    def __init__(self, live: Live, kernel: Any = None) -> None:
+        self.sender = Sender()
+        self._live = live
+        self._stream = Stream(live)
+        self._pace = Pace(live.budget / 2, least=self.sender.least_interval, most=5.0)
+        self._loop = getattr(kernel, "io_loop", None)
+        self._handle: Any = None
+        self._link: Any = None
+        self._link_at: float | None = None
+        self._told: Any = None
+        self._told_at = 0.0
+        self._refresh, self._refresh_at = _FIRST_REFRESH, 0.0
+
+    def open(self, now: float) -> None:
+        """Show the run, which has not begun."""
+        from IPython.display import display
+
+        self._handle = display(bundle_of(self._live), raw=True, display_id=True)
+        self._refresh_at = now + self._refresh
+        if chosen_form() == "auto":
+            self._link_at = now + LINK_AFTER
+
+    def _join(self) -> None:
+        """Open the line to the pages."""
+        from nbmodule.live.telling.widget import Link
+
+        self._link = Link(self._live.run_id, self._live.hear, lambda: json.dumps(record_of(self._live)))
+        if self._link.is_shown:
+            self._link.show()
+
+    def flush(self, now: float) -> None:
+        """Tell the pages what is new, if they keep up and the budget allows it."""
+        if self._link_at is not None and now >= self._link_at:
+            self._link_at = None
+            self._in_main(self._join)
+        if self._link is None or not self.sender.may_send(now):
+            self._refresh_output(now)
+            return
+        live = self._live
+        state = (
+            live.progress.state,
+            live.step,
+            live.controls.version,
+            live.messages.version,
+            live.route.kind,
+            tuple(live.notes()),
+        )
+        if state == self._told and now - self._told_at < _HEARTBEAT:
+            return
+        self._told, self._told_at = state, now
+        begun = time.perf_counter()
+        self._send_tick(now)
+        self._pace.note(time.perf_counter() - begun)
+        self.sender.interval = self._pace.interval
+
+    def hear(self, message: dict[str, Any], now: float) -> None:
+        """Act on a message of a page that is for the view itself: a greeting, a receipt, a farewell, a question."""
+        kind, page = message.get("kind"), str(message.get("page", ""))[:64]
+        if kind == "hello":
+            if self.sender.awake(now):
+                self._send_tick(now)
+            self.sender.hello(page, now)
+            content, buffers, _ = self._stream.snapshot(page)
+            self._send(content | {"n": self.sender.sent}, buffers)
+        elif kind == "ack" and isinstance(message.get("n"), int):
+            self.sender.acknowledge(page, message["n"], now)
+        elif kind == "bye":
+            self.sender.leave(page)
+        elif kind == "detail":
+            self._send(self._detail(page, str(message.get("path", "")), str(message.get("quantity", "weight"))), [])
+
+    def close(self, now: float) -> None:
+        """Tell the pages how it ended, and leave the static form in the output."""
+        if self._link is not None and self.sender.pages:
+            self._send_tick(now)
+        bundle = bundle_of(self._live)
+        self._in_main(lambda: self._finish(bundle))
+
+    def _finish(self, bundle: dict[str, str]) -> None:
+        if self._handle is not None:
+            self._handle.update(bundle, raw=True)
+        link, self._link, self._link_at = self._link, None, None
+        if link is None:
+            return
+        if self._loop is None or self.sender.pages:
+            link.close()
+        else:
+            self._loop.call_later(_GRACE, link.close)
+
+    def _send_tick(self, now: float) -> None:
+        content, buffers, size = self._stream.tick(self.sender.room(now))
+        content["n"] = self.sender.note_sent(size, now)
+        self._send(content, buffers)
+
+    def _send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        link = self._link
+        if link is not None:
+            self._in_main(lambda: link.send(content, buffers))
+
+    def _detail(self, page: str, path: str, quantity: str) -> dict[str, Any]:
+        """Give the histograms of one submodule over the steps, and a picture of it now."""
+        live = self._live
+        found: dict[str, Any] = {"kind": "detail", "page": page, "path": plain(path), "quantity": quantity}
+        strips = live.watched.get(quantity)
+        if strips is not None and path in strips.paths:
+            row = strips.paths.index(path)
+            values = strips.values[:, row]
+            found |= {
+                "steps": base64_of(strips.steps, "f8"),
+                "over": bins_over_steps(strips, path),
+                "range": base64_of(np.nan_to_num(values[:, 2:4]) if values.shape[-1] > 3 else values, "f4"),
+            }
+        array = live.picture(path, quantity)
+        if array is not None:
+            found["picture"] = picture_payload(picture_of(array, side=48, weights=quantity == "weight"))
+        return found
+
+    def _refresh_output(self, now: float) -> None:
+        if self._handle is None or now < self._refresh_at or self.sender.awake(now):
+            return
+        self._refresh = min(2 * self._refresh, _LAST_REFRESH)
+        self._refresh_at = now + self._refresh
+        bundle = bundle_of(self._live)
+        self._in_main(lambda: self._handle.update(bundle, raw=True))
+
+    def _in_main(self, act: Callable[[], None]) -> None:
+        """Act in the main thread: kernels take messages from other threads badly, or not at all."""
+        if self._loop is None or threading.current_thread() is threading.main_thread():
+            act()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel is going down
+                self._loop.add_callback(act)
+
+
+class MarimoView(NotebookView):
+    """Shows a run in the background in marimo, where the widget itself draws and stays in the output when the run is over."""
+
+    def open(self, now: float) -> None:
+        """Put the widget into the output of the cell."""
+        import marimo  # pyright: ignore[reportMissingImports]
+
+        from nbmodule.live.telling.widget import Link
+
+        record = json.dumps(record_of(self._live))
+        self._link = Link(self._live.run_id, self._live.hear, lambda: record, shown=True)
+        self._link.show(marimo.output.append)
+
+    def close(self, now: float) -> None:
+        """Tell the pages how it ended."""
+        self._send_tick(now)

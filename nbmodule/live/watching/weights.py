@@ -1,0 +1,211 @@
+"""Watches the weights of a model: their statistics, and how far one update moves them.
+
+Needs no more than names and arrays, so it works with every kind of training step. A measurement takes two boundaries:
+at the first the arrays are remembered, at the next those after one step are compared with them, in a few compiled calls
+that run like any other work of the device, one for some arrays of one shape. They are compiled in a thread, so that no
+step waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nbmodule.calls.statistics import WHOLE, Statistics, read_statistics, reduce_tree
+from nbmodule.live.run.rows import grouped, groups_of, norm, owner_of
+from nbmodule.live.run.watch import WATCHES, Sample
+from nbmodule.live.watching.aside import Aside
+
+_MOST_ON_HOST = 2**22
+"""Elements up to which a picture is made on the host."""
+_MOST_TOGETHER = 8
+"""Arrays of one shape that one compiled call measures; more make compiling slow."""
+
+
+class WeightWatch:
+    """Statistics of the arrays of each submodule.
+
+    Args:
+        variables: Gives the arrays by dotted name, `features.0.weight`; called at boundaries.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> watch = WeightWatch(lambda: {'head.weight': jnp.array([1.0, 3.0])})
+        >>> samples = []
+        >>> while not samples:
+        ...     watch.request(1)
+        ...     samples = watch.take(2)
+        >>> samples[0].paths, float(samples[0].values[0, 0])
+        (('head',), 2.0)
+    """
+
+    def __init__(self, variables: Callable[[], Mapping[str, Any]]) -> None:
+        self.about = ""
+        self._variables: Callable[[], Mapping[str, Any]] | None = variables
+        self._before: tuple[int, dict[str, Any]] | None = None
+        self._running: tuple[int, list[tuple[list[str], Any]]] | None = None
+        self._compiled: dict[Any, Aside] = {}
+        self._order: list[str] = []
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether something is being compiled."""
+        return not all(each.is_done for each in self._compiled.values())
+
+    def request(self, step: int) -> None:
+        """Remember the arrays as they are before the step; at first only begin to compile."""
+        if self._running is not None or self._variables is None:
+            return
+        arrays = _measurable(self._variables())
+        ready = [self._measure_for(arrays, names, True) is not None for names in _alike(arrays)]  # all begin to compile
+        if all(ready):
+            self._before = (step, arrays)
+
+    def take(self, step: int) -> Sequence[Sample]:
+        """Start the measurement once a step was made, give it once it is computed."""
+        if self._before is not None and step > self._before[0] and self._variables is not None:
+            before, self._before = self._before[1], None
+            self._start(step, before, _measurable(self._variables()))
+        if self._running is None or not _is_ready(self._running[1]):
+            return ()
+        (step, results), self._running = self._running, None
+        found: dict[str, tuple[Any, Any]] = {}
+        for names, (arrays, changes) in results:
+            parts = zip(arrays, changes or [None] * len(arrays), strict=True)
+            found |= {name: (read_statistics(a), read_statistics(c)) for name, (a, c) in zip(names, parts, strict=True)}
+        known = [name for name in self._order if found[name][0] is not None]
+        return _samples(step, known, [found[name][0] for name in known], [found[name][1] for name in known])
+
+    def around(self, step: int) -> None:
+        """Nothing is needed around the step."""
+
+    def picture(self, path: str, quantity: str = "weight") -> Any:
+        """Give the largest array of a submodule."""
+        if self._variables is None or quantity != "weight":
+            return None
+        own = [a for name, a in _measurable(self._variables()).items() if owner_of(name) == path]
+        largest = max(own, key=lambda a: a.size, default=None)
+        # On the host nothing has to be compiled while the loop waits.
+        return largest if largest is None or largest.size > _MOST_ON_HOST else np.asarray(largest)
+
+    def close(self) -> None:
+        """Let go of the arrays."""
+        self._variables = self._before = self._running = None
+
+    def _start(self, step: int, before: dict[str, Any], after: dict[str, Any]) -> None:
+        results = []
+        for names in _alike(after):
+            old = [before.get(name) for name in names]
+            whole = all(
+                o is not None and o.shape == after[n].shape and not o.is_deleted()
+                for o, n in zip(old, names, strict=True)
+            )
+            measure = self._measure_for(after, names, whole)
+            if measure is None:
+                return
+            results.append((names, measure([after[name] for name in names], old if whole else None)))
+        if results:
+            self._order, self._running = list(after), (step, results)
+
+    def _measure_for(self, arrays: dict[str, Any], names: list[str], with_old: bool) -> Any:
+        """Give the compiled function for so many arrays of this shape; None while a thread still compiles it."""
+        first = arrays[names[0]]
+        key = (with_old, len(names), *_kind(first))
+        found = self._compiled.get(key)
+        if found is None:
+            import jax
+
+            specs = [jax.ShapeDtypeStruct(first.shape, first.dtype, sharding=first.sharding)] * len(names)
+            self._compiled[key] = found = Aside(
+                lambda: jax.jit(_measure).lower(specs, specs if with_old else None), lambda lowered: lowered.compile()
+            )
+        return found.result
+
+
+def _kind(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.dtype, array.sharding
+
+
+def _alike(arrays: dict[str, Any]) -> list[list[str]]:
+    """Put the names of arrays together that one compiled call can measure."""
+    kinds: dict[Any, list[str]] = {}
+    for name, array in arrays.items():
+        kinds.setdefault(_kind(array), []).append(name)
+    return [
+        names[start : start + _MOST_TOGETHER]
+        for names in kinds.values()
+        for start in range(0, len(names), _MOST_TOGETHER)
+    ]
+
+
+def _is_ready(results: Any) -> bool:
+    import jax
+
+    arrays: list[Any] = [leaf for leaf in jax.tree.leaves(results) if isinstance(leaf, jax.Array)]
+    return all(array.is_deleted() or array.is_ready() for array in arrays)  # asking a deleted one ends the process
+
+
+def _measure(new: list[Any], old: list[Any] | None) -> tuple[Any, Any]:
+    """Reduce each array, and each change since the old ones."""
+    import jax.numpy as jnp
+
+    # A small array leaves as it is; uncopied it would be the variable itself, which the next step may donate.
+    new = [jnp.copy(a) if a.size <= WHOLE else a for a in new]
+    change = None
+    if old is not None:
+        change = reduce_tree([a.astype(jnp.float32) - b.astype(jnp.float32) for a, b in zip(new, old, strict=True)])
+    return reduce_tree(new), change
+
+
+def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep floating arrays with elements that this process can read."""
+    import jax
+    import jax.core as jax_core
+    import jax.numpy as jnp
+
+    kept = {}
+    for name, value in variables.items():
+        array = getattr(value, "value", value)
+        if isinstance(array, np.ndarray):
+            array = jnp.asarray(array)
+        usable = isinstance(array, jax.Array) and not isinstance(array, jax_core.Tracer) and not array.is_deleted()
+        if usable and array.size and jnp.issubdtype(array.dtype, jnp.floating) and array.is_fully_addressable:
+            kept[name] = array
+    return kept
+
+
+def _samples(step: int, names: list[str], arrays: list[Statistics], changes: list[Statistics | None]) -> list[Sample]:
+    """Make rows for each submodule: of its weights, and of the norm of their change over their own."""
+    samples = [grouped(step, "weight", names, arrays)]
+    if all(change is not None for change in changes):
+        groups = groups_of(names)
+        ratios = [
+            norm([c for i in members if (c := changes[i])]) / (norm([arrays[i] for i in members]) or np.inf)
+            for members in groups.values()
+        ]
+        samples.append(Sample(step, "update", tuple(groups), np.array(ratios)[:, None]))
+    return samples
+
+
+def watch_weights(model: Any, level: str | None) -> WeightWatch | None:
+    """Make a watcher of the parameters of a module, or of a dict of arrays; None where there are none."""
+    if model is None or level is None:
+        return None
+    if hasattr(model, "named_parameters"):
+        return WeightWatch(lambda: dict(model.named_parameters()))
+    if isinstance(model, Mapping):
+        return WeightWatch(lambda: _flat(model))
+    return None
+
+
+def _flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        found |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+WATCHES.insert(0, watch_weights)

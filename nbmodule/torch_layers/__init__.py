@@ -1,9 +1,0 @@
-"""`nb.from_torch` and `to_torch`: models of PyTorch as modules of the same layout, and state dicts with PyTorch's names."""
-
-from nbmodule.torch_layers.convert import Conversion, from_torch
-from nbmodule.torch_layers.names import to_torch
-from nbmodule.tree.sockets import plug
-
-__all__ = ["Conversion", "from_torch", "to_torch"]
-
-plug("to_torch", to_torch)

@@ -1,0 +1,88 @@
+"""Mean, spread, extremes, non-finite counts and a histogram that counts every element.
+
+Arrays that already lie in host memory (also those of the CPU backend) are read in place; see `host_statistics`.
+An array on another device is reduced there by one compiled function and only the results come over; small ones are
+fetched together instead, which is faster than compiling for their shapes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.views.arrays.arrays import facts_of
+from nbmodule.views.arrays.host_statistics import statistics_on_host
+from nbmodule.views.records.records import Statistics
+
+BINS = 32
+FETCH_WHOLE = 1 << 16
+"""Bytes below which an array of another device is fetched rather than reduced there."""
+
+
+def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[Statistics | None]:
+    """Reduce each array to its statistics; None where there are no values to read.
+
+    Example:
+        >>> s, = statistics_of([np.array([1.0, 3.0, np.nan], 'float32')])
+        >>> s.mean, s.std, s.low, s.high, s.nan
+        (2.0, 1.0, 1.0, 3.0, 1)
+    """
+    pending: dict[int, Any] = {}
+    fetched: dict[int, Any] = {}
+    for i, x in enumerate(arrays):
+        facts = facts_of(x)
+        if facts.unreadable or facts.shape is None:
+            continue
+        (pending if lies_elsewhere(x) and facts.bytes > FETCH_WHOLE else fetched)[i] = x
+    reduced = {i: _reduce_on_device(x, bins) for i, x in pending.items()}
+    host, reduced = jax.device_get((fetched, reduced))
+    out: list[Statistics | None] = [None] * len(arrays)
+    for i, x in host.items():
+        out[i] = _or_none(statistics_on_host, x, bins)
+    for i, parts in reduced.items():
+        out[i] = _from_parts(arrays[i], parts)
+    return out
+
+
+def lies_elsewhere(x: Any) -> bool:
+    """Tell whether reading an array means a copy from another device."""
+    return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.sharding.device_set)
+
+
+def _or_none(fn: Any, *args: Any) -> Any:
+    try:
+        return fn(*args)
+    except TypeError:  # dtypes that hold no numbers
+        return None
+
+
+@functools.partial(jax.jit, static_argnames="bins")
+def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
+    """Everything in one compiled function: the edges follow from the extremes, the counts from comparisons with them."""
+    x = jnp.abs(x) if jnp.iscomplexobj(x) else x
+    x = x.astype(jnp.float32).reshape(-1)
+    finite = jnp.isfinite(x)
+    n = jnp.maximum(finite.sum(), 1)
+    mean = jnp.where(finite, x, 0).sum() / n
+    low_at, high_at = jnp.where(finite, x, jnp.inf).argmin(), jnp.where(finite, x, -jnp.inf).argmax()
+    low, high = x[low_at], x[high_at]
+    square = jnp.where(finite, jnp.square(x - mean), 0).sum() / n
+    edges = low + (high - low) * jnp.arange(1, bins) / bins
+    above = jnp.stack([(finite & (x >= edge)).sum() for edge in edges])
+    counts = -jnp.diff(jnp.concatenate([finite.sum()[None], above, jnp.zeros(1, above.dtype)]))
+    return mean, square**0.5, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
+
+
+def _from_parts(x: Any, parts: tuple[Any, ...]) -> Statistics:
+    mean, std, low, high, nan, inf, zero, counts, low_at, high_at = parts
+    if int(nan) + int(inf) == x.size:
+        none = float("nan")
+        return Statistics(x.size, none, none, none, none, int(nan), int(inf), int(zero))
+    where: Any = [tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)]
+    mean, std, low, high = (float(v) for v in (mean, std, low, high))
+    return Statistics(x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where)

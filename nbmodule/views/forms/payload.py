@@ -1,0 +1,355 @@
+"""Records as what the page reads: columns by name, repeated values behind codes, nothing that is empty.
+
+`frontend/base.js` reads a column with `reader`: a list, `{u: values, i: codes}`, or a map from row to value where few rows
+have one. Every text goes through `plain`, so that no control or direction mark reaches a page.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from nbmodule.base.format import format_array, plain
+from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.forms.payload_values import filled, number, numbers, picture_payload, statistics_payload
+from nbmodule.views.forms.titles import title_of
+from nbmodule.views.forms.trees import call_outline, difference_outline, module_outline, variable_outline
+from nbmodule.views.records.outline import Outline, open_at_first
+from nbmodule.views.records.records import (
+    ArrayCard,
+    CallRow,
+    CallTable,
+    DifferenceTree,
+    History,
+    ModuleRow,
+    ModuleTree,
+    Note,
+    Picture,
+    Record,
+    ReturnTable,
+    Series,
+    VariableTree,
+)
+
+_CODE = {
+    "modules": "nb.show({root})",
+    "variables": "nb.show({root})",
+    "calls": "with nb.track(model) as calls:\n    model(x)\nnb.show(calls)",
+    "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
+    "difference": "nb.diff(a, b)",
+    "array": "nb.show(x)",
+}
+"""The call that makes a view, as it is copied."""
+MOST_POINTS = 2000
+LONG_TEXT = 2000
+
+
+@functools.singledispatch
+def payload_of(record: Record) -> dict[str, Any]:
+    """Turn a record into what the page reads.
+
+    Example:
+        >>> data = payload_of(Note('grad', 'nothing was called'))
+        >>> data['view'], data['title'], data['text']
+        ('note', ['grad'], 'nothing was called')
+    """
+    raise TypeError(f"no view is known for {type(record).__name__}")
+
+
+def _common(record: Any, view: str) -> dict[str, Any]:
+    notes = [plain(note, LONG_TEXT) for note in getattr(record, "notes", ())]
+    head = {"view": view, "title": title_of(record)}
+    if view in _CODE:
+        head["code"] = _CODE[view].format(root=getattr(record, "root", ""))
+    return (
+        head | ({"notes": notes} if notes else {}) | ({"root": plain(record.root)} if hasattr(record, "root") else {})
+    )
+
+
+def column(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> Any:
+    """Shorten a column; None when it says nothing. `clean` is applied once to each distinct value.
+
+    Example:
+        >>> column(['a', 'a', 'b', 'a', 'a', 'b', 'a', 'a', 'a']), column([None, None]), column([1, None])
+        ({'u': ['a', 'b'], 'i': [0, 0, 1, 0, 0, 1, 0, 0, 0]}, None, [1, None])
+    """
+    codes: dict[Any, int] = {}
+    places = [codes.setdefault(v, len(codes)) for v in values]
+    if all(not v and v != "" for v in codes):
+        return None
+    cleaned = [clean(v) for v in codes]
+    if len(codes) * 2 < len(places) and len(places) > 8:
+        return {"u": cleaned, "i": places}
+    return [cleaned[k] for k in places]
+
+
+def _texts(values: Iterable[Any], longest: int = 200) -> Any:
+    return column([v or None for v in values], lambda v: None if v is None else plain(v, longest))
+
+
+def _sparse(pairs: Iterable[tuple[int, Any]]) -> dict[int, Any] | None:
+    return {i: v for i, v in pairs if v is not None and v != ()} or None
+
+
+@payload_of.register
+def _(tree: ModuleTree) -> dict[str, Any]:
+    outline = module_outline(tree)
+    group = ModuleRow("", "", "", kind="group")
+    rows = [tree.rows[r] if r >= 0 else group for r in outline.row]
+    ends = outline.ends()
+    classes, parameters = [r.class_name for r in rows], [r.parameters for r in rows]
+    for i, (n, _) in outline.members.items():
+        classes[i] = f"{n} × {rows[i + 1].class_name}"
+        if rows[i].kind == "group":
+            members = [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
+            parameters[i] = sum(rows[j].parameters for j in members)
+    modes = [None if r.training is None else "train" if r.training else "eval" for r in rows]
+    shown = modes if tree.mode.startswith("mixed") else []
+    return _common(tree, "modules") | filled({
+        "total": tree.parameters,
+        "empty": f"no submodules; {', '.join(map(plain, tree.variables))}" if tree.variables and not rows else None,
+        "depth": outline.depth,
+        "open": open_at_first(outline),
+        "label": [plain(outline.display(i)) for i in range(len(rows))],
+        "path": _texts(r.path for r in rows),
+        "cls": _texts(classes),
+        "sum": _texts(r.summary for r in rows),
+        "p": column(parameters),
+        "buf": column([r.buffers for r in rows]),
+        "in": _texts(r.input_shapes for r in rows),
+        "out": _texts(r.output_shapes for r in rows),
+        "kind": _texts(r.kind for r in rows),
+        "shared": _texts(r.shared_with for r in rows),
+        "color": _colors(tree.color, [(r.path,) for r in rows]) if tree.color else None,
+        "at": None if _in_order(outline.row) else outline.row,
+        "late": column([not r.built for r in rows]),
+        "training": column(shown) if shown else None,
+        "doc": _texts((r.doc for r in rows), 300),
+        "src": _texts(r.source for r in rows),
+        "vars": _sparse((i, [plain(v) for v in r.variables]) for i, r in enumerate(rows) if r.variables),
+        "err": _texts((r.error for r in rows), LONG_TEXT),
+    })  # fmt: skip
+
+
+@payload_of.register
+def _(tree: VariableTree) -> dict[str, Any]:
+    outline = variable_outline(tree)
+    if isinstance(tree.rows, LeafRows):
+        return _common(tree, "variables") | filled(_leaf_columns(tree, tree.rows, outline))
+    columns = list(zip(*tree.rows, strict=True)) or [()] * 14
+    names = (
+        "path",
+        "chain",
+        "kind",
+        "shape",
+        "dtype",
+        "bytes",
+        "device",
+        "sharding",
+        "frozen",
+        "shared",
+        "st",
+        "val",
+        "err",
+    )
+    by_name = dict(zip((*names, "keys"), columns, strict=True))
+    spread = functools.partial(_at_lines, outline.row)
+    types = list(zip(by_name["shape"], by_name["dtype"], strict=True))
+    statistics = _sparse((i, statistics_payload(s)) for i, s in enumerate(spread(by_name["st"])))
+    values = spread(by_name["val"])
+    return _common(tree, "variables") | filled({
+        "depth": outline.depth,
+        "open": open_at_first(outline),
+        "step": column(outline.label, plain),
+        "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
+        "members": {i: n for i, (n, _) in outline.members.items()} or None,
+        "type": column(spread(types), lambda t: None if t is None else plain(format_array(*t))),
+        "bytes": column(spread(by_name["bytes"])),
+        "kind": _texts(spread(by_name["kind"])),
+        "dev": _texts(spread(by_name["device"])),
+        "split": _texts(spread(by_name["sharding"])),
+        "frozen": column(spread(by_name["frozen"])),
+        "color": _colors(tree.color, spread([(r.path, r.chain, r.chain.replace("/", ".")) for r in tree.rows]))
+        if tree.color
+        else None,
+        "at": None if _in_order(outline.row) else outline.row,
+        "shared": _texts(spread(by_name["shared"])),
+        "err": _texts(spread(by_name["err"]), LONG_TEXT),
+        "spelled": dict(tree.spelled) or None,
+        "st": statistics,
+        "val": _sparse((i, plain(v)) for i, v in enumerate(values) if isinstance(v, str)),
+        "pic": _sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
+    })  # fmt: skip
+
+
+def _leaf_columns(tree: VariableTree, rows: LeafRows, outline: Outline) -> dict[str, Any]:
+    """The same columns of a tree whose leaves share their facts: one column of numbers stands behind most of them."""
+    count = len(rows.facts)
+    facts = [rows.codes[r] if r >= 0 else count for r in outline.row]
+    wanted = {*rows.statistics, *rows.values, *rows.shared}
+    line = {r: i for i, r in enumerate(outline.row) if r in wanted} if wanted else {}
+
+    def shared(values: list[Any]) -> dict[str, Any] | None:
+        return {"u": [*values, None], "of": "facts"} if any(values) else None
+
+    def texts(values: Iterable[str | None], longest: int = 200) -> dict[str, Any] | None:
+        return shared([plain(v, longest) if v else None for v in values])
+
+    return {
+        "depth": outline.depth,
+        "open": open_at_first(outline),
+        "step": column(outline.label),
+        "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
+        "members": {i: n for i, (n, _) in outline.members.items()} or None,
+        "facts": facts,
+        "type": texts(f.text for f in rows.facts),
+        "bytes": shared([f.bytes for f in rows.facts]),
+        "kind": texts(f.kind for f in rows.facts),
+        "dev": texts(f.device for f in rows.facts),
+        "split": texts(f.sharding for f in rows.facts),
+        "color": _colors(tree.color, _at_lines(outline.row, [(row.path,) for row in rows])) if tree.color else None,
+        "shared": {line[i]: plain(rows[i].shared_with) for i in rows.shared} or None,
+        "err": texts([f.unreadable if f.is_lost else None for f in rows.facts], LONG_TEXT),
+        "spelled": dict(tree.spelled) or None,
+        "st": _sparse((line[i], statistics_payload(s)) for i, s in rows.statistics.items()),
+        "val": _sparse((line[i], plain(v)) for i, v in rows.values.items() if isinstance(v, str)),
+        "pic": _sparse((line[i], picture_payload(v)) for i, v in rows.values.items() if isinstance(v, Picture)),
+    }
+
+
+def _colors(color: Mapping[str, float], names: Sequence[tuple[str, ...] | None]) -> dict[int, Any] | None:
+    """The number of each row that has one under any of its names."""
+    return _sparse(
+        (i, next((number(color[name]) for name in known or () if name in color), None)) for i, known in enumerate(names)
+    )
+
+
+def _in_order(rows: Sequence[int]) -> bool:
+    """Whether lines that stand for a row count them from 0."""
+    return [r for r in rows if r >= 0] == list(range(sum(r >= 0 for r in rows)))
+
+
+def _at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Put the values of rows at their lines; None at the levels between."""
+    padded = (*values, None)
+    return [padded[r] for r in lines]
+
+
+@payload_of.register
+def _(table: CallTable) -> dict[str, Any]:
+    more = {"not_called": [plain(p) for p in table.not_called] or None, "timing": plain(table.timing)}
+    return _common(table, "calls") | _call_columns(table.rows) | filled(more)
+
+
+@payload_of.register
+def _(table: ReturnTable) -> dict[str, Any]:
+    return _common(table, "returns") | _call_columns(table.rows)
+
+
+def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
+    outline = call_outline(rows)
+    lowest = min(outline.depth, default=0)
+    outline.depth = [d - lowest for d in outline.depth]
+    return filled({
+        "depth": outline.depth,
+        "open": open_at_first(outline),
+        "label": [plain(outline.display(i)) for i in range(len(rows))],
+        "path": [plain(r.path) for r in rows],
+        "order": [r.order for r in rows],
+        "index": column([r.index for r in rows]),
+        "cls": _texts(r.class_name for r in rows),
+        "in": _texts((r.inputs for r in rows), 400),
+        "out": _texts((r.outputs for r in rows), 400),
+        "sec": numbers([r.seconds for r in rows]),
+        "start": numbers([r.start for r in rows]),
+        "src": _texts(r.source for r in rows),
+        "err": _texts((r.error for r in rows), LONG_TEXT),
+        "st": _sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
+        "pic": _sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(rows) if r.pictures),
+    })  # fmt: skip
+
+
+@payload_of.register
+def _(tree: DifferenceTree) -> dict[str, Any]:
+    outline = difference_outline(tree)
+    at = functools.partial(_at_lines, outline.row)
+    rows = tree.rows
+    ends = outline.ends()
+    differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
+    opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
+    return _common(tree, "difference") | filled({
+        "a": plain(tree.a),
+        "b": plain(tree.b),
+        "depth": outline.depth,
+        "open": opened if len(opened) <= 200 else open_at_first(outline),
+        "step": column(outline.label, plain),
+        "path": _texts(at([r.path for r in rows])),
+        "at": None if _in_order(outline.row) else outline.row,
+        "status": _texts(at([r.status for r in rows])),
+        "ca": _texts(at([r.a for r in rows])),
+        "cb": _texts(at([r.b for r in rows])),
+        "change": numbers(at([r.change for r in rows])),
+        "largest": numbers(at([r.largest for r in rows])),
+        "where": _sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
+        "pic": _sparse((i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps),
+        "err": _texts(at([r.error for r in rows]), LONG_TEXT),
+    })  # fmt: skip
+
+
+@payload_of.register
+def _(history: History) -> dict[str, Any]:
+    return _common(history, "curve") | {
+        "axis": plain(history.axis),
+        "series": [_series(s) for s in history.series],
+    }
+
+
+def _series(series: Series) -> dict[str, Any]:
+    kept = thinned(series.values, MOST_POINTS)
+    return {
+        "name": plain(series.name),
+        "steps": [number(series.steps[i]) for i in kept],
+        "values": [number(series.values[i]) for i in kept],
+    }
+
+
+def thinned(values: Sequence[float], most: int) -> list[int]:
+    """Choose the points that keep a curve's look: of each share of the steps the lowest, the highest, and what is not finite.
+
+    Example:
+        >>> thinned([0.0, 5.0, 1.0, 2.0, -3.0, 1.0, 0.0, 1.0], 4)
+        [0, 1, 4, 7]
+    """
+    if len(values) <= most:
+        return list(range(len(values)))
+    kept = {0, len(values) - 1}
+    parts = max(1, (most - 2) // 2)
+    for k in range(parts):
+        share = range(k * len(values) // parts, (k + 1) * len(values) // parts)
+        finite = [i for i in share if abs(values[i]) < float("inf")]
+        if finite:
+            kept |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
+        if len(finite) < len(share):
+            kept.add(next(i for i in share if not abs(values[i]) < float("inf")))
+    return sorted(kept)
+
+
+@payload_of.register
+def _(card: ArrayCard) -> dict[str, Any]:
+    size = 1
+    for n in card.shape or ():
+        size *= n
+    return _common(card, "array") | filled({
+        "stats": statistics_payload(card.statistics),
+        "picture": picture_payload(card.picture) if card.picture else None,
+        "corner": [list(map(plain, row)) for row in card.corner] or None,
+        "whole": sum(map(len, card.corner)) == size,
+        "err": plain(card.error, LONG_TEXT) if card.error else None,
+    })  # fmt: skip
+
+
+@payload_of.register
+def _(note: Note) -> dict[str, Any]:
+    text = "\n".join(plain(line, LONG_TEXT) for line in note.text.splitlines()[:200])
+    return _common(note, "note") | {"text": text} | ({"error": True} if note.is_error else {})

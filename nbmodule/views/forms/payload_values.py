@@ -1,0 +1,69 @@
+"""Single values as what the page reads: numbers, statistics, pictures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from nbmodule.base.format import plain
+from nbmodule.views.records.records import Picture, Statistics
+
+
+def filled(data: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is None."""
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def number(v: Any) -> Any:
+    """Six significant digits; NaN and infinities as text, since JSON has no word for them."""
+    if v is None:
+        return None
+    v = float(v)
+    if v != v:
+        return "NaN"
+    if v in (float("inf"), float("-inf")):
+        return "Infinity" if v > 0 else "-Infinity"
+    short = float(f"{v:.6g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def numbers(values: Sequence[Any]) -> list[Any] | None:
+    """A column of numbers; None where there is none."""
+    return [number(v) for v in values] if any(v is not None for v in values) else None
+
+
+def statistics_payload(s: Statistics | None) -> dict[str, Any] | None:
+    """Turn statistics into what `frontend/marks.js` reads."""
+    if s is None:
+        return None
+    has_values = bool(s.bins)
+    return filled({
+        "n": s.size,
+        "m": number(s.mean) if has_values else None,
+        "s": number(s.std) if has_values else None,
+        "lo": number(s.low) if has_values else None,
+        "hi": number(s.high) if has_values else None,
+        "nan": s.nan or None,
+        "inf": s.inf or None,
+        "z": s.zero or None,
+        "la": list(s.low_at) if s.low_at else None,
+        "ha": list(s.high_at) if s.high_at else None,
+        "b": list(s.bins),
+    })  # fmt: skip
+
+
+def picture_payload(p: Picture) -> dict[str, Any]:
+    """Turn a picture into what `frontend/picture.js` reads."""
+    return filled({
+        "k": p.kind,
+        "s": list(p.shape),
+        "d": base64.b64encode(p.data).decode(),
+        "sc": p.scale,
+        "l": [number(v) for v in p.limits],
+        "c": [plain(c, 40) for c in p.classes] or None,
+        "lb": [plain(t, 40) for t in p.labels] or None,
+        "of": plain(p.of),
+        "about": plain(p.about, 400),
+        "notes": [plain(n) for n in p.notes] or None,
+    })  # fmt: skip

@@ -1,0 +1,71 @@
+"""The lines of each kind of tree: what stands below what, under which label, and which neighbors are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.records.outline import Outline, group_neighbors, outline_of_keys
+from nbmodule.views.records.records import CallRow, DifferenceTree, ModuleTree, VariableRow, VariableTree
+
+MOST_GROUPED = 20_000
+"""Rows beyond which neighbors are not looked for: such a tree is searched, not read."""
+
+
+def module_outline(tree: ModuleTree, *, grouped: bool = True) -> Outline:
+    """The lines of a module tree; members of a group keep their rows."""
+    rows = tree.rows
+    outline = Outline([r.depth for r in rows], [r.name for r in rows], list(range(len(rows))))
+    if not grouped or len(rows) > MOST_GROUPED:
+        return outline
+    alike = [
+        (r.class_name, r.summary, r.parameters, r.buffers, r.kind, r.shared_with, r.error, r.training) for r in rows
+    ]
+    return group_neighbors(outline, alike)
+
+
+def keys_of(row: VariableRow) -> tuple[str, ...]:
+    """The steps from the root of a tree to one of its leaves."""
+    if row.keys:
+        return row.keys
+    return tuple(row.chain.split("/")) if row.chain else tuple(row.path.split("."))
+
+
+def variable_outline(tree: VariableTree, *, grouped: bool = True) -> Outline:
+    """The lines of a variable tree, levels included; leaves are never grouped, they differ in meaning."""
+    rows = tree.rows
+    if isinstance(rows, LeafRows):
+        return rows.outline if not grouped or len(rows) > MOST_GROUPED else rows.grouped
+    outline = outline_of_keys([row.keys or keys_of(row) for row in rows])
+    if not grouped or len(rows) > MOST_GROUPED:
+        return outline
+    alike = [(r.kind, r.shape, r.dtype, r.frozen, r.error) if i >= 0 and (r := rows[i]) else None for i in outline.row]
+    return group_neighbors(outline, alike, leaves=False)
+
+
+def difference_outline(tree: DifferenceTree) -> Outline:
+    """The lines of a difference, levels included."""
+    return outline_of_keys([r.keys or tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows])
+
+
+def call_outline(rows: Sequence[CallRow]) -> Outline:
+    """The lines of a table of calls; a repeated call of one path carries its number."""
+    seen: dict[str, int] = {}
+    labels = []
+    for row in rows:
+        n = seen[row.path] = seen.get(row.path, 0) + 1
+        name = row.path or row.class_name or "(root)"
+        labels.append(name if n == 1 else f"{name} ({ordinal(n)})")
+    return Outline([row.depth for row in rows], labels, list(range(len(rows))))
+
+
+def ordinal(n: int) -> str:
+    """Write a place in an order.
+
+    Example:
+        >>> ordinal(2), ordinal(11), ordinal(23)
+        ('2nd', '11th', '23rd')
+    """
+    if n % 100 in (11, 12, 13):
+        return f"{n}th"
+    return f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th') }"

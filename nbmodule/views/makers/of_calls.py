@@ -1,0 +1,273 @@
+"""Records of what ran: calls, returns, comparisons, recorders. What was reduced inside compiled code is shown as it came out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.base.format import count_noun
+from nbmodule.calls.call import Call
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.compare import Comparison, Pair
+from nbmodule.calls.differences import Difference, Verdict, relative_norm
+from nbmodule.calls.memory import Memory
+from nbmodule.calls.nonfinite import NonFinite
+from nbmodule.calls.recorder import Recorder
+from nbmodule.calls.statistics import Statistics as Reduced
+from nbmodule.core.recording.tracker import describe
+from nbmodule.core.running.capture import CallOrder, SubmodRets
+from nbmodule.views.arrays.arrays import is_array
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.makers.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
+from nbmodule.views.makers.of_models import container_record
+from nbmodule.views.makers.registry import picture_for, register_record
+from nbmodule.views.records.records import (
+    CallRow,
+    CallTable,
+    DifferenceRow,
+    DifferenceTree,
+    Note,
+    Picture,
+    ReturnTable,
+    Statistics,
+    VariableTree,
+)
+
+MEASURED_CALLS = 400
+MEASURED_ELEMENTS = 1 << 22
+
+
+# -- what ran ----------------------------------------------------------------------------------------
+def call_table(calls: Calls) -> CallTable:
+    """Make the record of calls: those of the last step, if there are several.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> [(row.path, row.depth, row.outputs) for row in call_table(calls).rows]
+        [('', 0, 'float32[2, 4]'), ('0', 1, 'float32[2, 4]'), ('1', 1, 'float32[2, 4]')]
+    """
+    steps = calls.steps
+    listed = shown_calls(calls)
+    notes = list(calls.notes)
+    if len(steps) > 1:
+        notes.insert(
+            0,
+            f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]}); calls.step(n) shows another",
+        )
+    rows = _rows(listed, pictured=True)
+    lifted = sorted({name for call in listed for name in call.lifted})
+    if lifted:
+        notes.append(f"values are stacked by {', '.join(lifted)}")
+    profiled = any(call.seconds is not None and call.start is None for call in listed)
+    timing = "each module measured alone, compiled" if profiled else "measured"
+    return CallTable(calls.name or "calls", rows, calls.not_called, timing, notes=tuple(notes))
+
+
+def shown_calls(calls: Calls) -> list[Call]:
+    """The calls that are a row each: those of the last step."""
+    steps = calls.steps
+    return [call for call in calls if call.step == steps[-1]] if len(steps) > 1 else list(calls)
+
+
+def _rows(calls: Sequence[Call], *, pictured: bool) -> list[CallRow]:
+    begin = min((call.start for call in calls if call.start is not None), default=None)
+    places = {id(call): number for number, call in enumerate(calls)}
+    measured = _measured(calls)
+    rows: list[CallRow] = []
+    budget = PICTURED_LEAVES
+    for number, call in enumerate(calls):
+        pictures = _pictures(call, call.path, budget) if pictured else ()
+        budget -= len(pictures)
+        parent = places.get(id(call.parent)) if call.parent is not None else None
+        rows.append(
+            CallRow(
+                call.path, call.index, parent, number, rows[parent].depth + 1 if parent is not None else 0,
+                call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})", call.input_shapes, _outcome(call), call.seconds,
+                call.start - begin if call.start is not None and begin is not None else None, measured.get(number), call.error or None,
+                pictures, call.source or None,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _outcome(call: Call) -> str:
+    return call.return_shapes + call.mark
+
+
+def _measured(calls: Sequence[Call]) -> dict[int, Statistics]:
+    """Statistics of the first return of each call: those that came out reduced, else worked out here, as far as the work allows."""
+    found: dict[int, Statistics] = {}
+    whole: dict[int, Any] = {}
+    elements = 0
+    for number, call in enumerate(calls[:MEASURED_CALLS]):
+        reduced = _first(call.statistics) if "statistics" in call.values else None
+        if reduced is not None:
+            found[number] = as_shown(reduced)
+            continue
+        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
+        if array is not None and elements + array.size <= MEASURED_ELEMENTS:
+            whole[number], elements = array, elements + array.size
+    for number, stats in zip(whole, statistics_of(list(whole.values()))):
+        if stats is not None:
+            found[number] = stats
+    return found
+
+
+def _first(statistics: Any) -> Reduced | None:
+    if isinstance(statistics, list):
+        return next((each for each in statistics if each is not None), None)
+    return statistics
+
+
+def as_shown(s: Reduced) -> Statistics:
+    """Statistics that were reduced inside compiled code, as views draw them."""
+    return Statistics(s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, round(s.zeros * s.size), s.histogram)
+
+
+def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
+    if budget <= 0 or not call.captured:
+        return ()
+    shown = [leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS][
+        :1
+    ]
+    shown += [leaf for leaf in jax.tree.leaves(call.gradient) if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS][
+        :1
+    ]
+    return tuple(picture_for(leaf, path) for leaf in shown)
+
+
+# -- what `model(x, track_submod_rets=True)` fills -----------------------------------------------------
+def return_table(returns: SubmodRets) -> ReturnTable:
+    """Make the record of `model.submod_rets`: a row for each return, with its picture."""
+    calls = [
+        Call(path, {"output": value}, index=index, return_shapes=describe(value), depth=0)
+        for path, index, value in listed_returns(returns)
+    ]
+    return ReturnTable("submod_rets", _rows(calls, pictured=True), root="model.submod_rets")
+
+
+def listed_returns(returns: SubmodRets) -> list[tuple[str, int, Any]]:
+    """Path, number and value of each return, one for each row of the record."""
+    return [
+        (key.replace("__", "."), index, value)
+        for key, values in returns.items()
+        for index, value in enumerate(values if isinstance(values, list) else [values])
+    ]
+
+
+def order_table(order: CallOrder) -> CallTable | VariableTree:
+    """Make the record of `model.submod_call_order`: its calls; a changed copy is shown as any Container."""
+    if order._facts is None:
+        return container_record(order)
+    rows = [CallRow(**fact) for fact in order._facts]
+    return CallTable(rows[0].class_name if rows else "calls", rows, root="model.submod_call_order")
+
+
+# -- two runs, two trees ---------------------------------------------------------------------------------
+def comparison_record(comparison: Comparison) -> DifferenceTree:
+    """Make the record of a comparison: a row for each pair of calls, pictures of expected, actual and difference where they differ.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> [row.status for row in comparison_record(nb.compare(calls, calls)).rows]
+        ['same', 'same', 'same']
+    """
+    first = comparison.first
+    title = () if first is None else (f"first fault: {first.sentence()}",)
+    rows, drawn = [], 0
+    for pair in comparison:
+        pictures = _three(pair) if pair.fault and drawn < PICTURED_LEAVES else ()
+        drawn += len(pictures)
+        rows.append(_pair_row(pair, pictures))
+    notes = (
+        [f"without a counterpart: {', '.join(call.path or call.class_name for call in comparison.unmatched)}"]
+        if comparison.unmatched
+        else []
+    )
+    if comparison.unexpected:
+        notes.append(
+            f"only in the reference: {', '.join(call.path or call.class_name for call in comparison.unexpected)}"
+        )
+    return DifferenceTree("expected", "actual", rows, title=title, notes=tuple(notes))
+
+
+def _pair_row(pair: Pair, pictures: tuple[Picture, ...]) -> DifferenceRow:
+    path = pair.path or pair.actual.class_name or "(root)"
+    status = "same" if not pair.fault else "shape" if pair.gap.reason else "changed"
+    change = None if pair.gap.reason else _change_of(pair)
+    remark = {
+        "module": "at fault",
+        "input": "its input was already different",
+        "inside": "a module inside it is at fault",
+        "tap": "the first named value that differs",
+    }.get(pair.fault)
+    return DifferenceRow(
+        path, path, status, pair.expected.return_shapes, pair.actual.return_shapes, change,
+        None if pair.gap.reason else pair.gap.largest, pair.gap.where, pictures, remark, (f"{path} ({pair.index + 1})" if pair.index else path,),
+    )  # fmt: skip
+
+
+def _change_of(pair: Pair) -> float | None:
+    found, wanted = (jax.tree.leaves(call.returns)[pair.gap.leaf :] for call in (pair.actual, pair.expected))
+    return relative_norm(np.asarray(wanted[0]), np.asarray(found[0])) if found and is_array(found[0]) else None
+
+
+def _three(pair: Pair) -> tuple[Picture, ...]:
+    found, wanted = (jax.tree.leaves(call.returns) for call in (pair.actual, pair.expected))
+    if (
+        pair.gap.reason
+        or not found
+        or not is_array(found[pair.gap.leaf])
+        or found[pair.gap.leaf].size > PICTURED_ELEMENTS
+    ):
+        return ()
+    a, b = np.asarray(found[pair.gap.leaf]), np.asarray(wanted[pair.gap.leaf])
+    if a.size < 2 or a.dtype.kind not in "fiub":
+        return ()
+    return tuple(picture_for(x, pair.path) for x in (b, a, a.astype(np.float64) - b.astype(np.float64)))
+
+
+def difference_record(difference: Difference) -> DifferenceTree:
+    """Make the record of `nb.diff`."""
+    rows = [
+        DifferenceRow(
+            change.path.replace("/", "."), change.path, change.status, describe(change.a) if change.status != "unexpected" else "",
+            describe(change.b) if change.status != "missing" else "", change.relative, change.largest, change.where,
+        )
+        for change in difference
+    ]  # fmt: skip
+    return DifferenceTree("a", "b", rows)
+
+
+def recorder_record(recorder: Recorder) -> CallTable:
+    """Make the record of a recorder: the calls of the last recorded step, and which others there are."""
+    note = repr(recorder).strip("<>")
+    if not recorder.steps:
+        return CallTable(recorder.name, [], notes=(note,))
+    table = call_table(recorder[recorder.steps[-1]])
+    return dataclasses.replace(
+        table, notes=(f"step {recorder.steps[-1]}; recorder[n] shows another", note, *table.notes)
+    )
+
+
+def _note(value: Any) -> Note:
+    bad = isinstance(value, NonFinite) or (isinstance(value, Verdict) and not value.right)
+    return Note(type(value).__name__, repr(value), bad)
+
+
+register_record(Calls, call_table)
+register_record(SubmodRets, return_table)
+register_record(CallOrder, order_table)
+register_record(Comparison, comparison_record)
+register_record(Difference, difference_record)
+register_record(Recorder, recorder_record)
+for kind in (Memory, NonFinite, Verdict):
+    register_record(kind, _note)

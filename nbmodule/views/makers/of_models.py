@@ -1,0 +1,181 @@
+"""Records of models: what a module is made of, and what its variables are.
+
+Nothing is drawn from a stream for them, and nothing is computed but statistics of what is visible.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from nbmodule.core.boxes.describe import describe_device
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
+from nbmodule.core.running.module import Module
+from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.naming import defined_children
+from nbmodule.core.shape.walk import aliases, plan_of
+from nbmodule.tree.container import Container
+from nbmodule.views.arrays.arrays import place_of
+from nbmodule.views.makers.leaves import array_card, measured, pytree_record
+from nbmodule.views.makers.registry import register_record
+from nbmodule.views.records.records import ArrayCard, ModuleRow, ModuleTree, VariableRow, VariableTree
+
+
+# -- what a model is made of -------------------------------------------------------------------------
+def module_tree(module: Module) -> ModuleTree:
+    """Make the record of a module: a row for each module below it, in the order of definition.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> tree = module_tree(nb.Sequential(nb.Linear(3, 2), nb.ReLU()))
+        >>> [(row.path, row.class_name, row.parameters) for row in tree.rows], tree.mode
+        ([('0', 'Linear', 8), ('1', 'ReLU', 0)], 'train')
+    """
+    ensure_built(module)
+    boxes = plan_of(module).boxes
+    modes = {below.training for below in module.modules()}
+    return ModuleTree(
+        type(module).__name__, list(_rows(module, "", 0, {id(module): ""})), *_sizes(boxes), device=_devices(boxes),
+        mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval", variables=_own_variables(module),
+    )  # fmt: skip
+
+
+def _rows(module: Any, prefix: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+    listed: set[str] = set()
+    for name, child in defined_children(module):
+        steps = name.split(".")
+        for level in range(1, len(steps)):
+            group = ".".join(steps[:level])
+            if group not in listed:
+                listed.add(group)
+                yield _group_row(module, prefix, group, depth + level - 1)
+        yield from _module_rows(child, prefix + name, steps[-1], depth + len(steps) - 1, seen)
+
+
+def _group_row(module: Any, prefix: str, group: str, depth: int) -> ModuleRow:
+    inside = [child for name, child in defined_children(module) if name.startswith(f"{group}.")]
+    boxes = {box: None for child in inside for box in plan_of(child).boxes}
+    return ModuleRow(
+        prefix + group, group.rpartition(".")[2], f"{len(inside)} modules", "", *_sizes(boxes), depth, "list"
+    )
+
+
+def _module_rows(module: Any, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+    doc, source = _about(type(module))
+    brief = getattr(module, "brief", module.extra_repr)
+    row = ModuleRow(
+        path, name, type(module).__name__, brief(), *_sizes(plan_of(module).boxes), depth, training=module.training,
+        built=module._nbm.built, doc=doc, source=source, variables=_own_variables(module),
+    )  # fmt: skip
+    if id(module) in seen:
+        yield row._replace(shared_with=seen[id(module)] or "the model itself")
+        return
+    seen[id(module)] = path
+    yield row
+    yield from _rows(module, f"{path}.", depth + 1, seen)
+
+
+def _sizes(boxes: Any) -> tuple[int, int, int]:
+    """Number of trained values, bytes of all variables, number of buffers."""
+    trained = sum(box.size for box in boxes if isinstance(box, Parameter))
+    return trained, sum(box.nbytes for box in boxes), sum(isinstance(box, Buffer) for box in boxes)
+
+
+def _devices(boxes: Any) -> str:
+    found = sorted({describe_device(box) for box in boxes})
+    return found[0] if len(found) == 1 else f"{len(found)} devices" if found else ""
+
+
+def _own_variables(module: Any) -> tuple[str, ...]:
+    return tuple(
+        f"{name} {box.dtype}[{', '.join(map(str, box.shape))}]" for name, box in module.named_tensors(recursive=False)
+    )
+
+
+@functools.cache
+def _about(kind: type) -> tuple[str | None, str | None]:
+    """First line of a class's docstring, and where its forward was written."""
+    doc = (inspect.getdoc(kind) or "").partition("\n")[0] or None
+    code = getattr(getattr(kind, "_run", None), "__code__", None)
+    return doc, f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if code is not None else None
+
+
+# -- what its numbers are ----------------------------------------------------------------------------
+def variable_tree(module: Module, *, buffers: bool = True, name: str = "v") -> VariableTree:
+    """Make the record of a module's variables; shared ones are marked with their other name.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> [(row.path, row.chain, row.shape) for row in variable_tree(nb.Linear(3, 2)).rows]
+        [('bias', 'b', (2,)), ('weight', 'w', (2, 3))]
+    """
+    ensure_built(module)
+    plan = plan_of(module)
+    others: dict[Variable, list[str]] = {}
+    for alias, box in aliases(module):
+        if alias != plan.places[box].name:
+            others.setdefault(box, []).append(alias)
+    chosen = {box: place for box, place in plan.places.items() if buffers or isinstance(box, Parameter)}
+    known: dict[Any, tuple[Any, ...]] = {}
+    rows = [_variable_row(box, place, others.get(box), known) for box, place in chosen.items()]
+    return measured(
+        VariableTree(name, rows, root=f"model.{name}" if name == "v" else name), [_value(box) for box in chosen]
+    )
+
+
+def _variable_row(
+    box: Variable, place: Any, others: list[str] | None, known: dict[Any, tuple[Any, ...]]
+) -> VariableRow:
+    """One row; what variables of one type and place have in common is worked out once."""
+    key = (box.dtype, box.shape, box.sharding)
+    facts: Any = known.get(key)
+    if facts is None:
+        facts = known[key] = (box.shape, str(box.dtype), box.nbytes, describe_device(box), place_of(box.sharding)[1])
+    kind = "buffer" if isinstance(box, Buffer) else "parameter"
+    shape, dtype, nbytes, device, sharding = facts
+    return VariableRow(
+        place.name, "/".join(place.chain), kind, shape, dtype, nbytes, device, sharding,
+        isinstance(box, Parameter) and not box.requires_grad, others[0] if others else None, keys=place.chain,
+    )  # fmt: skip
+
+
+def _value(box: Variable) -> Any:
+    return None if box.is_pending and box._pending.draw is None else box.value
+
+
+def container_record(container: Container) -> VariableTree:
+    """Make the record of a Container: of the model's variables, if it is a current `v`, else of a PyTree."""
+    module = module_of(container)
+    return pytree_record(container, "Container") if module is None else variable_tree(module, buffers=False)
+
+
+def module_of(container: Container) -> Module | None:
+    """The module whose current `v` a Container is."""
+    link = container._link
+    if link is None:
+        return None
+    module = link.module()
+    if module is not None and link.root is not None and link.root() is container and link.is_current(module):
+        return module
+    return None
+
+
+def boxes_of(container: Container) -> tuple[Module, list[Variable]] | None:
+    """The module whose current `v` a Container is, and its variables, one for each row of the record."""
+    module = module_of(container)
+    if module is None:
+        return None
+    return module, [box for box in plan_of(module).places if isinstance(box, Parameter)]
+
+
+def variable_card(box: Variable) -> ArrayCard:
+    """Make the record of one variable."""
+    return array_card(box.value, type(box).__name__)
+
+
+register_record(Module, module_tree)
+register_record(Container, container_record)
+register_record(Variable, variable_card)

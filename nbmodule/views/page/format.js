@@ -1,0 +1,78 @@
+// Numbers and names as short text, spelled as nbmodule/base/format.py spells them. Never touches the document.
+
+// Python rounds a half to the even digit, browsers away from zero: both are kept off the half.
+const OFF_HALF = 1 + 1e-13;
+
+/**
+ * A count with its thousands apart.
+ * @param {number} n
+ */
+export function count(n) {
+  return String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+/**
+ * A size in bytes, with three significant digits.
+ * @param {number} n
+ */
+export function bytes(n) {
+  if (n < 1024) return `${n} B`;
+  let value = n;
+  let unit = "";
+  for (unit of ["KiB", "MiB", "GiB", "TiB"]) {
+    value /= 1024;
+    if (value < 999.5) break;
+  }
+  return `${(value * OFF_HALF).toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${unit}`;
+}
+
+/**
+ * A number with at most `digits` significant digits and no trailing zeros.
+ * @param {number} x
+ * @param {number} [digits]
+ */
+export function number(x, digits = 4) {
+  if (Number.isNaN(x)) return "NaN";
+  if (!Number.isFinite(x)) return x > 0 ? "∞" : "-∞";
+  if (x === 0) return "0";
+  if (Math.abs(x) < 1e300) x *= OFF_HALF;
+  const [mantissa, exponent] = x.toExponential(digits - 1).split("e");
+  const power = Number(exponent);
+  const text = power < -4 || power >= 6 ? mantissa : x.toFixed(Math.max(digits - 1 - power, 0));
+  const short = text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  return power < -4 || power >= 6 ? `${short}e${power}` : short;
+}
+
+/**
+ * A duration in µs, ms, s or minutes.
+ * @param {number} s
+ */
+export function seconds(s) {
+  if (s >= 60) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
+  if (s >= 1) return `${number(s, 3)} s`;
+  return s * 1e3 >= 1 ? `${number(s * 1e3, 3)} ms` : `${number(s * 1e6, 3)} µs`;
+}
+
+/**
+ * A place in a model as Python that works: `model.layers[0].weight`.
+ * @param {string} root
+ * @param {string[]} steps
+ * @param {Record<string, string>} [spelled] how steps are written that are neither names nor numbers
+ */
+export function code(root, steps, spelled = {}) {
+  return steps.reduce((text, step) => text + (Object.hasOwn(spelled, step) ? spelled[step] : codeStep(step)), root);
+}
+
+/** @param {string} step */
+function codeStep(step) {
+  if (/^\d+$/.test(step)) return `[${step}]`;
+  return /^[\p{L}_][\p{L}\p{N}_]*$/u.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`;
+}
+
+/**
+ * Rows of cells as text that a spreadsheet takes.
+ * @param {string[][]} rows
+ */
+export function tsv(rows) {
+  return rows.map((row) => row.map((cell) => cell.replace(/[\t\r\n]+/g, " ")).join("\t")).join("\n");
+}

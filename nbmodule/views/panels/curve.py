@@ -1,0 +1,269 @@
+"""A curve that grows in the running cell: `LossCurve().log(loss=loss)` in any loop.
+
+The output is the static view, sent again at most every `every` seconds under one display id; in a terminal it is one line
+that is written over, in a job log a line now and then. Values of JAX are kept as they are and read a step late, so that
+logging never waits for the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+import weakref
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.base.format import format_count, format_number, plain
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.views.forms.payload import thinned
+from nbmodule.views.records.records import History, Series
+
+MOST_WAITING = 256
+"""Values that may wait for the device before the oldest is read whatever it takes."""
+KEPT_POINTS = 8192
+LOG_EVERY = 60.0
+WHOLE_EVERY = 5.0
+BRIEF_POINTS = 400
+
+
+class LossCurve:
+    """Draw numbers over steps while a cell runs.
+
+    Args:
+        name: The title.
+        every: Seconds between two updates of the display, 0.1 at least.
+        axis: What a step is called.
+
+    Example:
+        >>> with LossCurve('digits', display=False) as curve:
+        ...     for i in range(3):
+        ...         curve.log(loss=1 / (i + 1))
+        >>> curve.record().series[0].values
+        (1.0, 0.5, 0.3333333333333333)
+    """
+
+    def __init__(self, name: str = "training", *, every: float = 0.1, axis: str = "step", display: bool = True) -> None:
+        self.name, self.axis = name, axis
+        self.every = max(float(every), 0.1)
+        self.state = ""
+        self._points: dict[str, tuple[list[float], list[float]]] = {}
+        self._waiting: deque[tuple[str, float, Any]] = deque()
+        self._step = 0
+        self._shown_at = 0.0
+        self._changed = False
+        self._output = _output() if display else None
+        self._stop_listening = _at_end_of_cell(self) if isinstance(self._output, _Notebook) else None
+
+    def log(self, step: float | None = None, **values: Any) -> None:
+        """Add one number to each named series; returns at once, also when the device is still computing it.
+
+        Args:
+            step: Where on the axis; one more than the last by default.
+            values: Numbers, or arrays with one element.
+        """
+        step = self._step if step is None else float(step)
+        self._step = step + 1
+        for name, value in values.items():
+            if getattr(value, "size", 1) != 1:
+                raise ArgumentTypeError(
+                    f"cannot log {name!r}: expected one number, found shape {tuple(value.shape)}. Nothing was recorded; "
+                    "take a mean or log one series for each element."
+                )
+            if isinstance(value, jax.core.Tracer):
+                raise ArgumentTypeError(
+                    f"cannot log {name!r} inside a compiled function: its value is not known there. "
+                    "Return it and log it outside."
+                )
+            self._waiting.append((name, step, value))
+        self._changed = True
+        self._read()
+        if time.monotonic() - self._shown_at >= self.every:
+            self._show()
+
+    def _read(self, *, wait: bool = False) -> None:
+        """Take in the values that are ready; the newest ones may still be on their way."""
+        while self._waiting:
+            name, step, value = self._waiting[0]
+            late = wait or len(self._waiting) > MOST_WAITING
+            if not late and hasattr(value, "is_ready") and not value.is_ready():
+                return
+            self._waiting.popleft()
+            steps, values = self._points.setdefault(name, ([], []))
+            steps.append(step)
+            values.append(float(np.asarray(value).reshape(())))
+            if len(values) > KEPT_POINTS:
+                kept = thinned(values, KEPT_POINTS // 2)
+                self._points[name] = ([steps[i] for i in kept], [values[i] for i in kept])
+
+    def record(self) -> History:
+        """Give what has been read so far as a record."""
+        series = tuple(Series(name, tuple(steps), tuple(values)) for name, (steps, values) in self._points.items())
+        return History(plain(self.name), series, self.state, self.axis)
+
+    def _show(self, *, last: bool = False) -> None:
+        if self._output is None or not (self._changed or last):
+            return
+        self._changed = False
+        self._output.show(self.record(), last=last)
+        self._shown_at = time.monotonic()
+
+    def close(self, state: str = "done") -> None:
+        """Read the last values and draw the final form; further calls do nothing."""
+        if self.state:
+            return
+        self._read(wait=True)
+        self.state = state
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+        self._show(last=True)
+
+    def __enter__(self) -> LossCurve:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        elif issubclass(kind, KeyboardInterrupt):
+            self.close(f"stopped at {format_count(int(self._step))}")
+        else:
+            self.close(f"failed: {kind.__name__}: {plain(str(error), 100)}")
+
+    def __repr__(self) -> str:
+        from nbmodule.views.forms.text import text_of
+
+        self._read()
+        return text_of(self.record(), color=False)
+
+    def plot(self, file: Any = None, *, log: bool = False) -> Any:
+        """Draw the series as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        from nbmodule.views.panels.figures import plot
+
+        self._read()
+        return plot(self.record(), file, log=log)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        from nbmodule.views.showing.show import mimebundle
+
+        self._read()
+        return mimebundle(self.record())
+
+
+def _output() -> Any:
+    """Choose where updates go: a notebook's display, a terminal's last line, or a log."""
+    from nbmodule.views.showing.show import in_notebook
+
+    if in_notebook():
+        return _Notebook()
+    return _Terminal() if sys.stdout.isatty() else _Log()
+
+
+class _Notebook:
+    """Sends the whole view now and then, for a page that is opened in the middle, and between only what is drawn anew."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._whole_at = float("-inf")
+
+    def show(self, history: History, *, last: bool) -> None:
+        from IPython.display import display
+
+        from nbmodule.views.showing.show import chosen_form, mimebundle
+
+        whole = last or time.monotonic() - self._whole_at >= WHOLE_EVERY or chosen_form() == "text"
+        bundle = mimebundle(history) if whole else brief_bundle(history)
+        if whole:
+            self._whole_at = time.monotonic()
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+        if last:
+            self._handle = None
+
+
+def brief_bundle(history: History) -> dict[str, str]:
+    """A display of a history for a page that has its renderer already: as many points as the curve has pixels.
+
+    Example:
+        >>> steps = tuple(map(float, range(5000)))
+        >>> bundle = brief_bundle(History('run', (Series('loss', steps, tuple(1 / (k + 1) for k in steps)),)))
+        >>> len(bundle['text/html']) < 8000, bundle['text/plain'][:15]
+        (True, 'run  step 4,999')
+    """
+    from nbmodule.views.forms.html import tag, view_element
+    from nbmodule.views.forms.payload import payload_of
+    from nbmodule.views.forms.text import capped_text_of
+
+    kept = [thinned(series.values, BRIEF_POINTS) for series in history.series]
+    series = tuple(
+        Series(one.name, tuple(one.steps[i] for i in at), tuple(one.values[i] for i in at))
+        for one, at in zip(history.series, kept, strict=True)
+    )
+    data = payload_of(dataclasses.replace(history, series=series))
+    text = capped_text_of(history)
+    return {
+        "text/plain": text,
+        "text/html": view_element("curve", data, tag("pre", text), brings_renderer=False),
+    }
+
+
+class _Terminal:
+    def show(self, history: History, *, last: bool) -> None:
+        sys.stdout.write("\r\x1b[K" + one_line(history) + ("\n" if last else ""))
+        sys.stdout.flush()
+
+
+class _Log:
+    def __init__(self) -> None:
+        self._at = float("-inf")
+
+    def show(self, history: History, *, last: bool) -> None:
+        if last or time.monotonic() - self._at >= LOG_EVERY:
+            print(one_line(history), flush=True)
+            self._at = time.monotonic()
+
+
+def one_line(history: History) -> str:
+    """Write the last values in one line.
+
+    Example:
+        >>> one_line(History('digits', (Series('loss', (0.0, 1.0), (2.0, 0.5)),), 'done'))
+        'digits  step 1  loss 0.5  done'
+    """
+    last = max((s.steps[-1] for s in history.series if s.steps), default=0)
+    values = [f"{plain(s.name)} {format_number(s.values[-1])}" for s in history.series if s.values]
+    return "  ".join(
+        [history.name, f"{history.axis} {format_count(int(last))}", *values, *filter(None, [history.state])]
+    )
+
+
+def _at_end_of_cell(curve: LossCurve) -> Any:
+    """Close a curve when the cell that made it ends, so that the saved output is the final form."""
+    from IPython import get_ipython
+
+    events = get_ipython().events
+    held = weakref.ref(curve)
+
+    def end(result: Any = None) -> None:
+        alive = held()
+        error = getattr(result, "error_in_exec", None)
+        if alive is None:
+            stop()
+        elif error is None:
+            alive.close()
+        else:
+            alive.__exit__(type(error), error, None)
+
+    def stop() -> None:
+        if end in events.callbacks["post_run_cell"]:
+            events.unregister("post_run_cell", end)
+
+    events.register("post_run_cell", end)
+    return stop

@@ -1,0 +1,233 @@
+"""`nb.inspect`: modules, calls, returns and the graph of one call in one panel, under one selection."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.base.format import count_noun, format_bytes, plain
+from nbmodule.calls.call import Call
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.statistics import reduce_tree
+from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.flow import Graph, headline
+from nbmodule.views.joined.held import BUDGET, keep_view, to_host
+from nbmodule.views.joined.sources import Source, register_source
+from nbmodule.views.makers.of_calls import call_table
+from nbmodule.views.makers.registry import record_for, register_record
+from nbmodule.views.panels.looking import NoModules, Ran, parts_of
+from nbmodule.views.panels.of_graphs import graph_record
+from nbmodule.views.panels.of_inspections import Panel
+from nbmodule.views.records.records import CallTable, Note
+
+_FACTS = tuple(name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent"))
+
+
+def inspect(model: Any, /, *args: Any, **kwargs: Any) -> Inspection:
+    """Call a model to look at it: what it is made of, what ran, what came out, and the graph of it, in one panel.
+
+    The run leaves no trace: what it writes into variables is thrown away, attributes, random keys and flags stay. A first
+    run that takes less than two seconds is done twice, since its times would be those of compiling its operations.
+
+    Args:
+        model: a module, or a function that uses one; of another callable the graph alone is shown.
+        *args: its arguments.
+        **kwargs: its keyword arguments.
+
+    Returns:
+        The panel. `calls` and `graph` are what ran, `selected` is the call that is selected in the page or from Python.
+
+    Raises:
+        ArgumentTypeError: `model` cannot be called. What fails inside of it is shown, not raised.
+
+    Example:
+        >>> view = nb.inspect(nb.Sequential(nb.Linear(3, 4), nb.ReLU()), jnp.ones((2, 3)))
+        >>> view.selected = "1"
+        >>> view.selected.return_shapes, view.graph.flops
+        ('float32[2, 4]', 64)
+    """
+    return Inspection(model, args, kwargs)
+
+
+class Inspection:
+    """The panel that `nb.inspect` gives; see there.
+
+    Attributes:
+        calls: what ran, with the returns, in host memory.
+        graph: the computation graph; None where it could not be made.
+        record: what the panel shows.
+    """
+
+    def __init__(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        parts = parts_of(model, args, kwargs)
+        ran, why = _tried(parts.run)
+        made, no_graph = _tried(parts.graph)
+        self.calls: Calls = Calls(name=parts.name) if ran is None else ran.calls
+        self.graph: Graph | None = made
+        self._selected: tuple[str, int] | None = None
+        self._send: Callable[[dict[str, Any]], None] | None = None
+        self.record = _panel(parts.name, ran, why, made, no_graph)
+        self.calls, self.nbytes = _in_host_memory(self.calls)
+        keep_view(self, lambda view: f"inspect {view.record.name}")
+
+    @property
+    def selected(self) -> Call | None:
+        """The call that is selected: a path, a path with the number of the call, a position or a call may be assigned."""
+        if self._selected is None or self._selected[0] not in self.calls.paths:
+            return None
+        return self.calls[self._selected]
+
+    @selected.setter
+    def selected(self, which: Any) -> None:
+        self._selected = None if which is None else self._place(which)
+        if self._send is not None:
+            self._tell_selected(self._send)
+
+    def _tell_selected(self, send: Callable[[dict[str, Any]], None]) -> None:
+        path, number = self._selected or (None, 0)
+        send({"type": "mark", "path": path, "call": number})
+
+    def _place(self, which: Any) -> tuple[str, int]:
+        """The path of a call, and how many calls of that path came before it."""
+        if isinstance(which, str) and which in self.calls.known:
+            return which, 0
+        call = which if isinstance(which, Call) else self.calls[which]
+        if not isinstance(call, Call):
+            raise ArgumentTypeError(
+                f"one call is selected, {which!r} names {len(call)}. The selection was left as it is."
+            )
+        same = [other for other in self.calls if other.path == call.path]
+        for number, other in enumerate(same):
+            if other is call or (other.step, other.order) == (call.step, call.order):
+                return call.path, number
+        raise PathError(f"{call!r} is not a call of this run. The selection was left as it is.")
+
+    def hear(self, message: Any) -> None:
+        """Take a message of the page: `{"type": "select", "path": "blocks.5", "call": 0}`. Others are not for this view.
+
+        A page that was just drawn says `joined` instead: what Python has selected is then told to it.
+        """
+        kind = message.get("type") if isinstance(message, dict) else None
+        if kind == "joined" and self._selected is not None:
+            if self._send is not None:
+                self._tell_selected(self._send)
+            return
+        if kind not in ("select", "joined"):
+            return
+        path, number = message.get("path"), message.get("call")
+        if path is None:
+            self._selected = None
+        elif isinstance(path, str):
+            count = sum(call.path == path for call in self.calls)
+            self._selected = path, min(max(number if isinstance(number, int) else 0, 0), max(count - 1, 0))
+
+    def tell(self, send: Callable[[dict[str, Any]], None] | None) -> None:
+        """Say where messages to the pages go that show this; None where no page listens."""
+        self._send = send
+
+    def clear(self) -> None:
+        """Let go of the returns; what is shown, and statistics, stay."""
+        self.calls, self.nbytes = _in_host_memory(self.calls, room=0)
+
+    def show(self, form: str | None = None) -> None:
+        """Put it on the screen; see `nb.show`."""
+        from nbmodule.views.showing.show import show
+
+        show(self, form)
+
+    def plot(self, file: Any = None) -> Any:
+        """Draw the calls as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        from nbmodule.views.panels.figures import plot
+
+        return plot(self, file)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        from nbmodule.views.showing.show import mimebundle
+
+        return mimebundle(self)
+
+    def __repr__(self) -> str:
+        from nbmodule.views.forms.text import text_of
+
+        return text_of(record_for(self), color=False)
+
+
+def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return make(), None
+    except Exception as error:  # noqa: BLE001 - a part that cannot be made says why, the others stand
+        return None, error
+
+
+def _panel(name: str, ran: Ran | None, why: Exception | None, made: Graph | None, no_graph: Exception | None) -> Panel:
+    graph = _missing("graph", no_graph) if made is None else dataclasses.replace(graph_record(made), root="view.graph")
+    if ran is None:
+        title = (name, *headline(made).split(" · ")[1:]) if made is not None else (name,)
+        return Panel(name, _missing("modules", why), _missing("calls", why), graph, title=title)
+    table = dataclasses.replace(call_table(ran.calls), root="view.calls")
+    notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
+    return Panel(name, ran.modules, table, graph, dict(ran.sources), notes=notes, title=_facts(name, ran, table))
+
+
+def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
+    outer = next((call for call in ran.calls if call.parent is None), None)
+    if outer is None:
+        return (name, *filter(None, (ran.modules.mode,)), "no calls")
+    flow = f"{outer.input_shapes} → {'raised' if outer.error else outer.return_shapes}"
+    known = [row.statistics for row in table.rows if row.statistics]
+    bad = sum(1 for s in known if s.nan + s.inf)
+    finite = (
+        f"non-finite in {count_noun(bad, 'return')}" if bad else "all finite" if len(known) == len(table.rows) else ""
+    )
+    return tuple(filter(None, (name, flow, ran.modules.mode, finite)))
+
+
+def _missing(what: str, error: Exception | None) -> Note:
+    known = isinstance(error, NoModules)
+    return Note(what, f"no {what}: {plain(str(error), 600) if known else _said(error)}", is_error=not known)
+
+
+def _said(error: Exception | None) -> str:
+    return plain(f"{type(error).__name__}: {error}", 600)
+
+
+def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
+    """The same calls with their values on the host; those that find no room keep their statistics alone."""
+    kept: dict[int, Call] = {}
+    moved: dict[int, tuple[Any, Any]] = {}
+    total = left_out = 0
+    for call in calls:
+        values, size = to_host(call.values, room - total, moved)
+        if values is None:
+            left_out += size
+            values = {"statistics": call.values.get("statistics") or reduce_tree(call.values.get("output"))}
+        else:
+            total += size
+        new = Call(call.path, values, **{fact: getattr(call, fact) for fact in _FACTS}, _module=call._module)
+        new.parent = kept.get(id(call.parent))
+        kept[id(call)] = new
+    notes = [*calls.notes, *([f"returns of {format_bytes(left_out)} were let go"] if left_out else [])]
+    return Calls(list(kept.values()), name=calls.name, known=calls.known, notes=notes), total
+
+
+class _Line(Source):
+    """Brings what is selected in a page to the object, and the other way round."""
+
+    def __init__(self, view: Inspection) -> None:
+        self._view = weakref.ref(view)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        view = self._view()
+        if view is not None:
+            view.hear(message)
+
+    def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        view = self._view()
+        if view is not None:
+            view.tell(tell)
+
+
+register_record(Inspection, lambda view: view.record)
+register_source(Inspection, _Line)

@@ -1,0 +1,154 @@
+"""Runs a model to look at it: its modules, its calls and its graph, each made by itself, so that one that fails leaves the rest.
+
+Whatever the run writes into variables stays in a frame that is thrown away; attributes, private state, random keys and
+flags are put back. A model of another kind is taken in by one more case of `parts_of`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from nbmodule.calls import track
+from nbmodule.calls.calls import Calls
+from nbmodule.core.boxes.frame import framed
+from nbmodule.core.recording import tracker
+from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.running.module import Module
+from nbmodule.core.running.staging import unchanged
+from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.captured import guess
+from nbmodule.core.transforms.jit import Jit, split
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.flow import Graph
+from nbmodule.interop import framework_of
+from nbmodule.tree.sockets import socket
+from nbmodule.views.makers.of_models import module_tree
+from nbmodule.views.makers.source import Lines, source_of
+from nbmodule.views.panels.of_graphs import graph_of
+from nbmodule.views.records.records import ModuleTree
+
+REPEATED_WITHIN = 2.0
+"""Seconds: a first run that took less is done again, since its times were those of compiling its operations."""
+
+
+class NoModules(Exception):
+    """There is no one model whose calls could be listed; the text says why."""
+
+
+class Ran(NamedTuple):
+    """One run of a model that left no trace."""
+
+    calls: Calls
+    modules: ModuleTree
+    sources: Mapping[str, Lines]
+    """By path: the code that ran."""
+    error: Exception | None
+
+
+class Parts(NamedTuple):
+    """How the parts of a panel are made; each function may raise, its part then says why it is missing."""
+
+    name: str
+    run: Callable[[], Ran]
+    graph: Callable[[], Graph]
+
+
+@functools.singledispatch
+def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
+    """Say how to look at a call of `model`. A function is looked at through the one module that it calls."""
+    if framework_of(model) is not None:
+        converted = socket("as_module")(model, args, kwargs)
+        if converted is not None:
+            return parts_of(*converted)
+    name = getattr(model, "__name__", type(model).__name__)
+    if not callable(model):
+        raise ArgumentTypeError(f"nb.inspect takes a model or a function to be called; found {type(model).__name__}.")
+
+    def run() -> Ran:
+        return look(_module_in(model, args, kwargs), model, args, kwargs)
+
+    return Parts("function" if name == "<lambda>" else name, run, lambda: _graph(model, args, kwargs))
+
+
+@parts_of.register
+def _(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
+    run = functools.partial(look, model, model, args, kwargs)
+    return Parts(type(model).__name__, run, lambda: _graph(model, args, kwargs))
+
+
+def _graph(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """The graph, without the warnings that are for those who trace a function to use it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return graph_of(model, args, kwargs)
+
+
+def _module_in(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Module:
+    """The one outermost module among the arguments of a function, else among what it reaches."""
+    while isinstance(fn, Jit):
+        fn = fn.fn
+    for things in (split((args, kwargs))[1], guess(fn)):
+        modules = [thing for thing in things if is_module(thing)]
+        roots = [m for m in modules if not any(m is not other and m in plan_of(other).modules for other in modules)]
+        if len(roots) == 1:
+            return roots[0]
+        if roots:
+            names = ", ".join(type(root).__name__ for root in roots)
+            raise NoModules(f"it uses several models ({names}): inspect the one whose calls are wanted.")
+    name = getattr(fn, "__name__", type(fn).__name__)
+    raise NoModules(f"{name} holds no nb.Module: what it is made of and what it calls are not known, its graph is.")
+
+
+def look(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+    """Call `fn` with the calls of `module` recorded, and leave everything as it was.
+
+    Example:
+        >>> model = nb.Sequential(nb.BatchNorm1d(3), nb.Dropout(0.5))
+        >>> ran = look(model, model, (jnp.ones((2, 3)),), {})
+        >>> [call.path for call in ran.calls], float(model[0].running_mean.sum())
+        (['', '0', '1'], 0.0)
+    """
+    ran = _once(module, fn, args, kwargs)
+    first = sum(call.seconds or 0.0 for call in ran.calls if call.parent is None)
+    return _once(module, fn, args, kwargs) if ran.error is None and first < REPEATED_WITHIN else ran
+
+
+def _once(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+    error: Exception | None = None
+    things = {id(thing): thing for thing in (module, *split((args, kwargs))[1], *(() if fn is module else guess(fn)))}
+    with unchanged(list(things.values())), untracked():
+        with track(module, last=1) as recorded:
+            try:
+                framed(lambda frame: fn(*args, **kwargs), log=tracker.current_log())
+            except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
+                error = caught
+        calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
+        return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
+
+
+def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
+    """Add what each module was given and what it returned in its first call."""
+    first = {call.path: call for call in reversed(list(calls)) if call.kind == "call"}
+    failed = {call.path: call.error for call in calls if call.error}
+    rows = [
+        row._replace(
+            input_shapes=first[row.path].input_shapes or None,
+            output_shapes=first[row.path].return_shapes or None,
+            error=failed.get(row.path),
+        )
+        if row.path in first
+        else row
+        for row in tree.rows
+    ]
+    return dataclasses.replace(tree, rows=rows)
+
+
+def _sources(module: Module) -> dict[str, Lines]:
+    found = {"": source_of(type(module))}
+    for below, place in plan_of(module).modules.items():
+        found[place.name] = source_of(type(below))
+    return {path: lines for path, lines in found.items() if lines is not None}

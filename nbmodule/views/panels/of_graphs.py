@@ -1,0 +1,182 @@
+"""The view of a graph: what it computes, as text, as a still picture with its outline, and as a page to walk through.
+
+The record holds the graph itself, which is facts only: no array, no module, no tracer.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import jax
+
+from nbmodule.base.format import plain
+from nbmodule.core.running.staging import Staged, staged
+from nbmodule.flow import Graph, Options, data, headline, outline, read_graph, to_svg
+from nbmodule.views.arrays.arrays import is_array
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.forms.drawing import source_of
+from nbmodule.views.forms.html import Markup, tag, view_element
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.static import body_of, plain_form_of
+from nbmodule.views.forms.text import text_form
+from nbmodule.views.forms.titles import title_facts
+from nbmodule.views.makers.registry import register_record
+from nbmodule.views.records.records import Titled
+from nbmodule.views.showing.show import mimebundle
+
+MOST_LINES = 150
+MOST_SVG = 120_000
+"""Bytes of the still picture; a larger one is drawn less open, then left out."""
+MOST_PICTURES = 64
+SIDE = 24
+"""Cells along one side of a small picture."""
+_PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
+_PAGE = "margin:0 auto;padding:16px;max-width:1400px;font:14px/1.45 system-ui,sans-serif"
+_THEME = "@media (prefers-color-scheme: dark){body{background:#111418;color:#e6e8ea;color-scheme:dark}}"
+
+
+@dataclass(frozen=True)
+class GraphRecord(Titled):
+    """A graph, and how it is to be drawn."""
+
+    graph: Graph
+    options: Options = field(default_factory=Options)
+    root: str = "graph"
+
+
+def graph_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """Trace a module or a function with its variables taken out; see `nbmodule.graph` for what comes of it.
+
+    Example:
+        >>> graph_of(nb.Linear(3, 2), (jnp.ones((4, 3)),), {}).flops
+        56
+    """
+
+    def read(made: Staged) -> Graph:
+        return read_graph(
+            made.whole, [made.values, *made.args], made.kwargs, variables=1, names=made.names, titles=made.titles,
+            aliases=made.aliases, written=True,
+        )  # fmt: skip
+
+    return staged(fn, args, kwargs, read)
+
+
+def graph_record(graph: Graph, options: Options | None = None) -> GraphRecord:
+    """Make the record of a graph.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.flow import trace_graph
+        >>> from nbmodule.views.forms.titles import title_of
+        >>> title_of(graph_record(trace_graph(jnp.sin, jnp.ones(3))))
+        ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
+    """
+    return GraphRecord(graph, options or graph.options or Options())
+
+
+def graph_page(graph: Graph, options: Options | None = None) -> str:
+    """Write a graph as a page that stands alone: one file, no request.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.flow import trace_graph
+        >>> page = graph_page(trace_graph(jnp.sin, jnp.ones(3)))
+        >>> page[:15], page.count("<nbm-view")
+        ('<!DOCTYPE html>', 1)
+    """
+    record = graph_record(graph, options)
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", headline(graph)),
+        tag("style", Markup(_THEME)),
+    )
+    view = view_element("graph", payload_of(record), plain_form_of(record))
+    return "<!DOCTYPE html>\n" + tag("html", head, tag("body", view, style=_PAGE), lang="en")
+
+
+def show_inline(record: GraphRecord) -> bool:
+    """Display a graph below the cell, as IPython does it; False where there is no IPython."""
+    try:
+        from IPython.display import display
+    except ImportError:
+        return False
+    display(mimebundle(record), raw=True)
+    return True
+
+
+def running_cell() -> int | None:
+    """The number of the cell that runs now; None outside of IPython."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell.execution_count if shell is not None else None
+
+
+def _choices(options: Options) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in fields(options)}
+
+
+@title_facts.register
+def _(record: GraphRecord) -> list[str]:
+    return [plain(fact, 300) for fact in headline(record.graph).split(" · ")]
+
+
+@payload_of.register
+def _(record: GraphRecord) -> dict[str, Any]:
+    made = data(record.graph, **_choices(record.options))
+    _add_pictures(made["returns"], record.options.values)
+    notes = [note for note in (*made["notes"], *record.notes) if note]
+    return made | ({"title": list(record.title)} if record.title else {}) | {"notes": notes}
+
+
+def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None:
+    """A small picture of what each tracked call returned, as far as the arrays were kept."""
+    room = MOST_PICTURES
+    for call in () if isinstance(values, Mapping) else values:
+        known = returns[call.path]
+        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
+        if room and array is not None and call.index < len(known) and "picture" not in known[call.index]:
+            room -= 1
+            made = picture_of(array, side=SIDE, tiles=1)
+            high, wide = made.shape[-2:] if len(made.shape) > 1 else (1, 2)
+            size = [max(SIDE * x // max(high, wide), SIDE // 3) for x in (wide, high)]
+            known[call.index] |= {"picture": source_of(made), "size": size}
+
+
+@text_form(GraphRecord)
+def _text(record: GraphRecord, width: int, color: bool) -> list[str]:
+    return _outline(record).split("\n")[1:]
+
+
+def _outline(record: GraphRecord, lines: int | None = None) -> str:
+    return outline(record.graph, lines=lines, options=record.options)
+
+
+@body_of.register
+def _(record: GraphRecord) -> Markup:
+    lines = _outline(record, MOST_LINES).split("\n")[1:]
+    text = tag("details", tag("summary", "outline"), tag("pre", "\n".join(lines), style=_PRE))
+    return tag("div", *_picture(record), text)
+
+
+def _picture(record: GraphRecord) -> list[Markup]:
+    """The still picture, less open where it would be too large."""
+    choices = _choices(record.options)
+    for depth in dict.fromkeys((record.options.depth, 1, 0)):
+        svg = to_svg(record.graph, **choices | {"depth": depth})
+        if len(svg) <= MOST_SVG:
+            source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+            return [tag("img", src=source, alt=headline(record.graph), style="max-width:100%;background:#fff")]
+    return []
+
+
+register_record(Graph, graph_record)

@@ -1,0 +1,96 @@
+"""The view of an inspection: records that exist already, side by side, with the code of each module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nbmodule.base.format import plain
+from nbmodule.views.forms.html import Markup, tag
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.sizes import fitted
+from nbmodule.views.forms.static import body_of, plain_form_of
+from nbmodule.views.forms.text import text_form, text_of
+from nbmodule.views.forms.titles import title_facts
+from nbmodule.views.makers.source import Lines
+from nbmodule.views.panels.of_graphs import GraphRecord
+from nbmodule.views.records.records import CallTable, ModuleTree, Note, Titled
+
+MOST_SOURCE = 40_000
+"""Letters of code in one panel."""
+PICTURE_BYTES = 60_000
+"""Bytes of pictures: the code of three views and a graph stand beside them."""
+
+
+@dataclass(frozen=True)
+class Panel(Titled):
+    """The parts of an inspection; one that cannot be made is a note that says why."""
+
+    name: str
+    modules: ModuleTree | Note
+    calls: CallTable | Note
+    graph: GraphRecord | Note
+    sources: Mapping[str, Lines] = field(default_factory=dict)
+    root: str = "view"
+    most: int | None = None
+    """Lines of text that each part may have."""
+
+    def within(self, lines: int) -> Panel:
+        """The same, each part with its share of the lines of a text."""
+        return dataclasses.replace(self, most=lines // 3 - 2)
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """The parts with their names, in the order of reading."""
+        yield from (("modules", self.modules), ("calls", self.calls), ("graph", self.graph))
+
+
+@title_facts.register
+def _(panel: Panel) -> list[str]:
+    return [plain(panel.name)]
+
+
+@payload_of.register
+def _(panel: Panel) -> dict[str, Any]:
+    notes = [plain(note, 2000) for note in panel.notes]
+    texts: dict[Lines, int] = {}
+    at: dict[str, int] = {}
+    spent = 0
+    for path, lines in panel.sources.items():
+        spent += 0 if lines in texts else len(lines.text)
+        if lines in texts or spent <= MOST_SOURCE:
+            at[path] = texts.setdefault(lines, len(texts))
+    return {
+        "view": "inspect",
+        "title": [plain(fact, 300) for fact in panel.title] or title_facts(panel),
+        "root": panel.root,
+        **({"notes": notes} if notes else {}),
+        "parts": {name: payload_of(fitted(part, PICTURE_BYTES)) for name, part in panel.parts()},
+        "code": "nb.inspect(model, x)",
+        "lines": [_code(lines) for lines in texts],
+        "at": at,
+    }
+
+
+def _code(lines: Lines) -> list[Any]:
+    text = "\n".join(plain(line, 300) for line in lines.text.split("\n"))
+    return [plain(lines.place), lines.first, text, lines.left_out]
+
+
+@text_form(Panel)
+def _text(panel: Panel, width: int, color: bool) -> list[str]:
+    lines: list[str] = []
+    for name, part in panel.parts():
+        body = text_of(part, width=width, limit=panel.most, color=color).split("\n")
+        lines += ["", f"{name}: {body[0]}" if body[0] != name else f"{name}:", *body[1:]]
+    return lines
+
+
+@body_of.register
+def _(panel: Panel) -> Markup:
+    parts = []
+    for name, part in panel.parts():
+        head = tag("summary", tag("b", name))
+        parts.append(tag("details", head, plain_form_of(part), open=name == "calls", style="margin:4px 0"))
+    return tag("div", *parts)

@@ -1,0 +1,211 @@
+"""Puts a value on the screen in the form that the place can show: a text, or text and HTML side by side.
+
+A display never breaks the cell: a part that fails is shown as its error, in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from nbmodule.base.format import plain
+from nbmodule.errors import ArgumentError
+from nbmodule.views.forms.html import view_element
+from nbmodule.views.forms.layout import terminal_width
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.sizes import fitted
+from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.forms.text import capped_text_of, text_of
+from nbmodule.views.forms.titles import title_of
+from nbmodule.views.joined.upgrade import live_views
+from nbmodule.views.makers.labeled import with_colors, with_labels
+from nbmodule.views.makers.registry import record_for
+from nbmodule.views.records.records import Note, Record
+
+FORMS = ("auto", "static", "text")
+
+
+def show(
+    value: Any,
+    form: str | None = None,
+    *,
+    labels: Sequence[str] = (),
+    color: Mapping[str, float] | None = None,
+) -> None:
+    """Display any value: a model, its variables, calls, an array, any PyTree.
+
+    Args:
+        value: Anything.
+        form: 'static' (HTML and text), 'text', or 'auto', which is HTML in a notebook, joined to its kernel, and text
+            elsewhere. By default what the environment variable `NBMODULE_DISPLAY` says, else 'auto'.
+        labels: Names of classes or tokens: they stand at every picture with as many bars, rows or columns.
+        color: A number for paths of a tree; its rows are tinted by them.
+
+    Raises:
+        ArgumentError: if there is no such form, or `color` names a path that is not there.
+
+    Example:
+        >>> import numpy as np
+        >>> show({'a': np.zeros(3, 'float32')}, form='text')
+        dict  1 leaf  12 B  all finite
+        └─ a  float32[3]  12 B  █▁▁▁▁▁▁▁  0 ± 0  <- zeros
+    """
+    form = chosen_form(form)
+    record = value
+    if labels or color:
+        record = with_colors(with_labels(record_for(value), tuple(map(str, labels))), color or {})
+    if form == "text" or (form == "auto" and not in_notebook()):
+        _print(_guarded(record, lambda record: text_of(record, width=terminal_width())))
+        return
+    from IPython.display import display
+
+    display(_bundle(value, record, form), raw=True)
+
+
+def chosen_form(form: str | None = None) -> str:
+    """Give the form that is asked for, by argument or by `NBMODULE_DISPLAY`."""
+    chosen = form or os.environ.get("NBMODULE_DISPLAY") or "auto"
+    if chosen not in FORMS:
+        where = "form" if form else "NBMODULE_DISPLAY"
+        raise ArgumentError(f"{where} is {chosen!r}: expected one of {', '.join(FORMS)}. Nothing was displayed.")
+    return chosen
+
+
+def mimebundle(value: Any) -> dict[str, str]:
+    """Give a value as `text/plain` and `text/html`, for `_repr_mimebundle_`.
+
+    Example:
+        >>> import numpy as np
+        >>> sorted(mimebundle(np.zeros(3)))
+        ['text/html', 'text/plain']
+    """
+    return _bundle(value, value, chosen_form())
+
+
+def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
+    """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined to the kernel."""
+    with _collector_paused():
+        try:
+            record = record_for(shown)
+        except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+            record = _failure(value, error)
+        record = _with_title(record)
+        bundle = {"text/plain": _guarded(record, capped_text_of)}
+        if form != "text":
+            bundle["text/html"] = _html(record, _key(value, record) if form == "auto" else None)
+    return bundle
+
+
+def _key(value: Any, record: Record) -> Callable[[str], str | None] | None:
+    """How the page will ask the kernel about a value; None where no page can."""
+    try:
+        views = live_views()
+    except Exception:  # noqa: BLE001 - an unknown kind of kernel shows the static form
+        return None
+
+    def admit(text: str) -> str | None:
+        try:
+            return views.admit(value, record, text) if views is not None else None
+        except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
+            return None
+
+    return None if views is None else admit
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Hold the garbage collector: a hundred thousand new rows would set it off again and again, for half of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _with_title(record: Record) -> Record:
+    """Work the title out once for all forms: it reads every row."""
+    try:
+        return dataclasses.replace(record, title=tuple(title_of(record)))
+    except Exception:  # noqa: BLE001 - then each form shows what is wrong in its own place
+        return record
+
+
+def html_of(value: Any) -> str:
+    """Give a value as HTML that stands alone: no request, no other file."""
+    return _bundle(value, value, "static")["text/html"]
+
+
+def _html(record: Record, key: Callable[[str], str | None] | None = None) -> str:
+    try:
+        record = fitted(record)
+        data = payload_of(record)
+        return view_element(data["view"], data, plain_form_of(record), key)
+    except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+        note = _failure(record, error)
+        return view_element("note", payload_of(note), plain_form_of(note))
+
+
+def _guarded(value: Any, form: Callable[[Record], str]) -> str:
+    try:
+        return form(record_for(value))
+    except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+        return text_of(_failure(value, error), color=False)
+
+
+def _failure(value: Any, error: Exception) -> Note:
+    name = plain(getattr(value, "name", None) or type(value).__name__)
+    return Note(name, f"could not be displayed: {type(error).__name__}: {plain(str(error), 500)}", is_error=True)
+
+
+def _print(text: str) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding))
+
+
+def in_notebook() -> bool:
+    """Tell whether output goes to a notebook, rather than to a terminal or a log."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell is not None and shell.has_trait("kernel") if hasattr(shell, "has_trait") else False
+
+
+def display_all(on: bool = True) -> None:
+    """Show every array and every PyTree of arrays that ends a cell of this notebook in the way of `show`.
+
+    Args:
+        on: False gives the usual text back.
+    """
+    if "IPython" not in sys.modules:
+        return
+    import jax
+    import numpy as np
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        return
+    formatter = shell.display_formatter.mimebundle_formatter
+    array = type(jax.numpy.zeros(0))
+    for kind in (array, np.ndarray, dict, list, tuple):
+        if on:
+            formatter.for_type(kind, _bundle_if_array)
+        else:
+            formatter.pop(kind, None)
+
+
+def _bundle_if_array(value: Any, **_: Any) -> dict[str, str] | None:
+    import jax
+
+    from nbmodule.views.arrays.arrays import is_array
+
+    return mimebundle(value) if any(is_array(leaf) for leaf in jax.tree_util.tree_leaves(value)) else None

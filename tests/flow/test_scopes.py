@@ -1,0 +1,190 @@
+"""Name stacks: submodule calls are read out of what JAX records, and what transforms add is left out."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nbmodule.flow import evaluate, trace_graph
+from nbmodule.flow.reading.scopes import Mark, Scope, read_scopes
+
+X = jnp.ones((2, 4))
+
+
+def marks(*texts: str) -> tuple[Mark, ...]:
+    return tuple(Mark(text.removeprefix("~"), text.startswith("~")) for text in texts)
+
+
+def linear(w: jax.Array, x: jax.Array) -> jax.Array:
+    with jax.named_scope("linear"):
+        return jnp.tanh(x @ w)
+
+
+def places(graph) -> list[tuple[str, str, int, str]]:
+    return [(n.operation, n.path, n.call, n.phase) for n in graph.nodes if n.kind == "operation"]
+
+
+def test_a_repeat_within_a_parent_has_its_number():
+    (scope,), _ = read_scopes(marks("norm#2"))
+
+    assert scope == Scope("norm", 1, "forward")
+
+
+def test_a_number_of_one_is_part_of_the_name():
+    (scope,), _ = read_scopes(marks("norm#1"))
+
+    assert scope.name == "norm#1"
+
+
+def test_escaped_characters_come_back():
+    (scope,), _ = read_scopes(marks("a%2Fb%28c%29"))
+
+    assert scope.name == "a/b(c)"
+
+
+def test_transforms_are_no_scopes():
+    scopes, phase = read_scopes(marks("~jvp", "model", "~vmap", "layers.0"))
+
+    assert [s.name for s in scopes] == ["model", "layers.0"]
+    assert phase == "forward"
+
+
+def test_what_follows_a_transpose_is_the_backward_pass():
+    scopes, phase = read_scopes(marks("step", "~transpose", "~jvp", "model"))
+
+    assert [s.phase for s in scopes] == ["forward", "backward"]
+    assert phase == "backward"
+
+
+def test_a_recomputation_is_a_phase_of_its_own():
+    scopes, phase = read_scopes(marks("rematted_computation", "inner"), "backward")
+
+    assert scopes == (Scope("inner", None, "recomputed"),)
+    assert phase == "recomputed"
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        ("~transpose", "~jvp", "layers.1", "~jvp", "layers.1"),
+        ("step", "~transpose", "~jvp", "model", "a", "step", "~jvp", "model", "a"),
+    ],
+)
+def test_the_second_copy_of_a_rematerialized_stack_is_dropped(stack):
+    scopes, _ = read_scopes(marks(*stack))
+
+    assert [s.name for s in scopes] == [t for t in stack if not t.startswith("~")][: len(scopes)]
+    assert len(scopes) == len([t for t in stack if not t.startswith("~")]) // 2
+
+
+def test_a_module_inside_one_of_its_own_name_stays():
+    scopes, _ = read_scopes(marks("~transpose", "~jvp", "a", "a"))
+
+    assert [s.name for s in scopes] == ["a", "a"]
+
+
+def test_every_operation_belongs_to_the_submodule_that_made_it():
+    """A shared layer, a repeated one and one in a list, marked by hand as a module call marks them."""
+
+    def model(w, x):
+        with jax.named_scope("encoder"):
+            with jax.named_scope("layers.0"):
+                x = linear(w, x)
+            with jax.named_scope("layers.1"):
+                x = linear(w, x)
+        with jax.named_scope("shared"):
+            y = x * 2
+        with jax.named_scope("shared#2"):
+            z = y * 3
+        return z + y
+
+    graph = trace_graph(model, jnp.ones((4, 4)), X)
+
+    assert places(graph) == [
+        ("dot_general", "encoder.layers.0.linear", 0, "forward"),
+        ("tanh", "encoder.layers.0.linear", 0, "forward"),
+        ("dot_general", "encoder.layers.1.linear", 0, "forward"),
+        ("tanh", "encoder.layers.1.linear", 0, "forward"),
+        ("mul", "shared", 0, "forward"),
+        ("mul", "shared", 1, "forward"),
+        ("add", "", 0, "forward"),
+    ]
+
+
+def test_a_scope_entered_again_is_another_call():
+    def model(x):
+        for _ in range(2):
+            with jax.named_scope("norm"):
+                x = jnp.sin(x)
+            x = x + 1
+        return x
+
+    graph = trace_graph(model, X)
+
+    assert [(g.path, g.call) for g in graph.groups] == [("norm", 0), ("norm", 1)]
+    assert graph.find("norm", call=1).operations == 1
+
+
+def test_scopes_inside_a_compiled_function_continue_those_around_it():
+    def model(w, x):
+        with jax.named_scope("head"):
+            return jax.jit(linear)(w, x) + 1
+
+    graph = trace_graph(model, jnp.ones((4, 4)), X)
+
+    assert [(g.kind, g.path) for g in graph.groups] == [("scope", "head"), ("jit", "head"), ("scope", "head.linear")]
+
+
+def test_scopes_inside_loops_and_branches_continue_those_around_them():
+    def model(w, x):
+        with jax.named_scope("loop"):
+            x, _ = jax.lax.scan(lambda c, _: (linear(w, c), None), x, None, length=3)
+        with jax.named_scope("choice"):
+            return jax.lax.cond(x.sum() > 0, lambda v: linear(w, v), lambda v: v, x)
+
+    graph = trace_graph(model, jnp.ones((4, 4)), X)
+
+    assert {g.path for g in graph.groups if g.name == "linear"} == {"loop.linear", "choice.linear"}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint, jax.jit], ids=["plain", "checkpoint", "jit"])
+def test_the_backward_pass_of_a_layer_is_a_group_of_its_own(wrap):
+    def loss(w, x):
+        with jax.named_scope("layers.0"):
+            x = wrap(linear)(w, x)
+        with jax.named_scope("layers.1"):
+            x = wrap(linear)(w, x)
+        return (x**2).sum()
+
+    w = jnp.linspace(-1, 1, 16).reshape(4, 4)
+    graph = trace_graph(jax.grad(loss), w, X)
+    scopes = [g for g in graph.groups if g.path == "layers.0" and g.kind == "scope"]
+    forward, backward = ([g for g in scopes if g.phase == phase] for phase in ("forward", "backward"))
+
+    assert len(forward) == len(backward) == 1
+    assert graph.groups.index(forward[0]) < graph.groups.index(backward[0])
+    np.testing.assert_allclose(evaluate(graph, w, X), jax.grad(loss)(w, X), rtol=1e-5)
+
+
+def test_no_edge_runs_backward_among_the_children_of_any_group():
+    """Also where differentiation interleaves what belongs to different layers."""
+
+    def loss(w, x):
+        for i in range(3):
+            with jax.named_scope(f"layers.{i}"):
+                x = jax.checkpoint(linear)(w, x) + linear(w, x)
+        return x.sum()
+
+    hessian_product = jax.grad(lambda w, x: (jax.grad(loss)(w, x) * w).sum())
+    graph = trace_graph(hessian_product, jnp.ones((4, 4)), X)
+
+    for group in (graph.root, *graph.groups):
+        position = {}
+        for i, child in enumerate(graph.children(group)):
+            inside = [child] if not hasattr(child, "items") else list(graph.nodes_in(child))
+            position.update({node.index: i for node in inside})
+        for edge in graph.edges:
+            if edge.source in position and edge.target in position:
+                assert position[edge.source] <= position[edge.target]

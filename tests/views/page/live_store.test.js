@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { addTick, evenly, openRun, pathsOf, reduced, sampleAt, statistic, stepRange, wrongWith } from "../../../nbmodule/views/page/live_store.js";
+
+const base64 = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64");
+const points = (steps, values) => ({ s: base64(Float64Array.from(steps)), v: base64(Float32Array.from(values)) });
+const series = (name, steps, values, more = {}) => ({ name, group: name, role: "train", n: steps.length, last: values.at(-1), best: null, ...points(steps, values), ...more });
+const record = (more = {}) => ({ view: "live", title: ["digits"], run: "r", progress: { state: "running", done: 2, total: 4, epoch: 1, epochs: 1, rate: "Infinity", remaining: null, elapsed: 1, reason: "", step: 2, ended: false }, series: [], ...more });
+const view = (...parts) => [new DataView(Float32Array.from(parts.flat()).buffer)];
+
+test("a record becomes a run, numbers that JSON cannot hold included", () => {
+  const run = openRun(record({ series: [series("loss", [1, 2], [0.5, NaN], { last: "NaN", best: [1, "0.5"] })] }));
+  const loss = run.series.get("loss");
+  assert.deepEqual([...loss.steps], [1, 2]);
+  assert.ok(Number.isNaN(loss.last) && Number.isNaN(loss.values[1]));
+  assert.deepEqual(loss.best, [1, 0.5]);
+  assert.equal(run.progress.rate, Infinity);
+});
+
+test("messages add points to known and to new series, in the order of the buffer", () => {
+  const run = openRun(record({ series: [series("loss", [1], [0.5])] }));
+  const tick = {
+    strips: [{ quantity: "update", step: 3, shape: [2, 1], paths: ["a", "b"], left: 0 }],
+    series: [
+      { name: "loss", group: "loss", role: "train", n: 3, last: 0.1, best: [3, 0.1], count: 2, base: 2 },
+      { name: "val_loss", group: "loss", role: "val", n: 1, last: 7, best: null, count: 1, base: 1e12 },
+    ],
+    progress: { ...record().progress, done: 3 },
+  };
+  addTick(run, tick, view([0.25, 0.75], [0, 1], [0.2, 0.1], [0], [7]));
+  const loss = run.series.get("loss");
+  assert.deepEqual([...loss.steps.subarray(0, loss.size)], [1, 2, 3]);
+  assert.deepEqual([...loss.values.subarray(0, loss.size)].map((v) => Number(v.toFixed(3))), [0.5, 0.2, 0.1]);
+  assert.equal(run.series.get("val_loss").steps[0], 1e12);
+  assert.equal(run.progress.done, 3);
+  assert.equal(statistic(run.strips.get("update"), 0, 1, "ratio"), 0.75);
+  assert.deepEqual(stepRange(run), [1, 1e12]);
+});
+
+test("a buffer that begins in the middle of its memory is read rightly", () => {
+  const run = openRun(record());
+  const memory = new ArrayBuffer(2 + 8);
+  new Uint8Array(memory).set(new Uint8Array(Float32Array.of(0, 5).buffer), 2);
+  addTick(run, { series: [{ name: "a", group: "a", role: "train", n: 1, last: 5, best: null, count: 1, base: 4 }] }, [new DataView(memory, 2, 8)]);
+  assert.equal(run.series.get("a").values[0], 5);
+});
+
+test("a long run is kept small and keeps its extremes", () => {
+  const run = openRun(record());
+  for (let k = 0; k < 200; k++) {
+    const values = Array.from({ length: 1000 }, (_, i) => (k === 77 && i === 7 ? 99 : Math.sin(i)));
+    addTick(run, { series: [{ name: "a", group: "a", role: "train", n: 1, last: 0, best: null, count: 1000, base: k * 1000 }] }, view(Array.from({ length: 1000 }, (_, i) => i), values));
+  }
+  const a = run.series.get("a");
+  assert.ok(a.size <= 61_000);
+  const values = [...a.values.subarray(0, a.size)];
+  assert.equal(Math.max(...values), 99);
+  const steps = a.steps.subarray(0, a.size);
+  assert.ok(steps.every((s, i) => i === 0 || s > steps[i - 1]));
+});
+
+test("a reduced curve keeps both ends, extremes and what is not finite", () => {
+  const steps = Float64Array.from({ length: 1000 }, (_, i) => i);
+  const values = Float32Array.from(steps, (s) => (s === 500 ? NaN : s % 10));
+  const out = reduced(steps, values, 10);
+  assert.equal(out.steps[0], 0);
+  assert.equal(out.steps.at(-1), 999);
+  assert.ok(out.values.some(Number.isNaN));
+  assert.ok(out.values.includes(0) && out.values.includes(9));
+  assert.ok(out.steps.length <= 32);
+  assert.deepEqual(reduced(steps.subarray(0, 5), values.subarray(0, 5), 10).values, values.subarray(0, 5));
+});
+
+test("samples stay few and lie evenly over the run", () => {
+  const run = openRun(record());
+  for (let step = 0; step < 3000; step++) addTick(run, { strips: [{ quantity: "update", step, shape: [1, 1], ...(step ? {} : { paths: ["a"] }) }] }, view([step]));
+  const { steps, values } = run.strips.get("update");
+  assert.ok(steps.length <= 256 && steps.length > 64);
+  assert.equal(steps[0], 0);
+  assert.equal(steps.at(-1), 2999);
+  assert.deepEqual(values.map((v) => v[0]), steps);
+  const gaps = steps.slice(1).map((s, i) => s - steps[i]);
+  assert.ok(Math.max(...gaps) <= 64);
+});
+
+test("half of the places are chosen evenly", () => {
+  assert.deepEqual(evenly([0, 1, 2, 3, 4, 5, 6, 7]).length, 5);
+  assert.deepEqual(evenly([5]), [0]);
+});
+
+test("the sample at a step is the newest that is not later", () => {
+  assert.equal(sampleAt([10, 20, 30], 25), 1);
+  assert.equal(sampleAt([10, 20, 30], 5), -1);
+  assert.equal(sampleAt([10, 20, 30], NaN), 2);
+});
+
+test("rows that come later have no value in earlier samples", () => {
+  const run = openRun(record());
+  addTick(run, { strips: [{ quantity: "update", step: 1, shape: [1, 1], paths: ["a"] }] }, view([0.5]));
+  addTick(run, { strips: [{ quantity: "update", step: 2, shape: [2, 1], paths: ["a", "b"] }] }, view([0.25, 0.125]));
+  const strips = run.strips.get("update");
+  assert.ok(Number.isNaN(statistic(strips, 0, 1, "ratio")));
+  assert.equal(statistic(strips, 1, 1, "ratio"), 0.125);
+  assert.ok(Number.isNaN(statistic(strips, -1, 0, "ratio")));
+  assert.deepEqual(pathsOf(run), ["a", "b"]);
+});
+
+test("what is not finite is named", () => {
+  const run = openRun(record());
+  addTick(run, { strips: [{ quantity: "weight", step: 1, shape: [2, 6], paths: ["a", "b"] }] }, view([0, 1, -1, 1, 0, 0], [0, 1, -1, 1, 12, 0]));
+  assert.equal(wrongWith(run, "a", NaN), "");
+  assert.equal(wrongWith(run, "b", NaN), "weight non-finite 12");
+});
+
+test("messages that repeat are counted in place, and logged things are joined by step", () => {
+  const run = openRun(record({ messages: [{ step: 1, kind: "error", text: "x", detail: "", times: 1 }], shelf: [{ name: "text", n: 1, entries: [{ step: 1, kind: "text", text: "a" }] }] }));
+  addTick(run, { messages: [{ step: 2, kind: "error", text: "x", detail: "", times: 2 }, { step: 2, kind: "note", text: "y", detail: "", times: 1 }] }, []);
+  assert.deepEqual(run.messages.map((m) => [m.text, m.times]), [["x", 2], ["y", 1]]);
+  addTick(run, { shelf: [{ name: "text", n: 2, entries: [{ step: 1, kind: "text", text: "a2" }, { step: 5, kind: "text", text: "b" }] }] }, []);
+  assert.deepEqual(run.shelf[0].entries.map((e) => e.text), ["a2", "b"]);
+});

@@ -1,0 +1,454 @@
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { JSDOM } from "jsdom";
+
+const dom = new JSDOM("<!doctype html><body></body>", { pretendToBeVisual: true });
+const { window } = dom;
+for (const name of ["document", "MutationObserver", "Event", "getComputedStyle", "ShadowRoot", "Option", "HTMLElement", "HTMLInputElement"]) globalThis[name] = window[name];
+globalThis.AbortController = window.AbortController;
+globalThis.ResizeObserver = class {
+  observe() {}
+  disconnect() {}
+};
+window.HTMLCanvasElement.prototype.getContext = () => null;
+
+// Frames, clock and beats are the test's own: nothing happens unless it says so.
+let frames = [];
+let beats = [];
+let now = 0;
+globalThis.requestAnimationFrame = (fn) => frames.push(fn);
+globalThis.cancelAnimationFrame = () => (frames = []);
+globalThis.setInterval = (fn) => beats.push(fn);
+globalThis.clearInterval = () => (beats = []);
+globalThis.setTimeout = (fn) => (fn(), 0);
+Object.defineProperty(globalThis, "performance", { value: { now: () => now * 1000 } });
+
+const { render, renderLive } = await import("../../../nbmodule/views/page/live.js");
+const link = (await import("../../../nbmodule/views/page/live_link.js")).default;
+const { rounded } = await import("../../../nbmodule/views/page/live_controls.js");
+
+const base64 = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64");
+const points = (steps, values) => ({ s: base64(Float64Array.from(steps)), v: base64(Float32Array.from(values)) });
+const series = (name, group, role, steps, values) => ({ name, group, role, n: steps.length, last: values.at(-1), best: [steps.at(-1), values.at(-1)], ...points(steps, values) });
+const progress = (more) => ({ state: "running", done: 20, total: 100, epoch: 2, epochs: 4, rate: 212.4, remaining: 13, elapsed: 5, reason: "", step: 20, ended: false, ...more });
+const WEIGHT = { paths: ["head", "body", "body.0"], fields: ["mean", "std", "low", "high", "nonfinite", "zero"], steps: base64(Float64Array.of(10, 20)), left: 2 };
+const rows = (bad) => Float32Array.from([...[0, 1, -1, 1, 0, 0, 0, 2, -1, 1, 0, 0, 0, 3, -1, 1, 0, 0], ...[0, 5, -1, 1, 0, 0, 0, 6, -1, 1, bad, 0, 0, 7, -1, 1, 0, 0]]);
+const over = base64(Uint8Array.from({ length: 32 }, (_, i) => i));
+
+function record(more = {}) {
+  return {
+    view: "live",
+    title: ["digits"],
+    run: "r1",
+    progress: progress(),
+    series: [series("loss", "loss", "train", [1, 10, 20], [1, 0.5, 0.25]), series("val_loss", "loss", "val", [10, 20], [0.7, 0.4]), series("accuracy", "accuracy", "train", [20], [0.9])],
+    earlier: [{ ended: "done", series: [{ name: "loss", ...points([1, 40], [2, 1]) }] }],
+    strips: { weight: { ...WEIGHT, values: base64(rows(0)), bins: base64(new Uint8Array(48).fill(9)), over: { head: over } } },
+    controls: [
+      { name: "learning rate", kind: "slider", value: 0.01, group: "", error: null, low: 1e-4, high: 1, log: true },
+      { name: "augment", kind: "toggle", value: false, group: "", error: null },
+      { name: "mode", kind: "field", value: "a", group: "", error: null, type: "str", choices: ["a", "b"] },
+      { name: "freeze head", kind: "toggle", value: false, group: "freeze", error: null },
+    ],
+    messages: [{ step: 5, kind: "error", text: "stop_when raised KeyError: 'x' (cell 3, line 2: h.x)", detail: "Traceback", times: 3 }],
+    shelf: [{ name: "sample", n: 2, entries: [{ step: 10, kind: "text", text: "first" }, { step: 20, kind: "text", text: "second" }] }],
+    about: ["only weights are watched"],
+    route: { kind: "pump", text: "buttons act between two steps" },
+    cost: { share: 0.008, budget: 0.02, rate: 5 },
+    ...more,
+  };
+}
+
+let host;
+let end;
+let sent = [];
+let listener = () => {};
+const channel = { send: (m) => void sent.push(m), onMessage: (fn) => ((listener = fn), () => (listener = () => {})) };
+const paint = () => {
+  const due = frames;
+  frames = [];
+  for (const fn of due) fn();
+};
+const $ = (selector) => host.querySelector(selector);
+const $$ = (selector) => [...host.querySelectorAll(selector)];
+const button = (label) => $$("button").find((node) => node.getAttribute("aria-label") === label);
+const facts = () => $(".nbm-facts").textContent;
+const spoken = () => $("[aria-live=polite]").textContent;
+const press = (key, node = host.querySelector(".nbm-view")) => node.dispatchEvent(new window.KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+
+function show(data = record(), line = null) {
+  end = render(host, data, line);
+  paint();
+}
+
+/** With a kernel: connected, greeted, answered. */
+function live(data = record()) {
+  show(data, channel);
+  listener({ kind: "snapshot", page: sent[0].page, n: 0, t: 0, record: data }, []);
+  paint();
+}
+
+let number = 0;
+function tick(more, parts = []) {
+  listener({ kind: "tick", n: ++number, t: now, ...more }, parts.length ? [new DataView(Float32Array.from(parts).buffer)] : []);
+  paint();
+}
+
+beforeEach(() => {
+  end?.();
+  [frames, beats, sent, number, now] = [[], [], [], 0, 0];
+  globalThis.nbmMemory = globalThis.nbmLive = undefined;
+  document.body.replaceChildren();
+  host = document.body.appendChild(document.createElement("div"));
+});
+
+test("both names draw the same view", () => assert.equal(render, renderLive));
+
+test("the title says state in mark and word, progress, rate and remaining time", () => {
+  live();
+  assert.equal($(".nbm-run-mark").textContent, "●");
+  assert.equal($(".nbm-run-mark").dataset.state, "running");
+  assert.equal(facts(), "● running · digitsepoch 2/4 · step 20/100 · 212/s · 13 s left");
+  assert.equal($("[role=progressbar]").getAttribute("aria-valuenow"), "20");
+});
+
+test("before the first step it says for how long the step compiles", () => {
+  const waiting = record({ progress: progress({ done: 0, step: 0, state: "waiting", rate: null, remaining: null }) });
+  show(waiting, channel);
+  now = 4.2;
+  beats[0]();
+  paint();
+  assert.match(facts(), /compiling the first step, 4 s/);
+});
+
+test("without a kernel buttons and controls are off, and say why", () => {
+  show();
+  for (const label of ["Pause after this step", "Make one step, then pause"]) {
+    assert.ok(button(label).disabled);
+    assert.equal(button(label).title, "needs the running kernel");
+  }
+  assert.ok($$(".nbm-run-control input").every((node) => node.disabled));
+  now = 6;
+  beats[0]();
+  paint();
+  assert.match($(".nbm-foot").textContent, /had not ended when the view was saved/);
+});
+
+test("a run that is over has no buttons, and reads like a static form", () => {
+  show(record({ progress: progress({ state: "stopped", reason: "by button after step 20", ended: true, remaining: null }) }));
+  assert.ok(button("Pause after this step").hidden);
+  assert.match(facts(), /■ stopped .* by button after step 20/);
+  assert.equal(sent.length, 0);
+  now = 10;
+  beats[0]();
+  paint();
+  assert.ok(!$(".nbm-foot").textContent.includes("had not ended"));
+});
+
+test("series of one unit share a plot, earlier runs are pale, and each line is named with its value", () => {
+  live();
+  const plots = $$(".nbm-curve");
+  assert.equal(plots.length, 2);
+  assert.match(plots[0].getAttribute("aria-label"), /loss from 1 to 0.25, best 0.25 at step 20; val_loss from 0.7 to 0.4/);
+  assert.equal(plots[0].querySelectorAll("path.nbm-line").length, 3);
+  assert.equal(plots[0].querySelectorAll(".nbm-run-pale").length, 1);
+  assert.equal(plots[0].querySelectorAll('[stroke-dasharray="6 3"]').length, 1);
+  assert.deepEqual($$(".nbm-run-key").map((node) => node.textContent.trim()), ["loss 0.25", "val_loss 0.4", "accuracy 0.9"]);
+});
+
+test("a series can be hidden and comes back", () => {
+  live();
+  $$(".nbm-run-key")[1].click();
+  paint();
+  assert.equal($(".nbm-curve").querySelectorAll('[stroke-dasharray="6 3"]').length, 0);
+  assert.equal($$(".nbm-run-key")[1].getAttribute("aria-pressed"), "false");
+  $$(".nbm-run-key")[1].click();
+  paint();
+  assert.equal($(".nbm-curve").querySelectorAll('[stroke-dasharray="6 3"]').length, 1);
+});
+
+test("the pointer reads all series of all plots at one step", () => {
+  live();
+  const plot = $(".nbm-curve");
+  const event = new window.MouseEvent("pointermove", { bubbles: true, clientX: 52 });
+  plot.dispatchEvent(event);
+  assert.deepEqual($$(".nbm-run-key b").map((node) => node.textContent), ["1", "0.7", "0.9"]);
+  assert.ok($$(".nbm-legend").every((node) => node.textContent.includes("step 1")));
+  plot.dispatchEvent(new window.MouseEvent("pointerleave"));
+  assert.equal($(".nbm-run-key b").textContent, "0.25");
+});
+
+test("dragging zooms all plots, Escape shows the whole run again", () => {
+  live();
+  const plot = () => $(".nbm-curve");
+  const at = (kind, x) => plot().dispatchEvent(new window.MouseEvent(kind, { bubbles: true, clientX: x, cancelable: true }));
+  at("pointerdown", 60);
+  at("pointermove", 160);
+  assert.equal(plot().querySelector(".nbm-run-zoom").getAttribute("visibility"), "visible");
+  at("pointerup", 160);
+  paint();
+  assert.ok(!button("Show all steps (Esc, or a double click in a plot)").hidden);
+  press("Escape");
+  paint();
+  assert.ok(button("Show all steps (Esc, or a double click in a plot)").hidden);
+});
+
+test("a press acts at once in the page and again when the loop confirms", () => {
+  live();
+  button("Pause after this step").click();
+  paint();
+  assert.deepEqual({ ...sent.at(-1), page: "" }, { kind: "pause", page: "" });
+  assert.equal($(".nbm-run-said").textContent, "pausing after this step");
+  tick({ progress: progress({ state: "paused", done: 21 }) });
+  assert.equal($(".nbm-run-said").textContent, "");
+  assert.equal($(".nbm-run-mark").textContent, "‖");
+  assert.equal(button("Go on").textContent, "Resume");
+  assert.equal(spoken(), "paused after step 21");
+});
+
+test("a press that is not confirmed for two seconds says what else works", () => {
+  live();
+  button("Stop after this step; what follows the loop runs").click();
+  now = 2.5;
+  beats[0]();
+  paint();
+  assert.match($(".nbm-run-said").textContent, /stopping after this step … .*interrupt button, pressed twice/);
+});
+
+test("each step is drawn and none is spoken", () => {
+  live();
+  for (let k = 0; k < 5; k++) tick({ progress: progress({ done: 21 + k }) });
+  assert.equal(spoken(), "");
+  assert.match(facts(), /step 25\/100/);
+});
+
+test("several messages between two frames are drawn once", () => {
+  live();
+  for (let k = 0; k < 30; k++) listener({ kind: "tick", n: ++number, t: 0, progress: progress({ done: 30 + k }) }, []);
+  assert.equal(frames.length, 1);
+  assert.equal(sent.filter((m) => m.kind === "ack").length, 30);
+  paint();
+  assert.match(facts(), /step 59\/100/);
+});
+
+test("new points move the curves", () => {
+  live();
+  tick({ series: [{ name: "loss", group: "loss", role: "train", n: 4, last: 0.125, best: [30, 0.125], count: 1, base: 30 }] }, [0, 0.125]);
+  assert.match($(".nbm-curve").getAttribute("aria-label"), /best 0.125 at step 30/);
+  assert.equal($(".nbm-run-steps input").max, "30");
+});
+
+test("sliders, switches and choices send their values and show what the loop uses", () => {
+  live();
+  const [rate, augment] = $$(".nbm-run-control input");
+  rate.value = "750";
+  rate.dispatchEvent(new window.Event("input"));
+  assert.deepEqual({ ...sent.at(-1), page: "" }, { kind: "set", name: "learning rate", value: 0.1, page: "" });
+  rate.dispatchEvent(new window.Event("change"));
+  augment.click();
+  assert.equal(sent.at(-1).value, true);
+  const mode = $(".nbm-run-control select");
+  mode.value = "b";
+  mode.dispatchEvent(new window.Event("change"));
+  assert.equal(sent.at(-1).value, "b");
+  const controls = record().controls;
+  controls[0].value = 0.001;
+  controls[0].error = "ValueError: too small";
+  tick({ controls });
+  assert.equal(rate.value, "250");
+  assert.equal(rate.getAttribute("aria-valuetext"), "0.001");
+  assert.match($(".nbm-run-row .nbm-failed").textContent, /too small/);
+});
+
+test("a slider that is held is not moved by what arrives", () => {
+  live();
+  const [rate] = $$(".nbm-run-control input");
+  rate.value = "900";
+  rate.dispatchEvent(new window.Event("input"));
+  tick({ controls: record().controls });
+  assert.equal(rate.value, "900");
+  rate.dispatchEvent(new window.Event("change"));
+  tick({ controls: record().controls });
+  assert.equal(rate.value, "900", "the old value was on its way when the new one was sent");
+  now = 3;
+  tick({ controls: record().controls });
+  assert.equal(rate.value, "500", "the loop did not take the new value");
+});
+
+test("values of sliders are rounded to three digits, the ends are exact", () => {
+  assert.equal(rounded(0.0123456, 0, 1), 0.0123);
+  assert.equal(rounded(1 / 3, 1 / 3, 1), 1 / 3);
+});
+
+test("controls of a group wait behind a button", () => {
+  live();
+  assert.equal($$(".nbm-run-control").length, 3);
+  button("Show all controls").click();
+  paint();
+  assert.equal($$(".nbm-run-control").length, 4);
+});
+
+test("children of the root come first and open to what is below", () => {
+  live();
+  const paths = () => $$("[data-path]").map((node) => node.dataset.path);
+  assert.deepEqual(paths(), ["head", "body"]);
+  $('[data-path="body"] .nbm-fold').click();
+  paint();
+  assert.deepEqual(paths(), ["head", "body", "body.0"]);
+  assert.match($(".nbm-run-strips").textContent, /2 more submodules: live.watched/);
+});
+
+test("what is not finite is on top, in words, and spoken as an alarm", () => {
+  live(record({ strips: { weight: { ...WEIGHT, values: base64(rows(12)) } }, messages: [] }));
+  const first = $("[data-path]");
+  assert.equal(first.dataset.path, "body");
+  assert.match(first.textContent, /weight non-finite 12/);
+  assert.ok(first.classList.contains("nbm-wrong"));
+  tick({ messages: [{ step: 21, kind: "error", text: "12 weights of body are not finite", detail: "", times: 1 }] });
+  assert.equal(spoken(), "12 weights of body are not finite");
+});
+
+test("arrows move through the rows, Enter opens the histograms, Space folds", () => {
+  live();
+  const row = (path) => $(`[data-path="${path}"]`);
+  row("head").focus();
+  press("ArrowDown", row("head"));
+  assert.equal(document.activeElement.dataset.path, "body");
+  press(" ", row("body"));
+  paint();
+  assert.ok(row("body.0"));
+  press("Enter", row("head"));
+  row("head").focus();
+  press("Enter", row("head"));
+  paint();
+  assert.deepEqual({ ...sent.at(-1), page: "" }, { kind: "detail", path: "head", quantity: "weight", page: "" });
+  assert.match($(".nbm-run-over canvas").getAttribute("aria-label"), /histograms of head over 2 samples from step 10/);
+});
+
+test("the detail shows weights, gradients or returns, whatever the submodule has", () => {
+  const of = (paths) => ({ ...WEIGHT, paths, values: base64(rows(0)), bins: base64(new Uint8Array(48).fill(9)), over: { [paths[0]]: over } });
+  live(record({ strips: { weight: of(["head", "body", "body.0"]), return: of(["relu", "head", "body"]) } }));
+  const order = $$("[data-path]").map((node) => node.dataset.path);
+  assert.deepEqual(order, ["relu", "head", "body"]);
+  const open = (path) => {
+    $(`[data-path="${path}"]`).click();
+    paint();
+  };
+  const choices = () => $$(".nbm-detail .nbm-path button").map((node) => `${node.textContent}${node.getAttribute("aria-pressed") === "true" ? "*" : ""}`);
+  open("relu");
+  assert.deepEqual(choices(), ["returns*"]);
+  assert.equal(sent.at(-1).quantity, "return");
+  open("head");
+  assert.deepEqual(choices(), ["weights*", "returns"]);
+  button("Show the returns of this submodule").click();
+  paint();
+  assert.deepEqual(choices(), ["weights", "returns*"]);
+  assert.deepEqual({ ...sent.at(-1), page: "" }, { kind: "detail", path: "head", quantity: "return", page: "" });
+});
+
+test("what is watched and what is not may change while the run goes on", () => {
+  live();
+  assert.match($(".nbm-foot").textContent, /only weights are watched/);
+  tick({ about: [] });
+  assert.doesNotMatch($(".nbm-foot").textContent, /only weights are watched/);
+});
+
+test("the slider of steps moves numbers, curves and logged things together", () => {
+  live();
+  press("[");
+  paint();
+  assert.equal($(".nbm-run-steps input").getAttribute("aria-valuetext"), "step 10 of 20");
+  assert.equal($(".nbm-run-key b").textContent, "0.5");
+  assert.match($('[data-path="head"]').textContent, /0 ± 1/);
+  assert.match($(".nbm-run-shelf").textContent, /sample step 10first/);
+  press("]");
+  paint();
+  assert.match($('[data-path="head"]').textContent, /0 ± 5/);
+  assert.match($(".nbm-run-shelf").textContent, /second/);
+});
+
+test("no key that the view uses reaches the notebook", () => {
+  live();
+  const heard = [];
+  document.body.addEventListener("keydown", (event) => heard.push(event.key));
+  for (const key of ["[", "]", "b", "x", "d", "Enter"]) press(key, $('[data-path="head"]'));
+  assert.deepEqual(heard, []);
+});
+
+test("messages show their line, how often they came, and the traceback on demand", () => {
+  live();
+  const message = $(".nbm-run-message");
+  assert.match(message.querySelector("summary").textContent, /error: step 5: stop_when raised KeyError: 'x' \(cell 3, line 2: h.x\) \(3 times\)/);
+  assert.equal(message.querySelector("pre").textContent, "Traceback");
+  assert.match($(".nbm-foot").textContent, /buttons act between two steps/);
+  assert.match($(".nbm-foot").textContent, /only weights are watched/);
+  assert.match($(".nbm-run-steps").textContent, /watching costs 0.8 % · 5 updates\/s/);
+});
+
+test("silence is told, since nobody can know whether the step is long or the kernel gone", () => {
+  live();
+  now = 12;
+  beats[0]();
+  paint();
+  assert.match($(".nbm-foot").textContent, /nothing heard for 12 s: the step is long, or the kernel is gone/);
+});
+
+test("a page that is behind says so", () => {
+  live();
+  now = 10;
+  listener({ kind: "tick", n: ++number, t: 2, progress: progress() }, []);
+  paint();
+  assert.match($(".nbm-foot").textContent, /behind by 8 s: newest values win/);
+});
+
+test("earlier runs can be cleared here and in the kernel", () => {
+  live();
+  button("Remove the pale curves of earlier runs of this cell").click();
+  paint();
+  assert.equal(sent.at(-1).kind, "clear");
+  assert.equal($$(".nbm-run-pale").length, 0);
+});
+
+test("texts of a model are never taken for markup", () => {
+  const name = "<img src=x onerror=alert(1)>";
+  live(record({ title: [name], series: [series(name, name, "train", [1], [1])], shelf: [{ name, n: 1, entries: [{ step: 1, kind: "text", text: name }] }], controls: [{ name, kind: "toggle", value: true, group: "", error: null }] }));
+  assert.equal($("img"), null);
+  assert.ok($(".nbm-run-shelf").textContent.includes(name));
+});
+
+test("a view joins the kernel whether the link comes before or after it", () => {
+  const handlers = new Map();
+  const posted = [];
+  const model = { get: () => "r1", on: (kind, fn) => handlers.set(kind, fn), off: (kind) => handlers.delete(kind), send: (m) => posted.push(m) };
+  show();
+  const unlink = link.initialize({ model });
+  assert.deepEqual(posted.map((m) => m.kind), ["hello"]);
+  handlers.get("msg:custom")({ kind: "snapshot", page: posted[0].page, n: 0, t: 0, record: record({ progress: progress({ done: 77 }) }) }, []);
+  paint();
+  assert.match(facts(), /step 77/);
+  const other = document.body.appendChild(document.createElement("div"));
+  const close = render(other, record(), null);
+  assert.equal(posted.filter((m) => m.kind === "hello").length, 2);
+  close();
+  assert.equal(posted.at(-1).kind, "bye");
+  handlers.get("comm_live_update")();
+  paint();
+  assert.ok(button("Make one step, then pause").disabled, "the kernel was restarted");
+  handlers.get("msg:custom")({ kind: "tick", n: 1, t: 0 }, []);
+  paint();
+  assert.ok(!button("Make one step, then pause").disabled, "it is back");
+  unlink();
+  paint();
+  assert.ok(button("Make one step, then pause").disabled);
+  assert.equal(handlers.size, 0);
+});
+
+test("cleaning up leaves nothing behind", () => {
+  live();
+  end();
+  assert.equal(host.childElementCount, 0);
+  assert.equal(globalThis.nbmLive.views.size, 0);
+  assert.equal(beats.length, 0);
+  assert.equal(sent.at(-1).kind, "bye");
+  end = null;
+});

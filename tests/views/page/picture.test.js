@@ -1,0 +1,35 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { colorsOf, gridOf, meaning } from "../../../nbmodule/views/page/picture.js";
+
+const signed = { k: "heatmap", s: [1, 1, 1], d: "", sc: "signed", l: [-2, 2], of: "", about: "" };
+
+test("zero of a signed picture has the color of the page, in both themes", () => {
+  for (const [ground, dark] of [[[255, 255, 255], false], [[20, 24, 28], true]]) {
+    assert.deepEqual(colorsOf(signed, ground, dark)[129], ground);
+  }
+});
+
+test("negative values are blue and positive ones orange", () => {
+  const colors = colorsOf(signed, [255, 255, 255], false);
+  assert.ok(colors[3][2] > colors[3][0]);
+  assert.ok(colors[255][0] > colors[255][2]);
+});
+
+test("a byte is read back as the value or the mark that it stands for", () => {
+  assert.equal(meaning(signed, 129), "≈ 0");
+  assert.equal(meaning(signed, 255), "≈ 2");
+  assert.deepEqual([0, 1, 2].map((c) => meaning(signed, c)), ["NaN", "∞", "-∞"]);
+  assert.equal(meaning({ ...signed, sc: "classes", c: ["False", "True"] }, 4), "True");
+});
+
+test("a grid fits into its room in whole pixels", () => {
+  for (const shape of [[16, 8, 8], [3, 28, 28], [1, 160, 160], [64, 3, 3]]) {
+    for (const room of [240, 420, 1000]) {
+      const grid = gridOf(shape, room);
+      assert.ok(Number.isInteger(grid.cell) && grid.cell >= 1);
+      assert.ok(grid.across * grid.stepX <= room + 4 || grid.across === 1);
+      assert.ok(grid.across * grid.down >= shape[0]);
+    }
+  }
+});
