@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
-import types
 from typing import Any
 
 _HOMES: dict[str, str] = {
@@ -21,7 +19,7 @@ _HOMES: dict[str, str] = {
     "tree.container": "Container",
     "files": "save load save_safetensors checkpoint_steps in_background wait_for_saving",
     "doors.graphs": "graph",
-    "flow.model": "Graph",
+    "flow": "Graph",
     "doors.files": "save_checkpoint restore_checkpoint",
     "doors.health": "doctor",
     "calls": "Call Calls Recorder check compare diff first_nonfinite load_calls memory patch tap track",
@@ -102,18 +100,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_NAMES, *_ALIASES})
-
-
-class _Door(types.ModuleType):
-    """The package, where `graph` is the function whether or not the room of that name has been imported."""
-
-    @property
-    def graph(self) -> Any:
-        return getattr(importlib.import_module("nbmodule.doors.graphs"), "graph")  # noqa: B009
-
-    @graph.setter
-    def graph(self, room: types.ModuleType) -> None:
-        """The import system puts each room it loads here; this one stays reachable by its full name."""
-
-
-sys.modules[__name__].__class__ = _Door

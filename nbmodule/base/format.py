@@ -1,4 +1,4 @@
-"""Numbers and names as short text, spelled alike in Python and (`frontend/format.js`) in the browser."""
+"""Numbers and names as short text, spelled alike in Python and (`views/page/format.js`) in the browser."""
 
 from __future__ import annotations
 

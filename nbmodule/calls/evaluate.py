@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax.extend import core as jex
 from jax.extend import source_info_util
 
-source_info_util.register_exclusion(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-)  # lines of the user's code are wanted
+from nbmodule.base.folder import PACKAGE
+
+source_info_util.register_exclusion(PACKAGE)  # lines of the user's code are wanted
 
 _WRAPPERS = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat2": "jaxpr", "remat": "jaxpr",

@@ -7,8 +7,8 @@ from typing import Any, Self
 from nbmodule.core.running import compiling
 from nbmodule.core.running.module import Module as CoreModule
 from nbmodule.core.shape import partition
-from nbmodule.doors import files as keeping
-from nbmodule.interop import out as converting
+from nbmodule.doors import files
+from nbmodule.errors import ArgumentTypeError
 from nbmodule.tree.sockets import socket
 
 
@@ -62,7 +62,7 @@ class Module(CoreModule):
             >>> nb.load(path).w.shape
             (3, 2)
         """
-        keeping.save_weights(self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype)
+        files.save_weights(self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype)
 
     def load_weights(self, path: Any, strict: bool = True, *, rename: Any = None) -> Any:
         """Set all variables from a weights file; all or nothing. A file saved without buffers asks for none.
@@ -76,7 +76,7 @@ class Module(CoreModule):
             FileFormatError: the file is damaged.
             UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model.
         """
-        return keeping.load_weights(self, path, strict, rename=rename)
+        return files.load_weights(self, path, strict, rename=rename)
 
     # -- other frameworks ----------------------------------------------------------------------------
     def to_equinox(self) -> Any:
@@ -94,7 +94,7 @@ class Module(CoreModule):
             >>> nb.Linear(2, 3).to_equinox()(jnp.ones((4, 2))).shape
             (4, 3)
         """
-        return converting.to_equinox(self)
+        return socket("to_framework")(self, "equinox")
 
     def to_flax(self, *, linen: bool = False) -> Any:
         """This model as an NNX module, or with `linen=True` as a pair `(module, variables)` of linen.
@@ -111,7 +111,9 @@ class Module(CoreModule):
             >>> nb.Linear(2, 3).to_flax()(jnp.ones((4, 2))).shape
             (4, 3)
         """
-        return converting.to_flax(self, linen)
+        if not isinstance(linen, bool):
+            raise ArgumentTypeError(f"to_flax: linen is True or False; found {linen!r}. Nothing was made.")
+        return socket("to_framework")(self, "flax_linen" if linen else "flax_nnx")
 
     def to_haiku(self) -> Any:
         """This model as `(transformed, params, state)` of Haiku.
@@ -124,11 +126,11 @@ class Module(CoreModule):
             >>> y.shape
             (4, 3)
         """
-        return converting.to_haiku(self)
+        return socket("to_framework")(self, "haiku")
 
     def to_keras(self) -> Any:
         """This model as a Keras layer, on Keras' JAX backend; it trains in a `keras.Model`."""
-        return converting.to_keras(self)
+        return socket("to_framework")(self, "keras")
 
     def to_torch(self) -> Any:
         """All variables as a state dict of PyTorch, with the names and layouts of its layers.
@@ -141,7 +143,7 @@ class Module(CoreModule):
             >>> {name: tuple(x.shape) for name, x in nb.Conv2d(3, 8, 5).to_torch().items()}
             {'bias': (8,), 'weight': (8, 3, 5, 5)}
         """
-        return socket("to_torch")(self)
+        return socket("to_framework")(self, "torch")
 
     # -- displays ------------------------------------------------------------------------------------
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -196,11 +198,11 @@ class Module(CoreModule):
             │  └─ add  → float32[1, 3]
             └─ output  float32[1, 3]
         """
-        from nbmodule.doors import graphs as drawing
+        from nbmodule.doors import graphs
 
-        return drawing.show_graph(
+        return graphs.show_graph(
             self,
-            drawing.Options(
+            graphs.Options(
                 randomness_factor=randomness_factor,
                 with_edge_labels=with_edge_labels,
                 with_arg_labels=with_arg_labels,

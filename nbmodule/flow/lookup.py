@@ -5,12 +5,15 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from nbmodule.errors import ArgumentTypeError, PathError
-from nbmodule.flow.model import ROOT, Graph, Group, Literal, Node, Ref, Value
+from nbmodule.flow.model import ROOT, Computation, Group, Literal, Node, Ref, Value
+
+Part = TypeVar("Part", bound=Computation)
 
 
-def find(graph: Graph, path: str, call: int | None = None) -> Group:
+def find(graph: Computation, path: str, call: int | None = None) -> Group:
     """The group of a submodule's call; see `Graph.find`."""
     if path == "":
         return graph.root
@@ -27,12 +30,12 @@ def find(graph: Graph, path: str, call: int | None = None) -> Group:
     raise PathError(f'the graph has no call {call} of "{path}"; it has the calls {calls} (0 is the first).')
 
 
-def glob(graph: Graph, pattern: str) -> list[Group]:
+def glob(graph: Computation, pattern: str) -> list[Group]:
     """The groups of submodules whose path matches the pattern; see `Graph.glob`."""
     return [g for g in graph.groups if g.kind == "scope" and fnmatchcase(g.path, pattern)]
 
 
-def resolve(graph: Graph, place: str | int | Group, call: int | None = None) -> Group:
+def resolve(graph: Computation, place: str | int | Group, call: int | None = None) -> Group:
     """The group that a path, an index into `graph.groups`, or a group stands for.
 
     Raises:
@@ -52,7 +55,7 @@ def resolve(graph: Graph, place: str | int | Group, call: int | None = None) -> 
     return graph.groups[place]
 
 
-def _unknown(graph: Graph, path: str) -> str:
+def _unknown(graph: Computation, path: str) -> str:
     paths = list(dict.fromkeys(g.path for g in graph.groups if g.kind == "scope"))
     if not paths:
         return f'the graph has no submodule "{path}": no operation in it was made by a submodule.'
@@ -60,7 +63,7 @@ def _unknown(graph: Graph, path: str) -> str:
     return f'the graph has no submodule "{path}"; the closest path is "{close[0]}". `print(graph)` lists them all.'
 
 
-def subgraph(graph: Graph, group: Group) -> Graph:
+def subgraph(graph: Part, group: Group) -> Part:
     """One group as a graph of its own; values from outside become its inputs, what is read outside its outputs."""
     if group.index == ROOT:
         return graph
@@ -87,15 +90,15 @@ def subgraph(graph: Graph, group: Group) -> Graph:
         nodes.append(_output(len(nodes), Ref(numbers[ref.node], ref.output), value, len(leaving), len(outputs) - 1))
     items = [*range(count), *(_renumbered(i, numbers, group_numbers) for i in group.items), *outputs]
     root = replace(group, index=ROOT, parent=ROOT, items=items, kind="graph", name=group.path or group.name, call=0)
-    return Graph(nodes, groups, root, tuple(range(count)), tuple(outputs), aliases=graph.aliases)
+    return type(graph)(nodes, groups, root, tuple(range(count)), tuple(outputs), aliases=graph.aliases)
 
 
-def _entering(graph: Graph, inside: set[int]) -> list[Ref]:
+def _entering(graph: Computation, inside: set[int]) -> list[Ref]:
     refs = (x for i in sorted(inside) for x in graph.nodes[i].inputs if isinstance(x, Ref) and x.node not in inside)
     return list(dict.fromkeys(refs))
 
 
-def _leaving(graph: Graph, inside: set[int]) -> list[Ref]:
+def _leaving(graph: Computation, inside: set[int]) -> list[Ref]:
     outside = (n for n in graph.nodes if n.index not in inside)
     return list(dict.fromkeys(x for n in outside for x in n.inputs if isinstance(x, Ref) and x.node in inside))
 
@@ -110,7 +113,7 @@ def _renumbered(item: int, numbers: dict[int, int], group_numbers: dict[int, int
     return numbers[item] if item >= 0 else ~group_numbers[~item]
 
 
-def _copy_groups(graph: Graph, top: Group, numbers: dict[int, int]) -> tuple[list[Group], dict[int, int]]:
+def _copy_groups(graph: Computation, top: Group, numbers: dict[int, int]) -> tuple[list[Group], dict[int, int]]:
     order = []
     stack = [top]
     while stack:

@@ -11,11 +11,9 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
-
-from nbmodule.tree.sockets import socket
 
 ROOT = -1
 WRITTEN = "written"
@@ -231,7 +229,7 @@ class Group:
 
 
 @dataclass(eq=False)
-class Graph:
+class Computation:
     """The computation of a function: `nodes` in order of evaluation, `edges`, and nested `groups`.
 
     >>> import jax.numpy as jnp
@@ -303,97 +301,3 @@ class Graph:
                 yield self.nodes[item]
             else:
                 yield from self.nodes_in(self.groups[~item])
-
-    def find(self, path: str, call: int | None = None) -> Group:
-        """The group of a submodule; its first call unless `call` says otherwise.
-
-        >>> import jax, jax.numpy as jnp
-        >>> from nbmodule.flow import trace_graph
-        >>> graph = trace_graph(jax.named_scope("head")(jnp.sin), jnp.ones(3))
-        >>> graph.find("head").operations
-        1
-
-        Raises:
-            PathError: if no such submodule was called; the message names the closest.
-        """
-        from nbmodule.flow import lookup
-
-        return lookup.find(self, path, call)
-
-    def glob(self, pattern: str) -> list[Group]:
-        """All groups of submodules whose path matches a pattern such as `blocks.*`, in order of the program."""
-        from nbmodule.flow import lookup
-
-        return lookup.glob(self, pattern)
-
-    def subgraph(self, path: str | int | Group, call: int | None = None) -> Graph:
-        """One group as a graph of its own; the values that come from outside are its inputs.
-
-        Args:
-            path: The submodule's path, the group's index in `groups`, or the group.
-            call: Which call of that submodule; the first by default.
-        """
-        from nbmodule.flow import lookup
-
-        return lookup.subgraph(self, lookup.resolve(self, path, call))
-
-    def drawn(self, **options: Any) -> Graph:
-        """The same graph, displayed in another way.
-
-        Args:
-            options: `color` (`flops`, `bytes`, `time`, `non-finite` or numbers by path), `values` (tracked calls, whose
-                shapes, statistics and pictures stand at the edges), `focus` (the path of the submodule that fills the
-                picture), `depth` (levels of groups to open), `highlight_subgraph` and whatever else `show_graph` takes.
-
-        Raises:
-            ArgumentError: if an option has a value that makes no sense.
-            PathError: if a path is unknown; the message names the closest.
-
-        Example:
-            >>> import jax, jax.numpy as jnp
-            >>> from nbmodule.flow import trace_graph
-            >>> graph = trace_graph(jax.named_scope("head")(lambda x: jnp.sin(x) + 1), jnp.ones(3))
-            >>> print(graph.drawn(depth=0))
-            lambda · 2 operations · 6 FLOP · float32[3] → float32[3]
-            ├─ x  input  float32[3]
-            ├─ head  2 ops · 6 FLOP
-            └─ output  float32[3]
-        """
-        from nbmodule.flow.writing.options import Options, prepare
-
-        checked = Options(**options)
-        prepare(self, checked)
-        parts = (self.nodes, self.groups, self.root, self.inputs, self.outputs, self.failure, self._signature)
-        return Graph(*parts, options=checked, aliases=self.aliases)
-
-    def save(self, path: str | os.PathLike[str], **options: Any) -> Any:
-        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or with Graphviz `.png`, `.pdf`.
-
-        Args:
-            path: Its ending chooses the format. Missing folders are made; the file appears whole or not at all.
-            options: As in `drawn`; by default those the graph is drawn with.
-
-        Returns:
-            The path.
-
-        Raises:
-            ArgumentError: if the ending is unknown.
-            OSError: if nothing can be written there.
-            MissingDependencyError: if Graphviz is needed and not there.
-        """
-        from nbmodule.flow.writing.export import save
-
-        return save(self, path, html=lambda graph, checked: socket("page")(replace(graph, options=checked)), **options)
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return socket("display")(self)
-
-    def __str__(self) -> str:
-        from nbmodule.flow.writing.text import outline
-
-        return outline(self, options=self.options)
-
-    def __repr__(self) -> str:
-        from nbmodule.flow.writing.text import headline
-
-        return headline(self)

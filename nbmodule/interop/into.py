@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.variable import Buffer, Parameter
@@ -22,7 +23,7 @@ from nbmodule.core.running.calling import annotate, observed
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import Function, Leaf, Path, framework_of
+from nbmodule.interop.frameworks.function import Function, Leaf, Path
 
 
 class Part(Module):

@@ -1,4 +1,4 @@
-"""Modules as models of other frameworks: what the doors `to_flax`, `to_equinox`, `to_haiku` and `to_keras` do.
+"""Modules as models of other frameworks: what the doors `to_flax`, `to_equinox`, `to_haiku`, `to_keras` and `to_torch` do.
 
 A module is handed over as `(function, variables)`: the function builds the module anew around the values it is given, so it may run
 under any transform of JAX, and says which buffers the call has changed. A model that was wrapped comes back as what it was.
@@ -6,6 +6,7 @@ under any transform of JAX, and says which buffers the call has changed. A model
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,9 @@ from nbmodule.core.numbers import random
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.structure import rebuild, structure_of
 from nbmodule.core.shape.walk import plan_of
-from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Leaf, Path
+from nbmodule.interop.torch_layers.names import to_torch
+from nbmodule.tree.sockets import plug
 
 RANDOM: Path = ("random_state",)
 
@@ -58,47 +60,17 @@ def unpack(module: Any) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     return function, variables
 
 
-def own_again(module: Any, kind: str) -> Any:
-    """What a wrapped model of that framework was, around the values it has now; None for other modules."""
+def to_framework(module: Any, framework: str) -> Any:
+    """The model that `Module.to_equinox`, `to_flax`, `to_haiku`, `to_keras` and `to_torch` give; `framework` as `framework_of` says it."""
+    if framework == "torch":
+        return to_torch(module)
     wiring = getattr(module, "_wiring", None)
-    if wiring is None or type(wiring.function).__name__ != kind:
-        return None
-    return wiring.function.restored({path: jnp.copy(box.value) for path, box in wiring.boxes(module).items()})
-
-
-def to_equinox(module: Any) -> Any:
-    """See `Module.to_equinox`."""
-    from nbmodule.interop.frameworks.equinox import pack
-
-    known = own_again(module, "EquinoxFunction")
-    return known if known is not None else pack(*unpack(module), type(module).__name__)
-
-
-def to_flax(module: Any, linen: bool) -> Any:
-    """See `Module.to_flax`."""
-    if not isinstance(linen, bool):
-        raise ArgumentTypeError(f"to_flax: linen is True or False; found {linen!r}. Nothing was made.")
-    known = own_again(module, "LinenFunction" if linen else "NnxFunction")
-    if known is not None:
-        return known
-    if linen:
-        from nbmodule.interop.frameworks.flax_linen import pack
-    else:
-        from nbmodule.interop.frameworks.flax_nnx import pack
+    if (
+        wiring is not None and wiring.function.framework == framework
+    ):  # it was wrapped, and comes back around the values of now
+        return wiring.function.restored({path: jnp.copy(box.value) for path, box in wiring.boxes(module).items()})
+    pack = importlib.import_module(f"nbmodule.interop.frameworks.{framework}").pack
     return pack(*unpack(module), type(module).__name__)
 
 
-def to_haiku(module: Any) -> Any:
-    """See `Module.to_haiku`."""
-    from nbmodule.interop.frameworks.haiku import pack
-
-    known = own_again(module, "HaikuFunction")
-    return known if known is not None else pack(*unpack(module), type(module).__name__)
-
-
-def to_keras(module: Any) -> Any:
-    """See `Module.to_keras`."""
-    from nbmodule.interop.frameworks.keras import pack
-
-    known = own_again(module, "KerasFunction")
-    return known if known is not None else pack(*unpack(module), type(module).__name__)
+plug("to_framework", to_framework)

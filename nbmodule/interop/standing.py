@@ -14,8 +14,9 @@ from typing import Any
 import jax
 import jax.core
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.interop.frameworks import equinox, flax_nnx, haiku
-from nbmodule.interop.frameworks.function import Path, framework_of, need
+from nbmodule.interop.frameworks.function import Path, need
 from nbmodule.interop.frameworks.interception import intercepted, owner_of
 
 Told = Callable[[Path, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]

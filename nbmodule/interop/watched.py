@@ -14,11 +14,12 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.recording import tracker
 from nbmodule.core.running.calling import annotate, observed
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks.function import Path, framework_of
+from nbmodule.interop.frameworks.function import Path
 from nbmodule.interop.into import Wrapped, from_equinox, from_flax, from_haiku, from_keras, wrap
 from nbmodule.interop.standing import concrete, standing
 from nbmodule.tree.sockets import plug

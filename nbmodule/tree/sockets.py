@@ -13,7 +13,8 @@ by its name as text, and is expected to plug itself in.
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
 | `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.watched` |
 | `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.interop.watched` |
-| `to_torch` | `fn(module)` | a state dict of PyTorch | `nbmodule.interop.torch_layers` |
+| `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.out` |
+| `named` | `fn(box, modules)` | the name of a variable for messages; `modules` are those being called | `nbmodule.core.shape.walk` |
 | `kernels` | `fn()` | a context manager in which shared kernels are called | none |
 """
 
@@ -35,7 +36,8 @@ _HOMES: dict[str, str | None] = {
     "load_hdf5": "nbmodule.files",
     "watched": "nbmodule.interop.watched",
     "as_module": "nbmodule.interop.watched",
-    "to_torch": "nbmodule.interop.torch_layers",
+    "to_framework": "nbmodule.interop.out",
+    "named": "nbmodule.core.shape.walk",
     "kernels": None,
 }
 _plugged: dict[str, Callable[..., Any]] = {}

@@ -148,7 +148,7 @@ def test_what_cannot_be_called_is_refused():
 
 
 def test_nb_graph_is_the_function_even_after_the_room_was_imported():
-    code = "import nbmodule.graph, nbmodule as nb; from nbmodule.flow import Graph; print(nb.graph.__name__, callable(nb.graph))"
+    code = "import nbmodule.flow, nbmodule as nb; from nbmodule.flow import Graph; print(nb.graph.__name__, callable(nb.graph))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "graph True\n"
 
 

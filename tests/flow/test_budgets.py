@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from nbmodule.flow import data, to_svg
+from nbmodule.flow.graph import read_graph
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.scene import Picture
-from nbmodule.flow.reading.trace import read_graph
 
 
 def best_seconds(fn: Callable[[], object], repeats: int = 3) -> float:

@@ -14,7 +14,7 @@ from jax import lax
 
 from nbmodule.errors import PathError
 from nbmodule.flow import data, trace_graph
-from nbmodule.flow.reading.trace import read_graph
+from nbmodule.flow.graph import read_graph
 from nbmodule.flow.writing.options import Options, prepare
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +162,7 @@ def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path
         assert set(found["words"]) <= {text for _, _, text in scene.labels}
 
 
-FIXTURE = ROOT / "tests" / "frontend" / "graph_fixture.json"
+FIXTURE = ROOT / "tests" / "views" / "page" / "graph_fixture.json"
 
 
 def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today():

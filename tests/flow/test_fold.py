@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmodule.flow import trace_graph
+from nbmodule.flow.graph import read_graph
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.forms import OUTSIDE, Form, Record
-from nbmodule.flow.reading.trace import read_graph
 
 X = jnp.ones(3)
 

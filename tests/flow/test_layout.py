@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmodule.flow import Ref, Value, trace_graph
-from nbmodule.flow.model import Graph, Group, Node
+from nbmodule.flow.model import Computation, Group, Node
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.layout import EXIT, WIDEST, Plans, above
 from nbmodule.flow.reading.trace import add_totals
@@ -28,7 +28,7 @@ def flat_graph(reads: list[list[int]]) -> Graph:
         nodes.append(Node(i, "op", "operation", str(i), "", 0, "forward", -1, inputs, (VALUE,)))
     last = len(nodes)
     nodes.append(Node(last, "output", "output", "", "", 0, "forward", -1, (Ref(last - 1),), (VALUE,), "output"))
-    graph = Graph(
+    graph = Computation(
         nodes, [], Group(-1, "g", "graph", "", 0, "forward", -1, items=list(range(len(nodes)))), (0,), (last,)
     )
     add_totals(graph)
@@ -103,7 +103,7 @@ def test_inputs_are_above_and_outputs_below():
 
 
 def test_a_variable_of_one_reader_stands_beside_it():
-    from nbmodule.flow.reading.trace import read_graph
+    from nbmodule.flow.graph import read_graph
 
     plan = plans_of(read_graph(lambda w, x: jnp.sin(x) * w, [X, X], variables=1)).root
     names = [child.name for child in plan.form.children]

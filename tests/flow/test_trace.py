@@ -16,7 +16,7 @@ from jax import lax
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
 from nbmodule.flow import Ref, Value, data, outline, to_dot, to_svg, trace_graph
-from nbmodule.flow.reading.trace import read_graph
+from nbmodule.flow.graph import read_graph
 
 X = jnp.ones((2, 3))
 

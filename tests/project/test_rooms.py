@@ -8,25 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tools.house import FLOOR, HOUSE, INSIDE, PAGE, with_plan
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "nbmodule"
-
-# From the cellar to the roof. A room may import what stands below it, and nothing that stands beside it.
-FLOORS: list[set[str]] = [
-    {"errors"},
-    {"tree"},
-    {"core"},
-    {"files", "graph", "calls", "scale", "interop"},
-    {"frontend"},
-    {"views"},
-    {"live"},
-    {"keeping", "drawing", "health", "converting"},
-    {"module"},
-    {"nn", "optim", "wrapping"},
-    {"watching", "torch_layers"},
-    {"__init__", "__main__"},
-]
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 # Where a package that costs time to import, or that draws, may be imported; inside functions only.
 HOMES: dict[str, set[str]] = {
@@ -34,7 +19,7 @@ HOMES: dict[str, set[str]] = {
     "h5py": {"files"},
     "safetensors": {"files", "interop", "calls"},  # in calls for a reference run that another framework wrote
     "orbax": {"files", "scale"},
-    "graphviz": {"graph"},
+    "graphviz": {"flow"},
     "matplotlib": {"views", "live"},
     "IPython": {"views", "live"},
     "ipywidgets": {"views", "live"},
@@ -115,16 +100,37 @@ def said(wrong: list[Import]) -> str:
 
 def test_every_file_lies_in_a_room_that_has_a_floor():
     unknown = sorted({room_of(path) for path in FILES} - FLOOR.keys())
-    assert not unknown, f"{unknown}: give the new room its floor in FLOORS"
+    assert not unknown, f"{unknown}: give the new room its floor in tools/house.py"
 
 
 def test_imports_run_downward_only():
     def is_wrong(found: Import) -> bool:
         target = found.target.split(".")[1] if "." in found.target else "__init__"
-        return target != found.room and FLOOR.get(target, len(FLOORS)) >= FLOOR[found.room]
+        return target != found.room and FLOOR.get(target, len(HOUSE)) >= FLOOR[found.room]
 
     wrong = [found for found in OWN if is_wrong(found)]
     assert not wrong, f"imports that run upward or sideways:\n{said(wrong)}"
+
+
+@pytest.mark.parametrize("room", sorted(INSIDE))
+def test_imports_inside_a_large_room_run_downward_only(room):
+    floor = {inner: number for number, rooms in enumerate(INSIDE[room]) for inner in rooms}
+
+    def is_wrong(found: Import) -> bool:
+        start = Path(found.file).parts[2:] if found.room == room else ()
+        target = found.target.split(".")[1:]
+        if not start or len(target) < 2 or target[0] != room:
+            return False
+        own, other = start[0].removesuffix(".py"), target[1]
+        return own != other and own in floor and floor[other] >= floor[own]
+
+    wrong = [found for found in OWN if is_wrong(found)]
+    assert not wrong, f"imports that run upward or sideways inside {room}:\n{said(wrong)}"
+
+
+def test_the_plan_in_the_docs_is_the_plan_that_is_tested():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == with_plan(page), "run `python -m tools.house`"
 
 
 def test_a_heavy_package_is_imported_in_its_own_room_only():
@@ -144,7 +150,7 @@ def test_a_heavy_package_is_imported_on_first_use():
         ("from nbmodule import views, errors", ["nbmodule.views", "nbmodule.errors"]),
         ("from ..tree import container", ["nbmodule.tree"]),
         ("from .. import views", ["nbmodule.views"]),
-        ("from .walk import plan", ["nbmodule.core.shape.walk"]),
+        ("from .shape.walk import plan", ["nbmodule.core.shape.walk"]),
         ("import h5py, nbmodule.views.forms.text as text", ["h5py", "nbmodule.views.forms.text"]),
     ],
 )

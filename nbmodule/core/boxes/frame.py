@@ -29,6 +29,7 @@ from jax.extend.core import get_opaque_trace_state
 
 from nbmodule.core.boxes.record import Log
 from nbmodule.errors import TracerLeakError
+from nbmodule.tree.sockets import socket
 
 if TYPE_CHECKING:
     from nbmodule.core.boxes.variable import Variable
@@ -277,12 +278,9 @@ def framed(
 
 
 def leak(box: Variable) -> TracerLeakError:
-    from nbmodule.core.shape.walk import named, plan_of
-
-    for module in now.stack:
-        plan_of(module)
+    name = socket("named")(box, now.stack)
     return TracerLeakError(
-        f"cannot write {named(box)} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
+        f"cannot write {name} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
         "could not come out of it. The variable was left unchanged. Use the transform of the same name from nbmodule "
         "(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or pass the model in as an argument and return it."
     )

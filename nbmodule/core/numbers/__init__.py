@@ -1,1 +1,1 @@
-"""TODO head."""
+"""Random numbers: streams of keys, and draws made on the host."""

@@ -1,1 +1,1 @@
-"""TODO head."""
+"""Who is recording, and what: calls and values on their way to a log."""

@@ -1,1 +1,1 @@
-"""TODO head."""
+"""What a call does: it builds, takes options, records, compiles, and runs the user's forward."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import is_
 from sys import stdlib_module_names
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import describe_shape
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.errors import StructureError
+from nbmodule.tree.sockets import plug
 
 Path = tuple[Any, ...]
 _LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.FunctionType, types.BuiltinFunctionType, type,
@@ -301,6 +302,15 @@ def named(box: Variable) -> str:
         return box.describe()
     name = max(found, key=lambda plan: len(plan.places)).places[box].name
     return f'{type(box).__name__.lower()} "{name}" ({describe_shape(box)})' if box.has_own_name else box.describe()
+
+
+def _named_in(box: Variable, modules: Iterable[Any]) -> str:
+    for module in modules:
+        plan_of(module)  # so that its walk is among the living ones
+    return named(box)
+
+
+plug("named", _named_in)
 
 
 def aliases(root: Any) -> Iterator[tuple[str, Variable]]:

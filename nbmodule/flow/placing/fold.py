@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbmodule.flow.model import ROOT, WRITTEN, Graph, Group, Node, Ref
+from nbmodule.flow.model import ROOT, WRITTEN, Computation, Group, Node, Ref
 from nbmodule.flow.placing.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Label, Record, Wire, add_totals
 from nbmodule.flow.placing.neighbors import goes_on, longest_run, run_name, stretches
 
@@ -30,7 +30,7 @@ class _Part(NamedTuple):
 
 @dataclass
 class _Builder:
-    graph: Graph
+    graph: Computation
     shown: list[bool]
     tops: dict[Ref, int]
     depths: list[int]
@@ -215,7 +215,7 @@ class _ReadOutside:
         return any(reader != self.number for reader in self.readers.get(value, ())) or self.leaves(value)
 
 
-def fold(graph: Graph, *, connected_only: bool = True) -> Forms:
+def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     """The forms of a graph.
 
     Args:
@@ -255,7 +255,7 @@ def _short_name(name: str) -> str:
     return words[-1]
 
 
-def _meet(graph: Graph, depths: Sequence[int], groups: Iterable[int]) -> int:
+def _meet(graph: Computation, depths: Sequence[int], groups: Iterable[int]) -> int:
     """The innermost group that holds all of these."""
     found: int | None = None
     for group in groups:
@@ -269,7 +269,7 @@ def _meet(graph: Graph, depths: Sequence[int], groups: Iterable[int]) -> int:
     return ROOT if found is None else found
 
 
-def _homes(graph: Graph, shown: Sequence[bool]) -> dict[int, dict[int, None]]:
+def _homes(graph: Computation, shown: Sequence[bool]) -> dict[int, dict[int, None]]:
     """For each variable and constant the groups in which it is drawn: all those with an operation that reads it."""
     homes: dict[int, dict[int, None]] = {n.index: {} for n in graph.nodes if n.kind in PILLS and shown[n.index]}
     for node in graph.nodes:
@@ -280,7 +280,7 @@ def _homes(graph: Graph, shown: Sequence[bool]) -> dict[int, dict[int, None]]:
     return {node: groups or {ROOT: None} for node, groups in homes.items()}
 
 
-def _shared(graph: Graph, homes: dict[int, dict[int, None]]) -> dict[int, int]:
+def _shared(graph: Computation, homes: dict[int, dict[int, None]]) -> dict[int, int]:
     """Number the variables that are read in more than one place in the same pass."""
     numbers: dict[int, int] = {}
     for node, groups in homes.items():
@@ -290,7 +290,7 @@ def _shared(graph: Graph, homes: dict[int, dict[int, None]]) -> dict[int, int]:
     return numbers
 
 
-def _tops(graph: Graph, shown: Sequence[bool], depths: Sequence[int]) -> dict[Ref, int]:
+def _tops(graph: Computation, shown: Sequence[bool], depths: Sequence[int]) -> dict[Ref, int]:
     """For each value the depth of the innermost group that holds its maker and all its readers."""
     meets: dict[Ref, int] = {}
     for node in graph.nodes:

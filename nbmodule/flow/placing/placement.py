@@ -1,6 +1,6 @@
 """Turn rows into coordinates for whatever is open now, from the inside out.
 
-The browser does the same (`frontend/graph_place.js`); a test compares the two to the pixel.
+The browser does the same (`views/page/graph_place.js`); a test compares the two to the pixel.
 """
 
 from __future__ import annotations

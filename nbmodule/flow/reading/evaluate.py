@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.errors import TraceError
-from nbmodule.flow.model import WRITTEN, Graph, Group, Literal, Node, Ref
+from nbmodule.flow.model import WRITTEN, Computation, Group, Literal, Node, Ref
 from nbmodule.flow.reading.jaxpr import bind
 
 Values = dict[Ref, Any]
 
 
-def evaluate(graph: Graph, *args: Any, **kwargs: Any) -> Any:
+def evaluate(graph: Computation, *args: Any, **kwargs: Any) -> Any:
     """Run the operations of a graph one after another, loops as Python loops, and give what the function gives.
 
     Args:
@@ -43,7 +43,7 @@ def evaluate(graph: Graph, *args: Any, **kwargs: Any) -> Any:
     return jax.tree.unflatten(signature.result, results)
 
 
-def evaluate_written(graph: Graph, *args: Any, **kwargs: Any) -> dict[str, Any]:
+def evaluate_written(graph: Computation, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Run the operations of a graph, and give what its function writes into variables, by their names.
 
     Example:
@@ -59,7 +59,7 @@ def evaluate_written(graph: Graph, *args: Any, **kwargs: Any) -> dict[str, Any]:
     }
 
 
-def _results(graph: Graph, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def _results(graph: Computation, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     if graph.failure is not None:
         raise TraceError(
             f"the graph cannot be evaluated, since the function could not be traced to its end: {graph.failure}"
@@ -74,7 +74,7 @@ def _results(graph: Graph, args: Sequence[Any], kwargs: dict[str, Any]) -> list[
     return [values[Ref(i)] for i in graph.outputs]
 
 
-def _run(graph: Graph, items: Sequence[int], values: Values) -> None:
+def _run(graph: Computation, items: Sequence[int], values: Values) -> None:
     for item in items:
         if item < 0:
             _run_group(graph, graph.groups[~item], values)
@@ -82,7 +82,7 @@ def _run(graph: Graph, items: Sequence[int], values: Values) -> None:
             _run_node(graph.nodes[item], values)
 
 
-def _run_group(graph: Graph, group: Group, values: Values) -> None:
+def _run_group(graph: Computation, group: Group, values: Values) -> None:
     rule = {"scan": _run_scan, "while": _run_while, "cond": _run_cond, "opaque": _run_opaque}.get(group.kind)
     if rule is not None:
         rule(graph, group, values)
@@ -107,7 +107,7 @@ def _run_node(node: Node, values: Values) -> None:
     values.update({Ref(node.index, i): result for i, result in enumerate(results)})
 
 
-def _run_scan(graph: Graph, group: Group, values: Values) -> None:
+def _run_scan(graph: Computation, group: Group, values: Values) -> None:
     carry, slices = group.ports.get("carry", ()), group.ports.get("slice", ())
     after, stacks = group.ports.get("carried", ()), group.ports.get("stack", ())
     state = [_operand(graph.nodes[i].inputs[0], values) for i in carry]
@@ -130,7 +130,7 @@ def _run_scan(graph: Graph, group: Group, values: Values) -> None:
         values[Ref(i)] = jnp.stack(found) if found else jnp.zeros(value.shape, value.dtype)
 
 
-def _run_while(graph: Graph, group: Group, values: Values) -> None:
+def _run_while(graph: Computation, group: Group, values: Values) -> None:
     carry, after = group.ports.get("carry", ()), group.ports.get("carried", ())
     (decided,) = group.ports["condition"]
     test, body = (g for g in graph.children(group) if isinstance(g, Group))
@@ -145,7 +145,7 @@ def _run_while(graph: Graph, group: Group, values: Values) -> None:
     values.update({Ref(i): x for i, x in zip(after, state, strict=True)})
 
 
-def _run_cond(graph: Graph, group: Group, values: Values) -> None:
+def _run_cond(graph: Computation, group: Group, values: Values) -> None:
     chosen = group.ports.get("select", ())
     branches = [g for g in graph.children(group) if isinstance(g, Group) and g.kind == "branch"]
     if not chosen:
@@ -157,7 +157,7 @@ def _run_cond(graph: Graph, group: Group, values: Values) -> None:
         values[Ref(i)] = _operand(graph.nodes[i].inputs[1 + index], values)
 
 
-def _run_opaque(graph: Graph, group: Group, values: Values) -> None:
+def _run_opaque(graph: Computation, group: Group, values: Values) -> None:
     operands = [_operand(graph.nodes[i].inputs[0], values) for i in group.ports.get("argument", ())]
     results = bind(group._equation, operands)
     values.update({Ref(i): x for i, x in zip(group.ports.get("result", ()), results, strict=True)})

@@ -22,11 +22,11 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
+from nbmodule.base.folder import PACKAGE
 from nbmodule.flow.model import Failure, Source, Value
 from nbmodule.flow.reading.jaxpr import count_equations, is_layer_file, scopes_now
 from nbmodule.flow.reading.scopes import Scope
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _JAX = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (jax, sys.modules["jaxlib"]) if m.__file__)
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PLUMBING = frozenset(
@@ -72,7 +72,7 @@ def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Fail
 
 def is_user_file(name: str) -> bool:
     """Whether a file is neither JAX's, nor Python's own, nor part of this package."""
-    if name.startswith((_OURS, *_JAX, "<frozen ")):
+    if name.startswith((PACKAGE, *_JAX, "<frozen ")):
         return False
     return not name.startswith(_STANDARD) or "-packages" in name
 

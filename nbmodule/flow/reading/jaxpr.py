@@ -19,6 +19,7 @@ import jax
 from jax.extend import core as jex
 from jax.extend import source_info_util
 
+from nbmodule.base.folder import LAYERS, PACKAGE
 from nbmodule.flow.model import Group, Literal, Ref, Source, Value
 from nbmodule.flow.reading.builder import Builder, Chain, Operand
 from nbmodule.flow.reading.cost import estimate
@@ -49,9 +50,7 @@ class Where(NamedTuple):
 
 
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
-_LAYERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "nn") + os.sep
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-source_info_util.register_exclusion(_PACKAGE)  # a line of the user's code is wanted, not the layer that calls JAX
+source_info_util.register_exclusion(PACKAGE)  # a line of the user's code is wanted, not the layer that calls JAX
 for _checker in ("jaxtyping", "beartype", "typeguard"):  # nor one that checks annotations around it
     _found = find_spec(_checker)
     for _folder in (_found.submodule_search_locations or ()) if _found else ():
@@ -71,7 +70,7 @@ def locate(where: Where | None) -> Source | None:
 
 def is_layer_file(name: str) -> bool:
     """Whether a file holds ready layers of this package."""
-    return name.startswith(_LAYERS) and os.path.basename(name) != "kernel.py"
+    return name.startswith(LAYERS) and os.path.basename(name) != "kernel.py"
 
 
 def _layer(where: Where | None) -> Source | None:

@@ -9,32 +9,12 @@ from typing import Any
 import jax
 
 from nbmodule.errors import ArgumentError
-from nbmodule.flow.model import WRITTEN, Graph, Literal, Node, Ref, Value
+from nbmodule.flow.model import WRITTEN, Computation, Literal, Node, Ref, Value
 from nbmodule.flow.reading.jaxpr import Reader, value_of
 from nbmodule.flow.reading.signature import Signature, input_names, output_names
 
 
-def trace_graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
-    """Give the computation graph of a function for these arguments, without running it.
-
-    Args:
-        fn: Any function that JAX can trace; compiled, differentiated or vectorized ones too.
-        args: Example arguments. Arrays (or `jax.ShapeDtypeStruct`) are inputs, everything else is fixed.
-        kwargs: Likewise.
-
-    Returns:
-        The graph. If the function fails while it is traced, `failure` tells where and why, and the graph ends there.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> graph = trace_graph(lambda a, b: jnp.tanh(a @ b), jnp.ones((2, 3)), jnp.ones((3, 4)))
-        >>> graph.nodes[2].operation, graph.nodes[2].shape, graph.nodes[2].flops
-        ('dot_general', (2, 4), 48)
-    """
-    return read_graph(fn, args, kwargs)
-
-
-def read_graph(
+def trace(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -45,29 +25,8 @@ def read_graph(
     aliases: Mapping[str, str] | None = None,
     name: str | None = None,
     written: bool = False,
-) -> Graph:
-    """The same as `trace_graph`, for callers that know what the arguments are.
-
-    Args:
-        fn: A pure function.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        variables: How many of the first positional arguments hold variables; their arrays become nodes of the kind
-            `variable`, drawn beside the operation that reads them.
-        names: Names of the arrays, in the order of the leaves that are arrays; None or absent keeps the name that the
-            parameter gives.
-        titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
-        aliases: The one path of a submodule, for each other path that calls may take to it.
-        name: Name of the whole; the function's own by default.
-        written: The function gives a pair: its results, and a dict of what it writes into variables by name. What is
-            written stands among the outputs as `written: bn.running_mean`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> graph = read_graph(lambda w, x: x @ w, [jnp.ones((3, 4)), jnp.ones((2, 3))], variables=1, names=["head.w"])
-        >>> [(node.kind, node.name) for node in graph.nodes[:2]]
-        [('variable', 'head.w'), ('input', 'x')]
-    """
+) -> Computation:
+    """See `nbmodule.flow.graph.read_graph`."""
     kwargs = dict(kwargs or {})
     signature = Signature.of(args, kwargs)
     arrays = signature.arrays(args, kwargs)
@@ -104,7 +63,7 @@ def _name(fn: Callable[..., Any], name: str | None) -> str:
 
 def _finish(
     closed: Any, labels: list[str], variables: int, outputs: list[str], signature, told, name, partial
-) -> Graph:
+) -> Computation:
     reader = Reader()
     titles, reader.aliases = told
     reader.root.name = name
@@ -122,7 +81,7 @@ def _finish(
     if partial is not None:
         failure = partial.failure
         ends = [_add_failure(reader, partial, results)]
-    graph = Graph(
+    graph = Computation(
         reader.nodes, reader.groups, reader.root, tuple(r.node for r in inputs), tuple(ends), failure,
         (signature, {ref.node: value for ref, value in reader.constants.values()}), aliases=reader.aliases,
     )  # fmt: skip
@@ -159,7 +118,7 @@ def _add_failure(reader: Reader, partial: Any, results: Sequence[Ref | Literal])
     return ref.node
 
 
-def mark_dead(graph: Graph, alive: set[int], keep_all: bool = False) -> None:
+def mark_dead(graph: Computation, alive: set[int], keep_all: bool = False) -> None:
     """Mark the nodes on which none of these depends; the end of a loop's body feeds its beginning."""
     feeds = _loop_feeds(graph)
     if keep_all:  # of a program that ends early nothing is dead but the variables that it had not come to
@@ -176,7 +135,7 @@ def mark_dead(graph: Graph, alive: set[int], keep_all: bool = False) -> None:
         node.dead = node.index not in reached
 
 
-def _loop_feeds(graph: Graph) -> dict[int, tuple[int, ...]]:
+def _loop_feeds(graph: Computation) -> dict[int, tuple[int, ...]]:
     feeds: dict[int, tuple[int, ...]] = {}
     for group in graph.groups:
         after, tests = group.ports.get("carried", ()), group.ports.get("condition", ())
@@ -189,7 +148,7 @@ def _loop_feeds(graph: Graph) -> dict[int, tuple[int, ...]]:
     return feeds
 
 
-def add_totals(graph: Graph) -> None:
+def add_totals(graph: Computation) -> None:
     """Sum operations, FLOPs and bytes of each group; dead nodes do not count."""
     for group in (*reversed(graph.groups), graph.root):
         flops, size, operations = [0], [0], 0

@@ -1,1 +1,1 @@
-"""TODO head."""
+"""From coordinates to a picture, a page, a text or a file."""

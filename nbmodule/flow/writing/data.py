@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nbmodule.flow.model import Graph, Source
+from nbmodule.flow.model import Computation, Source
 from nbmodule.flow.placing.forms import Form, Record
 from nbmodule.flow.placing.labels import exit_text, group_facts, group_note, group_title, node_note
 from nbmodule.flow.placing.layout import Plan
@@ -35,7 +35,7 @@ class Table:
         return number
 
 
-def data(graph: Graph, *, budget: int = BUDGET, **options: Any) -> dict[str, Any]:
+def data(graph: Computation, *, budget: int = BUDGET, **options: Any) -> dict[str, Any]:
     """Everything the front end needs to draw a graph, as JSON.
 
     Args:
@@ -78,7 +78,7 @@ class _Writer:
             queue += [inner for inner in plan.inner if inner is not None]
         return list(chosen.values())
 
-    def write(self, graph: Graph) -> dict[str, Any]:
+    def write(self, graph: Computation) -> dict[str, Any]:
         drawing, options = self.drawing, self.drawing.options
         plans = [self.plan(plan) for plan in self.plans]
         written: dict[int, dict[str, Any]] = {}
@@ -102,7 +102,7 @@ class _Writer:
             "outs": int(options.with_output_labels), "jitter": float(options.randomness_factor),
         }  # fmt: skip
 
-    def notes(self, graph: Graph) -> list[str]:
+    def notes(self, graph: Computation) -> list[str]:
         notes = []
         if graph.failure is not None:
             notes.append(f"could not be traced to its end. {graph.failure}")

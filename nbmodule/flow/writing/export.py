@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nbmodule.errors import ArgumentError, FileWriteError
-from nbmodule.flow.model import Graph
+from nbmodule.flow.model import Computation
 from nbmodule.flow.writing.dot import dot_text, render
 from nbmodule.flow.writing.options import Options, chosen, prepare
 from nbmodule.flow.writing.svg import draw
@@ -20,7 +20,7 @@ ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
 MOST_FOR_GRAPHVIZ = 200
 
 
-def to_svg(graph: Graph, **options: Any) -> str:
+def to_svg(graph: Computation, **options: Any) -> str:
     """The graph as SVG text, drawn without Graphviz.
 
     Args:
@@ -37,7 +37,7 @@ def to_svg(graph: Graph, **options: Any) -> str:
     return draw(scene, drawing.forms.labels, drawing.look(scene), headline(graph))
 
 
-def to_dot(graph: Graph, **options: Any) -> str:
+def to_dot(graph: Computation, **options: Any) -> str:
     """The graph in the language of Graphviz.
 
     >>> import jax.numpy as jnp
@@ -49,7 +49,11 @@ def to_dot(graph: Graph, **options: Any) -> str:
 
 
 def save(
-    graph: Graph, path: str | os.PathLike[str], *, html: Callable[[Graph, Options], str] | None = None, **options: Any
+    graph: Computation,
+    path: str | os.PathLike[str],
+    *,
+    html: Callable[[Any, Options], str] | None = None,
+    **options: Any,
 ) -> Path:
     """Write the graph to a file; the file appears whole or not at all.
 
@@ -87,7 +91,7 @@ def save(
     return target
 
 
-def _content(graph: Graph, ending: str, checked: Options) -> bytes:
+def _content(graph: Computation, ending: str, checked: Options) -> bytes:
     if ending == ".svg":
         return to_svg(graph).encode()
     if ending in (".dot", ".gv"):

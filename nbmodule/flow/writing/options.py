@@ -10,7 +10,7 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.flow import lookup
-from nbmodule.flow.model import Graph, Group
+from nbmodule.flow.model import Computation, Group
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.forms import Forms
 from nbmodule.flow.placing.placement import Spacing
@@ -104,7 +104,7 @@ class Options:
         return self.color if isinstance(self.color, Mapping) else None
 
 
-def chosen(graph: Graph, given: Mapping[str, Any]) -> Options:
+def chosen(graph: Computation, given: Mapping[str, Any]) -> Options:
     """The options that a graph is drawn with: those given, else its own, else the usual ones."""
     return replace(graph.options, **given) if graph.options is not None else Options(**given)
 
@@ -132,7 +132,7 @@ class Drawing:
         return Look(self.highlight, colors, legend, options.with_arg_labels, options.with_output_labels, returns)
 
 
-def prepare(graph: Graph, options: Options, *, most: int | None = None) -> Drawing:
+def prepare(graph: Computation, options: Options, *, most: int | None = None) -> Drawing:
     """Fold and lay out a graph as the options say.
 
     Args:
@@ -159,14 +159,14 @@ def prepare(graph: Graph, options: Options, *, most: int | None = None) -> Drawi
     return Drawing(forms, picture, frozenset(opened), focus, highlight, options)
 
 
-def places_of(graph: Graph, forms: Forms, options: Options) -> tuple[Place, frozenset[Place]]:
+def places_of(graph: Computation, forms: Forms, options: Options) -> tuple[Place, frozenset[Place]]:
     """Where the group that fills the picture is, and what is highlighted."""
     focus = () if options.focus is None else _place(graph, forms, options.focus, "focus")
     wanted = options.highlight_subgraph
     return focus, frozenset() if wanted is None else frozenset([_place(graph, forms, wanted, "highlight")])
 
 
-def ways_to_failure(graph: Graph, forms: Forms) -> list[Place]:
+def ways_to_failure(graph: Computation, forms: Forms) -> list[Place]:
     """A place within the group that failed, if it is not the whole: what failed is never folded away."""
     groups = [node.group for node in graph.nodes if node.kind == "failure"]
     places = (forms.place(group) for group in groups)
@@ -194,7 +194,7 @@ def _is_run(picture: Picture, place: Place) -> bool:
     return form.kind == "run"
 
 
-def _place(graph: Graph, forms: Forms, wanted: str | int | Group, purpose: str) -> Place:
+def _place(graph: Computation, forms: Forms, wanted: str | int | Group, purpose: str) -> Place:
     group = lookup.resolve(graph, wanted)
     place = forms.place(group.index)
     if place is None:
@@ -205,7 +205,7 @@ def _place(graph: Graph, forms: Forms, wanted: str | int | Group, purpose: str) 
     return place
 
 
-def _check_some(graph: Graph, values: Mapping[str, Any]) -> None:
+def _check_some(graph: Computation, values: Mapping[str, Any]) -> None:
     """Values of which no path is in the graph come from another function."""
     known = {group.path for group in graph.groups} | {""}
     if not any(path in known for path in values):
@@ -216,7 +216,7 @@ def _check_some(graph: Graph, values: Mapping[str, Any]) -> None:
         )
 
 
-def _check_paths(graph: Graph, numbers: Mapping[str, float]) -> None:
+def _check_paths(graph: Computation, numbers: Mapping[str, float]) -> None:
     known = {group.path for group in graph.groups} | {""}
     for path in numbers:
         if path not in known:

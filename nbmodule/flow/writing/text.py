@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nbmodule.flow.model import WRITTEN, Graph
+from nbmodule.flow.model import WRITTEN, Computation
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.forms import Child, Form
 from nbmodule.flow.placing.labels import amount, group_facts, group_note, group_title
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nbmodule.flow.writing.options import Options
 
 
-def headline(graph: Graph) -> str:
+def headline(graph: Computation) -> str:
     """One sentence of facts.
 
     >>> import jax.numpy as jnp
@@ -41,7 +41,7 @@ def headline(graph: Graph) -> str:
     return " · ".join(words)
 
 
-def outline(graph: Graph, *, lines: int | None = None, options: Options | None = None) -> str:
+def outline(graph: Computation, *, lines: int | None = None, options: Options | None = None) -> str:
     """Groups and operations, indented; of equal neighbors the first stands for all.
 
     Args:

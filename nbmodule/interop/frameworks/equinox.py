@@ -31,6 +31,8 @@ def modules_of(model: Any) -> dict[Path, Any]:
 class EquinoxFunction(Function):
     """The call of an Equinox model; its state, if it has one, is passed in and taken out again."""
 
+    framework = "equinox"
+
     def __init__(self, model: Any, state: Any, call: Callable[..., Any] | None) -> None:
         self.eqx = eqx = need("equinox", "nb.from_equinox")
         self.name, self.call, self.state = type(model).__name__, call, state

@@ -18,6 +18,8 @@ PARAMS = "params"
 class LinenFunction(Function):
     """`module.apply`; collections other than `params` may change."""
 
+    framework = "flax_linen"
+
     def __init__(self, module: Any, variables: Mapping[str, Any], rngs: tuple[str, ...]) -> None:
         self.linen = need("flax.linen", "nb.from_flax")
         self.module, self.rngs, self.name = module, rngs, type(module).__name__

@@ -22,6 +22,8 @@ def modules_of(model: Any) -> dict[Path, Any]:
 class NnxFunction(Function):
     """The call of a copy that is merged around the given values and split again."""
 
+    framework = "flax_nnx"
+
     def __init__(self, model: Any) -> None:
         self.nnx = nnx = need("flax.nnx", "nb.from_flax")
         self.name = type(model).__name__

@@ -34,10 +34,12 @@ class Function:
     """What a foreign model computes, as a function of its variables.
 
     Attributes:
+        framework: which one the model is of, as `framework_of` says it.
         name: name of the model's class.
         parts: path and class of each submodule that is known before a call.
     """
 
+    framework: str
     name: str
     parts: dict[Path, Any]
 
@@ -71,30 +73,6 @@ class Function:
     def restored(self, values: dict[Path, Any]) -> Any:
         """The foreign model around these values; what was wrapped is left as it is."""
         raise NotImplementedError
-
-
-def framework_of(thing: Any) -> str | None:
-    """The framework that an object comes from, by the classes that it derives from; nothing is imported.
-
-    Example:
-        >>> framework_of(3) is None
-        True
-    """
-    for kind in type(thing).__mro__:
-        module, name = kind.__module__, kind.__name__
-        if module.startswith("flax.linen") and name == "Module":
-            return "flax_linen"
-        if module.startswith("flax.nnx") and name == "Module":
-            return "flax_nnx"
-        if module.startswith("equinox") and name == "Module":
-            return "equinox"
-        if module.startswith("haiku") and name in ("Transformed", "TransformedWithState"):
-            return "haiku"
-        if module.startswith("keras") and name == "Layer":
-            return "keras"
-        if module.startswith("torch.nn") and name == "Module":
-            return "torch"
-    return None
 
 
 def need(name: str, what: str) -> Any:

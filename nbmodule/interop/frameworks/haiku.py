@@ -29,6 +29,8 @@ def takes_key(transformed: Any, has_state: bool) -> bool:
 class HaikuFunction(Function):
     """`apply` of a transformed function."""
 
+    framework = "haiku"
+
     def __init__(self, transformed: Any, params: Any, state: Any, with_rng: bool) -> None:
         self.hk = need("haiku", "nb.from_haiku")
         self.transformed, self.with_rng = transformed, with_rng

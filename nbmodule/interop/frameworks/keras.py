@@ -15,6 +15,8 @@ from nbmodule.interop.frameworks.interception import intercepted
 class KerasFunction(Function):
     """`stateless_call` of a built layer or model."""
 
+    framework = "keras"
+
     def __init__(self, model: Any) -> None:
         self.model, self.name = model, type(model).__name__
         self.trained = list(model.trainable_variables)

@@ -2,8 +2,5 @@
 
 from nbmodule.interop.torch_layers.convert import Conversion, from_torch
 from nbmodule.interop.torch_layers.names import to_torch
-from nbmodule.tree.sockets import plug
 
 __all__ = ["Conversion", "from_torch", "to_torch"]
-
-plug("to_torch", to_torch)

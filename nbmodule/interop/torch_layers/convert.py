@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
-from nbmodule.interop.frameworks.function import framework_of, need, text_of
+from nbmodule.interop.frameworks.function import need, text_of
 from nbmodule.interop.frameworks.torch import Ref, Step, array_of, arrays_of, steps_of
 from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
 from nbmodule.interop.torch_layers.names import COUNT, entries_of

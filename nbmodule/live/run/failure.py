@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+from nbmodule.base.folder import PACKAGE
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def describe_failure(what: str, error: BaseException) -> Failure:
         'ZeroDivisionError: division by zero'
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(_PACKAGE)]
+    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith(PACKAGE)]
     frame = (own or frames or [None])[-1]
     place = "no line is known" if frame is None else f"{_name_of(frame.filename)}, line {frame.lineno}"
     message = str(error).strip().splitlines()

@@ -1,6 +1,6 @@
 """A whole run as what a page reads: for the saved output, for a page that opens late, for one that was reloaded.
 
-`frontend/live.js` draws it. Curves are reduced so that a view stays below 250 KB however long the run was; the history
+`views/page/live.js` draws it. Curves are reduced so that a view stays below 250 KB however long the run was; the history
 keeps every point.
 """
 

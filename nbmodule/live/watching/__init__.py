@@ -1,1 +1,1 @@
-"""TODO head."""
+"""What is measured of a model while it trains, when, and what it costs."""

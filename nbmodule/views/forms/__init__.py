@@ -1,1 +1,1 @@
-"""TODO head."""
+"""Records as text, as HTML, and as what the page reads."""

@@ -46,7 +46,7 @@ def source_of(picture: Picture) -> str:
 
 
 def palette(scale: str) -> list[tuple[int, int, int]]:
-    """The colors of the 256 bytes on a light page; `frontend/picture.js` has the same."""
+    """The colors of the 256 bytes on a light page; `views/page/picture.js` has the same."""
     colors = [MAGENTA, MARK, MARK]
     for code in range(FIRST, LAST + 1):
         at = (code - FIRST) / (LAST - FIRST)

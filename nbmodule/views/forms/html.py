@@ -78,7 +78,7 @@ def packed(text: str) -> str:
 
 
 def packed_data(data: dict[str, Any]) -> dict[str, str]:
-    """Deflate the data of a view for a message; `unpack` of `frontend/base.js` reads them."""
+    """Deflate the data of a view for a message; `unpack` of `views/page/base.js` reads them."""
     return {"z": packed(json.dumps(data, separators=(",", ":"), ensure_ascii=False))}
 
 

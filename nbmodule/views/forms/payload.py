@@ -1,6 +1,6 @@
 """Records as what the page reads: columns by name, repeated values behind codes, nothing that is empty.
 
-`frontend/base.js` reads a column with `reader`: a list, `{u: values, i: codes}`, or a map from row to value where few rows
+`views/page/base.js` reads a column with `reader`: a list, `{u: values, i: codes}`, or a map from row to value where few rows
 have one. Every text goes through `plain`, so that no control or direction mark reaches a page.
 """
 

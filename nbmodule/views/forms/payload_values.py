@@ -34,7 +34,7 @@ def numbers(values: Sequence[Any]) -> list[Any] | None:
 
 
 def statistics_payload(s: Statistics | None) -> dict[str, Any] | None:
-    """Turn statistics into what `frontend/marks.js` reads."""
+    """Turn statistics into what `views/page/marks.js` reads."""
     if s is None:
         return None
     has_values = bool(s.bins)
@@ -54,7 +54,7 @@ def statistics_payload(s: Statistics | None) -> dict[str, Any] | None:
 
 
 def picture_payload(p: Picture) -> dict[str, Any]:
-    """Turn a picture into what `frontend/picture.js` reads."""
+    """Turn a picture into what `views/page/picture.js` reads."""
     return filled({
         "k": p.kind,
         "s": list(p.shape),

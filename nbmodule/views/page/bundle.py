@@ -1,4 +1,4 @@
-"""Joins the ES modules of `frontend/` into one text, because an output and a widget arrive as one text.
+"""Joins the ES modules of this folder into one text, because an output and a widget arrive as one text.
 
 The files in the repository are the files that run: each becomes one function scope that returns what it exports. Only two
 forms are understood, and anything else that begins with `import` or `export` is an error: `import { a, b as c } from
@@ -24,7 +24,7 @@ _EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) ([A-Za-z_$][\
 
 def read_frontend(name: str) -> str:
     """Read one file of the front end."""
-    return resources.files("nbmodule").joinpath("frontend", name).read_text(encoding="utf-8")
+    return resources.files("nbmodule.views.page").joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def _variable(name: str) -> str:
 def _collect(name: str, done: dict[str, None], above: tuple[str, ...]) -> None:
     """List a file after everything it imports."""
     if name in above:
-        raise ValueError(f"frontend/{name}.js imports itself through {' > '.join((*above, name))}")
+        raise ValueError(f"views/page/{name}.js imports itself through {' > '.join((*above, name))}")
     if name in done:
         return
     for line in read_frontend(f"{name}.js").splitlines():
@@ -106,7 +106,7 @@ def _scope(name: str) -> str:
             exports.append(match[1])
             line = line.removeprefix("export ")
         elif line.startswith(("import ", "export ")):
-            raise ValueError(f"frontend/{name}.js, kept line {number}: the joiner does not know this form: {line}")
+            raise ValueError(f"views/page/{name}.js, kept line {number}: the joiner does not know this form: {line}")
         lines.append(line)
     body = "\n".join(lines)
     return f"const {_variable(name)}=(()=>{{\n{body}\nreturn {{{','.join(exports)}}};\n}})();"

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.calls import track
 from nbmodule.calls.calls import Calls
 from nbmodule.core.boxes.frame import framed
@@ -24,7 +25,6 @@ from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.jit import Jit, split
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.flow import Graph
-from nbmodule.interop import framework_of
 from nbmodule.tree.sockets import socket
 from nbmodule.views.makers.of_models import module_tree
 from nbmodule.views.makers.source import Lines, source_of

@@ -1,1 +1,1 @@
-"""TODO head."""
+"""One value on the screen, in the form that the place can show."""

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "nbmodule" / "views" / "page").rglob("*.js"))
-TESTS = sorted((ROOT / "tests" / "frontend").rglob("*.test.js"))
+TESTS = sorted((ROOT / "tests" / "views" / "page").rglob("*.test.js"))
 
 pytestmark = pytest.mark.node
 
