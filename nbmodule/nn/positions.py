@@ -9,7 +9,7 @@ from jaxtyping import Float, Real
 
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape, show
-from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions
+from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table
 from nbmodule.nn.functional.primitives import promoted
 from nbmodule.nn.initializers import InitializerLike, RandomNormal
 from nbmodule.nn.kernel import kernel
@@ -53,7 +53,7 @@ def _add_sinusoids(x: Any, *, features: int, base: float) -> Any:
     check_floating(name, x=x)
     check_rank(name, "x", x, f"(*batch, length, {features})", 2)
     check_shape(name, "x", x, (*x.shape[:-1], features), "as many features as the layer has")
-    return x + sinusoidal_positions(x.shape[-2], features, base=base).astype(x.dtype)
+    return x + sinusoidal_table(x.shape[-2], features, base=base).astype(x.dtype)
 
 
 class LearnedPositionalEncoding(Layer):

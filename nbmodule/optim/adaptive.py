@@ -29,7 +29,7 @@ class Adam(Leafwise):
         lr: learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
         beta1: how much of the average gradient is kept in a step.
         beta2: how much of the average squared gradient is kept in a step.
-        epsilon: added to the root; in units of the gradient.
+        epsilon: added to the root; in units of the gradient. 1e-7 here and in `AdamW`; optax and PyTorch have 1e-8.
         **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
             `Leafwise` and `Optimizer`.
 
@@ -88,7 +88,7 @@ class AdamW(Leafwise):
     _limits = {**Adam._limits, "weight_decay": _POSITIVE}
 
     def __init__(
-        self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, weight_decay: float = 1e-4,
+        self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7, weight_decay: float = 1e-4,
         **options: Unpack[Options],
     ) -> None:  # fmt: skip
         super().__init__(

@@ -93,7 +93,7 @@ def adam_update(
 
 
 def adamw_update(
-    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8,
+    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7,
     weight_decay: float = 1e-4, stop_gradients: bool = True,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
     """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the formula.

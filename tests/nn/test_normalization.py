@@ -56,6 +56,19 @@ def test_statistics_move_step_by_step_as_in_torch(way, draws):
     assert (way == "exported") == (not ours.running_mean().any())  # exporting leaves the layer itself alone
 
 
+def test_an_empty_batch_in_training_gives_nothing_and_leaves_the_statistics_as_in_torch():
+    layer, theirs = nb.BatchNorm2d(3), torch.nn.BatchNorm2d(3)
+    layer.running_mean.value = np.full(3, 0.5, "f")
+    theirs.running_mean.fill_(0.5)
+    y = layer(jnp.zeros((0, 4, 4, 3)))
+    assert y.shape == tuple(theirs(torch.zeros(0, 3, 4, 4)).permute(0, 2, 3, 1).shape)
+    np.testing.assert_array_equal(layer.running_mean.value, theirs.running_mean)
+    np.testing.assert_array_equal(layer.running_var.value, theirs.running_var)
+    gradients = nb.grad(lambda m: m(jnp.zeros((0, 4, 4, 3))).sum())(layer)
+    assert all(not value.any() for value in (gradients.w, gradients.b))
+    assert nb.BatchNorm1d(3, track_running_stats=False)(jnp.zeros((0, 3))).shape == (0, 3)
+
+
 def test_after_eval_the_remembered_statistics_normalize_and_stay(draws):
     ours, theirs = batch_norms(2)
     x = draws.normal(2, 3, size=SHAPES[2]).astype("f")

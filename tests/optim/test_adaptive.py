@@ -12,8 +12,11 @@ import nbmodule as nb
 PAIRS = {
     "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2, eps=1e-7)),
     "adam, other options": (lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2), lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2)),
-    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2)),
-    "adamw, strong decay": (lambda: nb.AdamW(1e-2, weight_decay=0.3), lambda: optax.adamw(1e-2, weight_decay=0.3)),
+    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2, eps=1e-7)),
+    "adamw, strong decay": (
+        lambda: nb.AdamW(1e-2, weight_decay=0.3),
+        lambda: optax.adamw(1e-2, eps=1e-7, weight_decay=0.3),
+    ),
     "lamb": (lambda: nb.LAMB(1e-2), lambda: optax.lamb(1e-2)),
     "lamb, decay": (lambda: nb.LAMB(1e-2, weight_decay=0.1), lambda: optax.lamb(1e-2, weight_decay=0.1)),
     "rmsprop": (lambda: nb.RMSprop(1e-2), lambda: optax.rmsprop(1e-2)),
@@ -134,3 +137,11 @@ def test_a_changed_option_is_used_from_the_next_step_on(net, gradients, referenc
     agree(net.v, expected)
     with pytest.raises(nb.ArgumentError, match="beta1 must be"):
         optimizer.beta1 = 2.0
+
+
+def test_adam_and_adamw_without_decay_take_the_same_steps():
+    v, g = {"w": jnp.array([1.0, -2.0])}, {"w": jnp.array([1e-6, 3e-7])}
+    a, b = nb.Adam(lr=0.1), nb.AdamW(lr=0.1, weight_decay=0.0)
+    for _ in range(3):
+        np.testing.assert_array_equal(a.step(v, g)["w"], b.step(v, g)["w"])
+    assert nb.Adam().epsilon == nb.AdamW().epsilon == 1e-7

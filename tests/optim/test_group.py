@@ -38,10 +38,10 @@ def test_groups_agree_with_optax(compiled, net, gradients, reference, agree):
     expected = reference(
         optax.multi_transform(
             {
-                "bias": optax.adamw(1e-2, 0.5, weight_decay=0.0),
-                "fast": optax.adamw(0.1, weight_decay=0.1),
+                "bias": optax.adamw(1e-2, 0.5, eps=1e-7, weight_decay=0.0),
+                "fast": optax.adamw(0.1, eps=1e-7, weight_decay=0.1),
                 "frozen": optax.set_to_zero(),
-                "rest": optax.adamw(1e-2, weight_decay=0.1),
+                "rest": optax.adamw(1e-2, eps=1e-7, weight_decay=0.1),
             },
             labels,
         ),

@@ -9,6 +9,15 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.errors import ArgumentTypeError
+
+
+def as_flag(what: str, value: Any) -> bool:
+    """True or False, nothing else: the text "false" would count as true."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{what} must be True or False, found {value!r}. Nothing was changed.")
+    return bool(value)
+
 
 def describe_shape(x: Any) -> str:
     """`float32[64, 3]`."""

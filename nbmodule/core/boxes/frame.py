@@ -282,7 +282,7 @@ def leak(box: Variable) -> TracerLeakError:
     return TracerLeakError(
         f"cannot write {name} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
         "could not come out of it. The variable was left unchanged. Use the transform of the same name from nbmodule "
-        "(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or pass the model in as an argument and return it."
+        f"(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or {box.remedy}."
     )
 
 

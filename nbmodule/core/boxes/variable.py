@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.describe import describe_array, describe_shape
+from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.boxes.operators import install_operators
@@ -54,6 +54,7 @@ class Variable:
     __array_priority__ = 101  # np_array @ box asks the box first
     _is_variable = True
     has_own_name = True  # whether messages call it by its path
+    remedy = "pass the model in as an argument and return it"  # for a write in a transform of JAX's own
 
     def __init__(self, value: Any, *, dtype: Any = None, device: Any = None) -> None:
         self._frozen, self._home = False, birthplace()
@@ -213,12 +214,21 @@ class Variable:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are taken for this variable; see `requires_grad_`."""
+        """Whether gradients are taken for this variable; can be set, as `requires_grad_` does."""
         return isinstance(self, Parameter) and not self._frozen
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        if as_flag("requires_grad", flag) and not isinstance(self, Parameter):
+            raise ArgumentError(
+                f"cannot take gradients for {self.describe()}: it is not trained. Nothing was changed. Assign an nb.Parameter "
+                "in its place."
+            )
+        self.requires_grad_(flag)
 
     def requires_grad_(self, flag: bool = True) -> Self:
         """Freeze (False) or unfreeze (True) this variable; returns it."""
-        if self._frozen == bool(flag):
+        if self._frozen == as_flag("flag of requires_grad_()", flag):
             self._frozen = not flag
             clock.flags_changed()
         return self

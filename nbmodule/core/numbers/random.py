@@ -39,6 +39,10 @@ class StreamState(Buffer):
     __slots__ = ()
 
     has_own_name = False
+    remedy = (
+        "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in as an argument and return it: the "
+        "default stream is no part of the model"
+    )
 
     def describe(self) -> str:
         """For messages."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import birthplace
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -91,10 +92,11 @@ class Module(metaclass=ModuleMeta):
                 setattr(self, name, value)
             kwargs = {}
         inner.config = building.make_config(
-            build_mode, device, devices, dtype, store_vars=bool(store_vars), with_partial_v=bool(with_partial_v),
-            dynamic_backend=bool(dynamic_backend), stateful=stateful, arg_stateful_idxs=arg_stateful_idxs,
-            kwarg_stateful_idxs=kwarg_stateful_idxs, compile_on_next_step=bool(compile_on_next_step),
-            fallback_to_non_compiled=bool(fallback_to_non_compiled),
+            build_mode, device, devices, dtype, store_vars=as_flag("store_vars", store_vars),
+            with_partial_v=as_flag("with_partial_v", with_partial_v),
+            dynamic_backend=as_flag("dynamic_backend", dynamic_backend or False), stateful=stateful, arg_stateful_idxs=arg_stateful_idxs,
+            kwarg_stateful_idxs=kwarg_stateful_idxs, compile_on_next_step=as_flag("compile_on_next_step", compile_on_next_step),
+            fallback_to_non_compiled=as_flag("fallback_to_non_compiled", fallback_to_non_compiled),
         )  # fmt: skip
         inner.args, inner.kwargs = args, kwargs
         if v is not None and not isinstance(v, Mapping):
@@ -213,14 +215,15 @@ class Module(metaclass=ModuleMeta):
 
     @training.setter
     def training(self, mode: bool) -> None:
-        if self._nbm.training != bool(mode):
+        if self._nbm.training != as_flag("training", mode):
             self._nbm.training = bool(mode)
             self._nbm.version += 1
             clock.structure_changed()
 
     def train(self, mode: bool = True, recursive: bool = True) -> Self:
         """Set training mode here and, unless `recursive=False`, in all modules below; returns the module."""
-        for module in self.modules() if recursive else (self,):
+        mode = as_flag("mode of train()", mode)
+        for module in self.modules() if as_flag("recursive of train()", recursive) else (self,):
             module.training = mode
         return self
 
@@ -236,6 +239,7 @@ class Module(metaclass=ModuleMeta):
 
     def requires_grad_(self, flag: bool = True) -> Self:
         """Freeze (False) or unfreeze (True) all Parameters; a frozen one gets no gradient. Returns the module."""
+        flag = as_flag("flag of requires_grad_()", flag)
         for parameter in self.parameters():
             parameter.requires_grad_(flag)
         return self

@@ -11,6 +11,7 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
@@ -35,6 +36,7 @@ def frozen_copy(value: Any) -> Any:
 
 
 def load_state_dict(module: Any, source: Any, strict: bool) -> None:
+    strict = as_flag("strict of load_state_dict()", strict)
     ensure_built(module)
     names = dict(aliases(module))
     given = _asked(source, names) if callable(source) and not isinstance(source, Mapping) else source

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 
@@ -84,6 +85,15 @@ def check_shape(where: str, name: str, x: Any, shape: tuple[int, ...], why: str)
     """Refuse an array whose shape differs from `shape`, which follows from `why`."""
     if tuple(x.shape) != tuple(shape):
         raise ShapeError(f"{where}: {name} must have shape {list(shape)} ({why}), found {show(x)}.")
+
+
+def known(x: Any) -> Any:
+    """The value of an array, also of one that is only being differentiated; None where it is not known while tracing."""
+    if not isinstance(x, jax.core.Tracer):
+        return x
+    from jax._src import core  # JAX says it only in private: no answer is a no
+
+    return getattr(core, "to_concrete_value", lambda x: None)(x)
 
 
 def check_axis(where: str, axis: int, ndim: int) -> int:

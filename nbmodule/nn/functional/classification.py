@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Integer, Real
 
-from nbmodule.errors import DtypeError, ShapeError
+from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.activations import log_softmax, softplus
 from nbmodule.nn.functional.checks import (
     check_axis,
@@ -18,12 +22,13 @@ from nbmodule.nn.functional.checks import (
     check_integers,
     check_number,
     check_shape,
+    known,
     show,
 )
 from nbmodule.nn.functional.primitives import along, promoted, where
 from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.functional.reduction import equal_pair, reduce, refuse_swapped
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import kernel, plain
 
 
 @kernel(static=("axis", "from_logits", "label_smoothing", "ignore_index", "reduction"))
@@ -126,6 +131,28 @@ def _of_labels(
     return reduce(name, values, reduction, count=where(count == 0, 1, count))
 
 
+def _refusing_logits(loss: Any) -> Any:
+    """Look at the predictions before the kernel does, where their values are known: logits would give NaN in silence."""
+
+    @functools.wraps(loss)
+    def checked(prediction: Any, *args: Any, **options: Any) -> Any:
+        found = None if options.get("from_logits") else known(plain(prediction))
+        if isinstance(found, (jax.Array, np.ndarray)) and found.dtype.kind == "f" and bool(_is_outside(found)):
+            raise ArgumentError(
+                "binary_cross_entropy: prediction must hold probabilities, from 0 to 1, and holds values outside. If they are "
+                "logits, pass from_logits=True; if not, put a sigmoid before the loss."
+            )
+        return loss(prediction, *args, **options)
+
+    return checked
+
+
+@jax.jit
+def _is_outside(p: Array) -> Array:
+    return jnp.any((p < 0) | (p > 1))
+
+
+@_refusing_logits
 @kernel(static=("from_logits", "label_smoothing", "reduction"))
 def binary_cross_entropy(
     prediction: Float[Array, "*shape"],
@@ -139,7 +166,8 @@ def binary_cross_entropy(
     """Compute the negative log-probability of yes or no: `-(target * log(p) + (1 - target) * log(1 - p))`.
 
     Args:
-        prediction: probabilities of yes, 0 ... 1, of any shape; logits are out of this range and give NaN.
+        prediction: probabilities of yes, 0 ... 1, of any shape; logits are out of this range: refused where values
+            are known, NaN inside a compiled function.
         target: 1 for yes, 0 for no, or what is between, of the same shape.
         pos_weight: factor of the yes part, one number or what broadcasts to `prediction`.
         from_logits: True if `prediction` holds logits, so that `p = sigmoid(prediction)`; exact also where this underflows.
@@ -148,7 +176,7 @@ def binary_cross_entropy(
 
     Raises:
         ShapeError: if the shapes differ; they are not broadcast.
-        ArgumentError: if the pair looks swapped.
+        ArgumentError: if the pair looks swapped, or the predictions are no probabilities.
 
     Example:
         >>> binary_cross_entropy(jnp.array([0.5, 0.25]), jnp.array([1, 0]), reduction="none")
@@ -260,6 +288,8 @@ def ctc_loss(
 ) -> Float[Array, "..."]:
     """Compute the negative log-probability of a sequence of labels, summed over all ways to lay it along time.
 
+    Labels that cannot be laid along so few times have probability zero: their loss is infinite, and adds no gradient.
+
     Args:
         prediction: logits (or log-probabilities) of the classes at each time.
         target: labels without blanks, padded at the end.
@@ -305,10 +335,19 @@ def ctc_loss(
     flat_prediction = lax.reshape(prediction, (-(-prediction.size // max(time * classes, 1)), time, classes))
     flat_target = lax.reshape(target, (flat_prediction.shape[0], labels))
     values = optax.ctc_loss(flat_prediction, absent[0], flat_target, absent[1], blank_id=blank % classes)
+    values = where(_fits(flat_target, absent), values, jnp.inf)
     if reduction == "mean":
         present = jnp.sum(1 - absent[1], -1)
         values = values / where(present < 1, 1, present)
     return reduce(name, lax.reshape(values, batch), reduction)
+
+
+def _fits(target: Array, absent: list[Array]) -> Array:
+    """Whether the labels of each sequence can be laid along its times; a blank must stand between two that are equal."""
+    times, there = (jnp.sum(1 - part, -1) for part in absent)
+    both = (1 - absent[1])[:, 1:]
+    repeats = jnp.sum(where(target[:, 1:] == target[:, :-1], both, 0), -1)
+    return there + repeats <= times
 
 
 @jax.custom_jvp

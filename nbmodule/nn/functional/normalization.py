@@ -89,7 +89,8 @@ def batch_norm_train(
         axis_name: name of a mapped axis (`vmap`, `shard_map`) over which statistics are shared too.
 
     Returns:
-        The normalized values; the new remembered mean and variance, or those of the batch where none are given.
+        The normalized values; the new remembered mean and variance, or those of the batch where none are given. An empty
+        batch has nothing to be learned from: what is remembered stays as it is.
 
     Raises:
         ShapeError: if there are not as many statistics as channels, or there is one value for each channel only.
@@ -107,6 +108,8 @@ def batch_norm_train(
     check_number(name, "momentum", momentum, least=0, most=1)
     others = tuple(i for i in range(x.ndim) if i != axis)
     count = math.prod(x.shape[i] for i in others) * (1 if axis_name is None else lax.axis_size(axis_name))
+    if count == 0:
+        return _affine(x, weight, bias, axis, x.dtype), *_unmoved(x, axis, running_mean, running_var)
     if count < 2:
         raise ShapeError(f"{name}: x must have more than one value for each channel to learn from, found {show(x)}.")
     wide = _widened(x)
@@ -357,6 +360,11 @@ def _moments(x: Array, axes: tuple[int, ...], axis_name: Any = None) -> tuple[Ar
     centered = x - mean
     var = jnp.mean(centered * centered, axes, keepdims=True)
     return mean, var if axis_name is None else lax.pmean(var, axis_name)
+
+
+def _unmoved(x: Array, axis: int, *remembered: Array | None) -> list[Array]:
+    """What is remembered after an empty batch: what was; zeros where nothing was."""
+    return [jnp.zeros(x.shape[axis], x.dtype) if old is None else old for old in remembered]
 
 
 def _moved(old: Array | None, new: Array, momentum: float) -> Array:

@@ -13,7 +13,7 @@ from nbmodule.nn.functional.windows import sizes
 from nbmodule.nn.kernel import kernel
 
 
-def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -> np.ndarray:
+def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -> Float[Array, "length features"]:
     """Make a table of sines and cosines: `sin(p / base**(2i / features))` at feature `2i`, the cosine at `2i + 1`.
 
     Args:
@@ -22,15 +22,20 @@ def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -
         base: ratio of the longest to the shortest wave.
 
     Returns:
-        A NumPy array, float32 `(length, features)`.
+        The table, float32; an array of JAX, so that a position that is traced can choose a row.
 
     Example:
         >>> sinusoidal_positions(2, 4).round(2)
-        array([[0.  , 1.  , 0.  , 1.  ],
+        Array([[0.  , 1.  , 0.  , 1.  ],
                [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
 
     Source: Vaswani et al. (2017), arXiv:1706.03762.
     """
+    return jnp.asarray(sinusoidal_table(length, features, base=base))
+
+
+def sinusoidal_table(length: int, features: int, *, base: float) -> np.ndarray:
+    """The table on the host, for a kernel that adds it as a constant."""
     (length,) = sizes("sinusoidal_positions", "length", length, 1, least=0)
     (features,) = sizes("sinusoidal_positions", "features", features, 1)
     check_number("sinusoidal_positions", "base", base, above=0)

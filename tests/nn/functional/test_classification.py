@@ -160,8 +160,35 @@ def test_smoothing_moves_binary_targets_towards_one_half():
     np.testing.assert_allclose(smooth, binary_cross_entropy(x, jnp.array([0.9, 0.1]), from_logits=True), rtol=1e-6)
 
 
-def test_logits_taken_for_probabilities_are_noticed():
-    assert np.isnan(binary_cross_entropy(jnp.array([2.0, -1.0]), jnp.array([1, 0])))
+def test_logits_taken_for_probabilities_are_refused_where_values_are_known():
+    x, target = jnp.array([0.3, 1.5]), jnp.array([0, 1])
+    loss = lambda p: binary_cross_entropy(p, target)
+    for call in (loss, jax.grad(loss)):
+        with pytest.raises(ArgumentError, match=r"must hold probabilities, from 0 to 1.*pass from_logits=True"):
+            call(x)
+    with pytest.raises(ArgumentError, match="pass from_logits=True"):
+        binary_cross_entropy(np.array([-0.1, 0.5]), np.array([0.0, 1.0]))
+    assert np.isnan(jax.jit(loss)(x))
+    assert np.isfinite(binary_cross_entropy(jnp.array([0.0, 1.0]), target))
+
+
+def test_looking_for_logits_leaves_no_equation_in_a_compiled_function():
+    x = jnp.array([0.3, 0.5])
+    jaxpr = jax.make_jaxpr(lambda p: binary_cross_entropy(p, jnp.array([0, 1])))(x)
+    assert "gt" not in {equation.primitive.name for equation in jaxpr.eqns}
+
+
+def test_labels_that_cannot_fit_have_an_infinite_ctc_loss_as_in_torch(draws):
+    x = logits(draws, 5, 4, 3)
+    labels = np.array([[1, 2, 1, 2], [1, 1, 2, 2], [1, 1, 2, 0], [1, 2, 0, 0], [1, 1, 1, 0]], "i4")
+    lengths, times = np.array([4, 4, 3, 2, 3], "i4"), np.array([4, 4, 4, 1, 4], "i4")
+    log_p = torch.tensor(x).log_softmax(-1).transpose(0, 1)
+    theirs = F.ctc_loss(log_p, *map(torch.tensor, (labels, times, lengths)), reduction="none")
+    values = ctc_loss(jnp.asarray(x), labels, times, lengths, reduction="none")
+    np.testing.assert_allclose(values, theirs, rtol=1e-5)
+    assert np.isinf(values).tolist() == [False, True, False, True, True]
+    gradient = jax.grad(lambda x: ctc_loss(x, labels, times, lengths, reduction="sum"))(jnp.asarray(x))
+    assert np.isfinite(gradient).all() and not gradient[1].any() and gradient[0].any()
 
 
 @pytest.mark.filterwarnings("ignore:reduction")  # of torch, which plans to change its mean

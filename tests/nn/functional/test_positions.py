@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -73,3 +74,10 @@ BAD = [
 def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_position_that_is_traced_chooses_a_row():
+    table = sinusoidal_positions(9, 4)
+    row = jax.jit(lambda t: sinusoidal_positions(9, 4)[t])(jnp.array(5))
+    np.testing.assert_array_equal(row, table[5])
+    assert isinstance(table, jax.Array)
