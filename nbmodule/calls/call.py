@@ -60,6 +60,24 @@ class Call:
         for name, value in facts.items():
             setattr(self, name, value)
 
+    # -- copies --------------------------------------------------------------------------------------
+    def __getstate__(self) -> dict[str, Any]:
+        """The facts, and what was recorded as plain arrays; the module stays where it is."""
+        state = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+        whole = {kind: self.values.get(kind) for kind in ("input", "output", "gradient")}
+        values = {
+            kind: arrays_of(tree) for kind, tree in whole.items() if tree is not None and not hasattr(tree, "mask")
+        }
+        for kind in ("statistics", "gradient_statistics"):
+            if kind in self.values:
+                values[kind] = [read_statistics(parts) for parts in self.values[kind]]
+        return state | {"_values": values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._found, self._module = None, _nothing
+        for name, value in state.items():
+            setattr(self, name, value)
+
     # -- values --------------------------------------------------------------------------------------
     @property
     def values(self) -> dict[str, Any]:

@@ -88,6 +88,7 @@ class Tracking:
                 raise ArgumentError(
                     "gradients= and operations= need a module: convert the model first (nb.from_flax, from_equinox, from_haiku)."
                 )
+        self.asked = (returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
         self.watch = Watch(model, depth, only)
         self.returns, self.order, self.gradients, self.profile = returns, bool(order), bool(gradients), bool(profile)
         self.inputs = inputs
@@ -97,6 +98,10 @@ class Tracking:
                 Watch(model, None, pattern)
         self.last, self.budget = last, bytes_of(budget)
         self.trackers: list[tuple[Tracker, Steps]] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy follows the copy of the model, and has recorded nothing."""
+        return Tracking, (self.watch.model, *self.asked)
 
     def __enter__(self) -> Recorded:
         steps = Steps(self.watch, self.last, self.budget, self.order)
@@ -181,11 +186,20 @@ def path_of(watch: Watch, module: Any) -> str:
     return place.name if place is not None else ""
 
 
+def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[str, ...]) -> Calls:
+    """Calls that grow no more."""
+    return Calls(items, name=name, known=known, notes=notes)
+
+
 class Recorded(Calls):
     """The calls that `nb.track` keeps; they grow while its block runs."""
 
     def __init__(self, watch: Watch, steps: Steps) -> None:
         self._watch, self._steps = watch, steps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is what has been recorded so far."""
+        return snapshot, (list(self), self.name, self.known, self.notes)
 
     @property
     def name(self) -> str:

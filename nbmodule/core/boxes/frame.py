@@ -54,6 +54,10 @@ class _Gate:
         self.open = 0
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> str:
+        """There is one: what carries a function of ours elsewhere (cloudpickle) carries its name."""
+        return "gate"
+
     def enter(self) -> None:
         with self._lock:
             self.open += 1
@@ -80,6 +84,10 @@ class Now(threading.local):
         self.stack: list[Any] = []  # modules whose calls (or reads of `v`) are open on the long way
         self.counts: list[dict[str, int]] = []  # for each of them, how often it has called each name
         self.programs: list[Any] = []  # compiled functions that are being called, see `transforms/program.py`
+
+    def __reduce__(self) -> str:
+        """There is one: what carries a function of ours elsewhere (cloudpickle) carries its name."""
+        return "now"
 
     def settle(self) -> None:
         self.busy = self.frame is not None or self.tracker is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -15,6 +16,9 @@ from nbmodule.core.running.calling import OPTIONS, annotate, call
 from nbmodule.core.shape import building
 
 FORWARDS = ("__call__", "forward", "_forward")
+DERIVED = ("__call__", "_run", "_own_parameters")
+"""What `resolve_forward` gives each class, made of the forwards."""
+_dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 
 
 class ModuleMeta(type):
@@ -28,6 +32,11 @@ class ModuleMeta(type):
             type.__setattr__(cls, "__hash__", object.__hash__)
         resolve_forward(cls)
 
+    @property
+    def __dict__(cls) -> Mapping[str, Any]:  # type: ignore[override]
+        """The attributes as they were written; what carries a class elsewhere (cloudpickle, autoreload) gets nothing derived."""
+        return MappingProxyType({name: value for name, value in _dict_of(cls).items() if name not in DERIVED})
+
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         module = super().__call__(*args, **kwargs)
         building.finish(module)
@@ -37,7 +46,7 @@ class ModuleMeta(type):
         if name == "__hash__" and value is None:  # a dataclass with `eq=True`: modules stay hashable by identity
             return
         super().__setattr__("_user_call" if name == "__call__" else name, value)
-        if name in FORWARDS:
+        if name in FORWARDS or name == "_user_call":
             resolve_forward(cls)
         clock.flags_changed()
 

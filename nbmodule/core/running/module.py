@@ -268,7 +268,7 @@ class Module(metaclass=ModuleMeta):
         A tuple replaces all positional inputs, any other value is one input. With `with_kwargs=True` it is
         `fn(module, inputs, kwargs)` and may return `(inputs, kwargs)`.
         """
-        return hooks.register(self._nbm, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
+        return hooks.register(self, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
 
     def register_forward_hook(
         self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -277,7 +277,7 @@ class Module(metaclass=ModuleMeta):
 
         With `with_kwargs=True` it is `fn(module, inputs, kwargs, outputs)`.
         """
-        return hooks.register(self._nbm, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
+        return hooks.register(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
 
     def state_dict(self, prefix: str = "", keep_var: bool = False) -> Any:
         """All variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`, of the variables themselves)."""

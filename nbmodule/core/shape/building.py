@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.shape.linked import flat, matched, v_of
 from nbmodule.core.shape.walk import nest, plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
 
 BUILD_MODES = ("on_init", "explicit", "on_call")
 
@@ -40,6 +41,26 @@ class Config:
     kwarg_stateful_idxs: tuple[Any, ...] = ()
     compile_on_next_step: bool = False
     fallback_to_non_compiled: bool = False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Config:
+        return replace(self, stateful=deepcopy(self.stateful, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Devices cannot be pickled: one goes by its name, and where variables were spread they are not again."""
+        choices = {each.name: getattr(self, each.name) for each in fields(self)}
+        device = choices.pop("device")
+        choices["devices"] = None
+        name = f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else None
+        return _config_elsewhere, (name, choices)
+
+
+def _config_elsewhere(device: str | None, choices: dict[str, Any]) -> Config:
+    """The choices where they are unpickled; a device that is not there is JAX's default."""
+    try:
+        found = find_device(device)
+    except DeviceError:
+        found = None
+    return Config(found, **choices)
 
 
 PLAIN = Config()

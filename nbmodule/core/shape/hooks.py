@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -21,6 +22,10 @@ class Hook:
     def __init__(self, fn: Callable[..., Any], with_kwargs: bool) -> None:
         self.fn, self.with_kwargs, self.number = fn, with_kwargs, next(_numbers)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has a number of its own: in another process that of the original may be taken."""
+        return Hook, (self.fn, self.with_kwargs)
+
 
 class HookHandle:
     """Removes a hook: by `remove()`, as often as one likes, or at the end of a `with` block.
@@ -35,15 +40,23 @@ class HookHandle:
         1
     """
 
-    __slots__ = ("_group", "_inner", "hook")
+    __slots__ = ("_module", "hook")
 
-    def __init__(self, inner: Inner, group: dict[int, Hook], hook: Hook) -> None:
-        self._inner, self._group, self.hook = inner, group, hook
+    def __init__(self, module: Any, hook: Hook) -> None:
+        self._module, self.hook = weakref.ref(module), hook
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The handle of a copy removes the hook of the copy."""
+        return HookHandle, (self._module(), self.hook)
 
     def remove(self) -> None:
         """Take the hook away; a second time does nothing."""
-        if self._group.pop(self.hook.number, None) is not None:
-            changed(self._inner)
+        module = self._module()
+        if module is None:
+            return
+        for group in (module._nbm.pre_hooks, module._nbm.hooks):
+            if group.pop(self.hook.number, None) is not None:
+                changed(module._nbm)
 
     def __enter__(self) -> HookHandle:
         return self
@@ -53,7 +66,7 @@ class HookHandle:
 
 
 def register(
-    inner: Inner, group: dict[int, Hook], fn: Callable[..., Any], *, prepend: bool, with_kwargs: bool
+    module: Any, group: dict[int, Hook], fn: Callable[..., Any], *, prepend: bool, with_kwargs: bool
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
     if not callable(fn):
@@ -67,8 +80,8 @@ def register(
         group |= {hook.number: hook, **others}
     else:
         group[hook.number] = hook
-    changed(inner)
-    return HookHandle(inner, group, hook)
+    changed(module._nbm)
+    return HookHandle(module, hook)
 
 
 def changed(inner: Inner) -> None:

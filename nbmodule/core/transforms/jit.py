@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -72,6 +73,13 @@ class Jit:
         self._methods = Methods()
         functools.update_wrapper(self, fn, updated=())
         self.__wrapped__ = fn
+
+    def __reduce__(self) -> Any:
+        """A copy has the function and nothing compiled; what a module holds under its own name goes by that name."""
+        name, home = getattr(self, "__name__", ""), sys.modules.get(self.__module__)
+        if self.__module__ != "__main__" and getattr(home, name, None) is self:
+            return name
+        return Jit, (self.fn, self.donate, self.options, self.static, self.asked)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True

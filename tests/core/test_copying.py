@@ -1,0 +1,278 @@
+"""Copies of models and of what belongs to them, also in other processes: what a notebook defines travels as cloudpickle takes it."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+
+import cloudpickle
+import jax
+import jax.numpy as jnp
+import joblib
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import gate, now
+
+NOTEBOOK = """
+import jax
+import jax.numpy as jnp
+import nbmodule as nb
+
+nb.seed(3)
+X = jnp.arange(6.0).reshape(2, 3)
+
+class Net(nb.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nb.Linear(3, 4), nb.Linear(4, 1)
+        self.seen = nb.Buffer(jnp.zeros(()))
+
+    def forward(self, x):
+        self.seen.value = self.seen.value + 1
+        return self.second(nb.relu(self.first(x)))
+
+class Stateful(nb.Module):
+    def _create_variables(self, device=None, dtype=None):
+        return {"w": jnp.arange(3.0)}
+
+    def _forward(self, x):
+        return self.v.w * x
+
+class Called(Stateful):
+    def __call__(self, x):
+        return super()._forward(x) + 1
+
+class Scale(nb.Parameter):
+    def twice(self):
+        return self.value * 2
+
+class Descent(nb.Optimizer):
+    def _step(self, v, grads):
+        return v - grads * self._lr
+
+    @property
+    def state(self):
+        return nb.Container()
+
+    def set_state(self, state):
+        pass
+
+model, optimizer = Net(), nb.Adam(0.1)
+
+@nb.jit
+def step(x):
+    loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+    optimizer.update(model, grads)
+    return loss
+
+step(X)
+own = Net()
+
+def train(optimizer, net):
+    losses = []
+    for _ in range(2):
+        loss, grads = nb.value_and_grad(lambda m: (m(X) ** 2).mean())(net)
+        optimizer.update(net, grads)
+        losses.append(loss)
+    return jnp.stack(losses)
+
+def tracked(net):
+    with nb.track(net, gradients=True) as calls:
+        nb.grad(lambda m: m(X).sum())(net)
+    return jnp.stack([calls["first"].returns.sum(), calls["first"].gradient.sum(), calls.gradients["first.weight"].sum()])
+
+hooked = Net()
+handle = hooked.register_forward_hook(lambda module, inputs, outputs: outputs * 100)
+hooked.handle = handle
+
+def unhooked():
+    before = hooked(X)
+    other = hooked.register_forward_hook(lambda module, inputs, outputs: outputs + 1)
+    both = hooked(X)
+    hooked.handle.remove()
+    return jnp.stack([before, both, hooked(X)])
+
+with nb.track(own) as calls:
+    own(X)
+stream = nb.RandomStream(4)
+wrapped = nb.grad(lambda m: m(X).sum())
+
+CASES = {
+    "a function that uses the package": lambda: nb.relu(X - 2) + len(nb.graph(nb.relu, X).nodes),
+    "a class": lambda: Stateful()(X),
+    "a class with a call of its own": lambda: Called()(X),
+    "a class in a transform": lambda: nb.vmap(Stateful())(X),
+    "an instance": lambda: own(X),
+    "an unread layer": nb.Linear(3, 2, device="cpu:0").__call__,
+    "a compiled step": lambda: jnp.stack([step(X), step(X), model.seen.value]),
+    "a compiled function": nb.jit(lambda x: own(x) * 2),
+    "a compiled model": lambda: own.compile() and own(X),
+    "a box of a class of one's own": lambda: Scale(jnp.arange(3.0)).twice(),
+    "an optimizer": lambda: train(optimizer, own),
+    "an optimizer of one's own": lambda: train(Descent(0.1), Net().load_state_dict(own.state_dict()) or own),
+    "a gradient": lambda: wrapped(own).first.w,
+    "hooks": unhooked,
+    "a tracker": lambda: tracked(own),
+    "calls": lambda: calls["first"].returns,
+    "a stream": lambda: stream.draw(),
+    "a container": lambda v=own.v: (v * 2).first.w,
+    "spectral": nb.SpectralNorm(nb.Linear(3, 4)).eval(),
+}
+"""
+
+CHILD = """
+import json, pickle, sys
+import numpy as np
+with open(sys.argv[1], "rb") as file:
+    x, parts = pickle.load(file)
+found = {}
+for name, part in parts.items():
+    try:
+        case = pickle.loads(part)
+        made = case() if getattr(case, "__name__", "") in ("<lambda>", "unhooked") and not hasattr(case, "fn") else case(x)
+        found[name] = np.asarray(made).tolist()
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"
+print(json.dumps(found))
+"""
+
+
+def notebook():
+    """A notebook that has been run: its names, as those of `__main__`."""
+    names = {"__name__": "__main__"}
+    exec(compile(NOTEBOOK, "<notebook>", "exec"), names)
+    return names
+
+
+def called(case, x):
+    return case() if getattr(case, "__name__", "") in ("<lambda>", "unhooked") and not hasattr(case, "fn") else case(x)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """What each case of the notebook gives here, and in a process that has never seen the notebook."""
+    names = notebook()
+    x, path = np.asarray(names["X"]), tmp_path_factory.mktemp("elsewhere") / "cases.pkl"
+    path.write_bytes(pickle.dumps((x, {name: cloudpickle.dumps(case) for name, case in names["CASES"].items()})))
+    made = subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, text=True, check=False, timeout=240)
+    assert made.returncode == 0, made.stderr
+    found = json.loads(made.stdout.splitlines()[-1])
+    # Each case was packed by itself, so here each begins from the same state too.
+    here = {
+        name: np.asarray(called(cloudpickle.loads(cloudpickle.dumps(case)), x)) for name, case in names["CASES"].items()
+    }
+    again = notebook()["CASES"]
+    direct = {name: np.asarray(called(again[name], x)) for name in UNTRAINED}
+    return found, here, direct
+
+
+CASES = (
+    "a function that uses the package", "a class", "a class with a call of its own", "a class in a transform", "an instance",
+    "an unread layer", "a compiled step", "a compiled function", "a compiled model", "a box of a class of one's own", "an optimizer",
+    "an optimizer of one's own", "a gradient", "hooks", "a tracker", "calls", "a stream", "a container", "spectral",
+)  # fmt: skip
+
+
+UNTRAINED = ("an instance", "a class in a transform", "a tracker", "a gradient", "a stream")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_notebook_defines_gives_the_same_in_another_process(case, elsewhere):
+    found, here, _ = elsewhere
+    assert not isinstance(found[case], str), found[case]
+    np.testing.assert_allclose(found[case], here[case], rtol=1e-6)
+
+
+def test_every_case_of_the_notebook_is_tried(elsewhere):
+    assert set(elsewhere[0]) == set(CASES)
+
+
+@pytest.mark.parametrize("case", UNTRAINED)
+def test_the_copy_gives_what_the_original_gives(case, elsewhere):
+    _, here, direct = elsewhere
+    np.testing.assert_allclose(here[case], direct[case], rtol=1e-6)
+
+
+def test_what_there_is_one_of_is_itself_in_a_pickle():
+    for one in (nb, now, gate, clock):
+        assert cloudpickle.loads(cloudpickle.dumps(one)) is one
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+@pytest.mark.parametrize("options", [{"device": "cpu:0"}, {"device": jax.devices()[0]}, {"devices": ["cpu:0"]}])
+def test_a_model_on_a_device_of_its_own_can_be_copied(options, copied):
+    model = nb.Module(layer=nb.Linear(2, 3), w=nb.Parameter(jnp.ones(2)), **options)
+    np.testing.assert_array_equal(copied(model).layer.weight, model.layer.weight)
+    layer = nb.Linear(2, 3, device="cpu:0")
+    assert copied(layer)._nbm.config.device == jax.devices()[0]
+
+
+def test_the_handle_of_a_copy_removes_the_hook_of_the_copy():
+    layer = nb.Identity()
+    layer.handle = layer.register_forward_hook(lambda module, inputs, outputs: outputs + 1)
+    other = copy.deepcopy(layer)
+    other.handle.remove()
+    assert (layer(1), other(1)) == (2, 1)
+
+
+def one_more(module, inputs, outputs):
+    return outputs + 1
+
+
+def test_a_hook_that_was_unpickled_is_not_replaced_by_the_next_one():
+    layer = nb.Identity()
+    handles = [layer.register_forward_hook(one_more) for _ in range(3)]
+    data = pickle.dumps(layer)
+    first = handles[0].hook.number
+    from nbmodule.core.shape import hooks
+
+    before, hooks._numbers = hooks._numbers, iter(range(first, first + 100))  # as in a fresh process
+    try:
+        again = pickle.loads(data)
+        again.register_forward_hook(one_more)
+    finally:
+        hooks._numbers = before
+    assert again(0) == 4
+
+
+def test_a_copy_of_a_compiled_function_compiles_for_itself():
+    scale = nb.Parameter(2.0)
+    double = nb.jit(lambda x: scale * x)
+    assert double(3.0) == 6
+    other = copy.copy(double)
+    assert other is not double
+    assert other(3.0) == 6
+    assert other.programs is not double.programs
+
+
+@nb.jit
+def tripled(x):
+    return 3 * x
+
+
+def test_a_compiled_function_of_a_module_goes_by_its_name():
+    assert pickle.loads(pickle.dumps(tripled)) is tripled
+    assert copy.deepcopy(tripled) is tripled
+
+
+def test_calls_can_be_copied_and_pickled():
+    model = nb.Sequential(nb.Linear(3, 2), nb.ReLU())
+    with nb.track(model, returns="stats", gradients=True) as calls:
+        nb.grad(lambda m: m(jnp.ones((2, 3))).sum())(model)
+    for again in (copy.deepcopy(calls), pickle.loads(pickle.dumps(calls))):
+        assert [call.path for call in again] == [call.path for call in calls]
+        assert again["0"].statistics == calls["0"].statistics
+        assert again["0"].gradient_statistics == calls["0"].gradient_statistics
+        assert again["0"].parent is again[""]
+        assert repr(again).splitlines()[1:] == repr(calls).splitlines()[1:]
+
+
+def test_joblib_runs_models_of_a_notebook_in_processes_of_its_own():
+    work = notebook()["CASES"]["an instance"]
+    with joblib.parallel_config(backend="loky"):
+        found = joblib.Parallel(n_jobs=2)(joblib.delayed(work)() for _ in range(2))
+    np.testing.assert_allclose(found[0], found[1])
