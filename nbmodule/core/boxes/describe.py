@@ -35,7 +35,7 @@ def describe_array(x: Any, *, limit: int = 100) -> str:
     if value is not None and getattr(value, "is_deleted", bool)():
         return f"{parts[0]}, deleted"
     if small:
-        value = x.value if is_box and not _without_value(x) else value
+        value = x.value if is_box and not x.is_released else value
         if isinstance(value, jax.core.Tracer):
             return f"{parts[0]}, traced"
         if value is not None and not jnp.issubdtype(dtype, jax.dtypes.prng_key):
@@ -43,10 +43,6 @@ def describe_array(x: Any, *, limit: int = 100) -> str:
             if dtype != np.float32:
                 parts.append(f"dtype={dtype}")
     return ", ".join([*parts, f"device={describe_device(x)}"])
-
-
-def _without_value(box: Any) -> bool:
-    return box.is_pending and box._pending.draw is None
 
 
 def describe_device(x: Any) -> str:

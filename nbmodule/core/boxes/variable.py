@@ -136,6 +136,18 @@ class Variable:
         """Whether the value is still to be drawn."""
         return not hasattr(self, "_value")
 
+    @property
+    def is_released(self) -> bool:
+        """Whether there is no value and never will be one: the module was made with `store_vars=False`."""
+        pending = getattr(self, "_pending", None)
+        return pending is not None and pending.draw is None
+
+    def release(self) -> None:
+        """Let the value go; shape and dtype stay known."""
+        self._pending = Pending(None, self.shape, self.dtype)
+        if hasattr(self, "_value"):
+            del self._value
+
     def place(self, value: Any) -> None:
         """Put `value` into the box, past all frames."""
         self._value = value
@@ -335,6 +347,8 @@ class Variable:
         return box
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_released:
+            return released, (type(self), self.shape, self.dtype, self._frozen)
         value = self.value
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             key = (np.asarray(jax.random.key_data(value)), str(jax.random.key_impl(value)))
@@ -352,6 +366,13 @@ class Buffer(Variable):
     """A variable that is not trained: statistics, constants, keys."""
 
     __slots__ = ()
+
+
+def released(kind: type[Variable], shape: tuple[int, ...], dtype: Any, frozen: bool = False) -> Any:
+    """A box that is known by shape and dtype, and has no value of its own."""
+    box = kind.pending(None, shape, dtype)
+    box._frozen = frozen
+    return box
 
 
 def _restore(kind: type[Variable], value: np.ndarray, frozen: bool) -> Variable:

@@ -112,9 +112,12 @@ def prepare(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def has_values(module: Any) -> bool:
     """Whether a frame gives values to a module that keeps none itself."""
-    if now.frame is None:
-        return not plan_of(module).template
-    return True
+    frame, released = now.frame, plan_of(module).released
+    while frame is not None and released:
+        if any(box in frame.values for box in released):
+            return True
+        frame = frame.outside
+    return not released
 
 
 def with_variables(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any], v: Any) -> Any:

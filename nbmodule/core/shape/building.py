@@ -315,11 +315,14 @@ def use_given(module: Any, given: Mapping[str, Any]) -> None:
 def _release(module: Any) -> None:
     """With store_vars=False: keep only the shapes of the variables; `build` hands them out, once."""
     module._nbm.released = v_of(module).cont_copy()
-    for box in plan_of(module).boxes:
+    plan = plan_of(module)
+    for box in plan.boxes:
         if isinstance(box, Parameter):
-            box._pending = Pending(None, box.shape, box.dtype)
-            del box._value
-    module._nbm.current = None
+            box.release()
+    for part in (module, *plan.modules):
+        part._nbm.current = None
+        part._nbm.version += 1
+    clock.structure_changed()
     clock.value_changed()
 
 

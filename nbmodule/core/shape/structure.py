@@ -18,7 +18,7 @@ import jax
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, Home, here, now
 from nbmodule.core.boxes.inner import Inner
-from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.boxes.variable import Variable, released
 from nbmodule.core.shape.walk import Plan, is_branch, is_module, plan_of
 
 _SAFE = (int, float, bool, complex, str, bytes, type(None))
@@ -80,12 +80,14 @@ class _Same:
 
 
 class Structure:
-    """An interned table: `objects` (the root first) and `boxes`, with references between them by index."""
+    """An interned table: `objects` (the root first), `boxes` and `absent` ones, with references between them by index."""
 
-    __slots__ = ("__weakref__", "boxes", "keys", "objects")
+    __slots__ = ("__weakref__", "absent", "boxes", "keys", "objects")
 
-    def __init__(self, objects: tuple[Any, ...], boxes: tuple[Any, ...], keys: tuple[Any, ...]) -> None:
-        self.objects, self.boxes, self.keys = objects, boxes, keys
+    def __init__(
+        self, objects: tuple[Any, ...], boxes: tuple[Any, ...], absent: tuple[Any, ...], keys: tuple[Any, ...]
+    ) -> None:
+        self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
 
 
 _interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictionary()
@@ -122,7 +124,8 @@ def _intern(root: Any, plan: Plan) -> Structure:
     table = _Table(plan)
     table.enter(root)
     boxes = tuple((type(box), box._frozen) for box in plan.boxes)
-    key = (tuple(map(tuple, table.objects)), boxes)
+    absent = tuple((type(box), box.shape, box.dtype, box._frozen) for box in plan.absent)
+    key = (tuple(map(tuple, table.objects)), boxes, absent)
     known = _interned.get(key)
     if known is None:
         keys = tuple(CompositeKey(place.path) for place in plan.places.values())
@@ -136,11 +139,12 @@ class _Table:
     def __init__(self, plan: Plan) -> None:
         self.objects: list[list[Any]] = []
         self.index: dict[int, int] = {}
-        self.box_index = {box: i for i, box in enumerate(plan.boxes)}
+        self.references = {box: ("box", i) for i, box in enumerate(plan.boxes)}
+        self.references |= {box: ("absent", i) for i, box in enumerate(plan.absent)}
 
     def refer(self, value: Any) -> Any:
         if isinstance(value, Variable):
-            return ("box", self.box_index[value])
+            return self.references[value]
         if is_module(value) or is_branch(value):
             return ("object", self.index[id(value)] if id(value) in self.index else self.enter(value))
         return Static(value)
@@ -193,14 +197,15 @@ def rebuild(structure: Structure, leaves: Any) -> Any:
         box = object.__new__(kind)
         box._frozen, box._value, box._home = frozen, leaf, home
         boxes.append(box)
+    absent = [released(*facts) for facts in structure.absent]
     made = [_hull(row) for row in structure.objects]
 
     def resolve(reference: Any) -> Any:
         if isinstance(reference, Static):
             return reference.value
         kind, index = reference
-        if kind == "box":
-            return boxes[index]
+        if kind != "object":
+            return (boxes if kind == "box" else absent)[index]
         if isinstance(made[index], _Later):
             made[index] = made[index].finish(resolve)
         return made[index]

@@ -85,6 +85,12 @@ def is_module(thing: Any) -> bool:
     return hasattr(type(thing), "_is_module")
 
 
+def keeps_nothing(thing: Any) -> bool:
+    """Whether `thing` is a module with `store_vars=False`: seen from above, its Parameters are not there."""
+    config = thing._nbm.config if is_module(thing) else None
+    return config is not None and not config.store_vars
+
+
 def is_branch(thing: Any) -> bool:
     """Whether the walk goes on below `thing`, which is neither a module nor a variable."""
     kind = type(thing)
@@ -111,8 +117,8 @@ class Plan:
     """What one walk found, from the root's point of view. It holds everything below the root, not the root itself."""
 
     __slots__ = (
-        "__weakref__", "_template", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "places", "structure", "version",
-        "versions", "watched",
+        "__weakref__", "_template", "absent", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "places", "released",
+        "structure", "version", "versions", "watched",
     )  # fmt: skip
 
     def __init__(self, root: Any) -> None:
@@ -125,7 +131,10 @@ class Plan:
         self.modules: dict[Any, Place] = walker.modules
         self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
         chosen = {box: next((p for p in places if p.claimed), places[0]) for box, places in walker.boxes.items()}
-        self.places: dict[Variable, Place] = dict(sorted(chosen.items(), key=lambda pair: pair[1].order))
+        placed = sorted(chosen.items(), key=lambda pair: pair[1].order)
+        self.places: dict[Variable, Place] = {box: place for box, place in placed if not box.is_released}
+        self.released: dict[Variable, Place] = {box: place for box, place in placed if box.is_released}
+        self.absent: tuple[Variable, ...] = (*self.released, *(box for box in walker.hidden if box not in chosen))
         self.boxes: tuple[Variable, ...] = tuple(self.places)
         self.names: dict[str, Variable] = {place.name: box for box, place in self.places.items()}
         _check_spellings(root, self)
@@ -147,11 +156,11 @@ class Plan:
 
     @property
     def template(self) -> dict[str, Any]:
-        """The nested dict of Parameters that `v` shows, keys sorted."""
+        """The nested dict of Parameters that `v` shows, and `v=` takes, keys sorted."""
         if self._template is None:
-            self._template = nest(
-                {place.chain: box for box, place in self.places.items() if isinstance(box, Parameter)}
-            )
+            known = {**self.places, **self.released}
+            known = sorted(known.items(), key=lambda pair: pair[1].order) if self.released else known.items()
+            self._template = nest({place.chain: box for box, place in known if isinstance(box, Parameter)})
         return self._template
 
 
@@ -174,12 +183,16 @@ class _Walker:
         self.watched: list[tuple[Any, Any]] = []
         self.versions: list[tuple[Any, int]] = []
         self.seen: set[int] = set()
+        self.hidden: dict[Variable, None] = {}  # Parameters of parts with store_vars=False: they have no value here
+        self.apart = 0  # how many such parts the walk is in
         self.root, self.count = root, 0
         self.below(root, (), "", (), None)
 
     def below(self, thing: Any, path: Path, name: str, chain: tuple[str, ...], owner: Any) -> None:
         self.seen.add(id(thing))
         inner = getattr(thing, "_nbm", None)
+        apart = thing is not self.root and keeps_nothing(thing)
+        self.apart += apart
         if inner is not None and is_module(thing):
             owner = thing
             if thing is not self.root:
@@ -207,6 +220,7 @@ class _Walker:
             elif is_branch(value) and id(value) not in self.seen:
                 here = _step(item, path, name, chain, owner, False, 0)
                 self.below(value, here.path, here.name, here.chain, owner)
+        self.apart -= apart
 
     def watch(self, thing: Any) -> None:
         """Keep a shallow copy of a list or dict, to see whether it is changed in place."""
@@ -216,6 +230,9 @@ class _Walker:
             self.watched.append((thing, thing.copy()))
 
     def found(self, box: Variable, item: Item, path: Path, name: str, chain: tuple[str, ...], owner: Any) -> None:
+        if self.apart and isinstance(box, Parameter):
+            self.hidden[box] = None
+            return
         claimed = owner is not None and box in owner._nbm.taken
         place = _step(item, path, name, chain, owner, claimed, self.count)
         self.count += 1
@@ -315,16 +332,17 @@ plug("named", _named_in)
 
 def aliases(root: Any) -> Iterator[tuple[str, Variable]]:
     """Every name of every variable, shared ones under each of them: own variables first, then those below."""
-    yield from _aliases(root, "", ())
+    yield from _aliases(root, "", (), False)
 
 
-def _aliases(thing: Any, prefix: str, above: tuple[int, ...]) -> Iterator[tuple[str, Variable]]:
+def _aliases(thing: Any, prefix: str, above: tuple[int, ...], apart: bool) -> Iterator[tuple[str, Variable]]:
     if id(thing) in above:
         return
     found = items(thing)
+    apart = apart or keeps_nothing(thing)
     for item in found:
-        if isinstance(item.value, Variable):
+        if isinstance(item.value, Variable) and not (apart and isinstance(item.value, Parameter)):
             yield prefix + item.name, item.value
     for item in found:
         if is_module(item.value) or (not isinstance(item.value, Variable) and is_branch(item.value)):
-            yield from _aliases(item.value, f"{prefix}{item.name}.", (*above, id(thing)))
+            yield from _aliases(item.value, f"{prefix}{item.name}.", (*above, id(thing)), apart)

@@ -340,6 +340,8 @@ class _Reader:
             self.facts["attribute", place, ""] = Fact(_value_text(reference.value), hash(reference.key))
             return None
         kind, number = reference
+        if kind == "absent":
+            return None
         if kind == "box":
             if self.boxes[number] != place:
                 self.facts["variable", place, ""] = Fact(f"the box {self.boxes[number]}", ("box", number))
