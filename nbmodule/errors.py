@@ -4,6 +4,32 @@ Each class derives from `NbModuleError` and from the builtin that a caller would
 done and where, what was expected and what was found, what was left unchanged, and what to do next.
 """
 
+__all__ = [
+    "NbModuleError",
+    "StructureError",
+    "ShapeError",
+    "ShapeStructureError",
+    "NotIdenticalError",
+    "DtypeError",
+    "PathError",
+    "UnexpectedKeysError",
+    "MissingKeysError",
+    "LayerIndexError",
+    "NotBuiltError",
+    "NotExportedError",
+    "TracerLeakError",
+    "SubmoduleReturnError",
+    "FileWriteError",
+    "FileFormatError",
+    "DeviceError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "GradientError",
+    "BatchedWriteError",
+    "TraceError",
+    "MissingDependencyError",
+]
+
 
 class NbModuleError(Exception):
     """The common base of all errors of this package."""

@@ -14,6 +14,8 @@ HOUSE: list[dict[str, str]] = [
         "base": "what two rooms need, once, without models: words and numbers as text, which framework a value comes from"
     },
     {"tree": "nested data, no models: Container, its text, paths, and sockets for what only higher rooms can do"},
+    {"dialects": "the words of neighboring frameworks: what they mean here, and what to say where they mean nothing"},
+    {"lazy": "how a package hands its names on one by one"},
     {
         "core": "boxes and the frame, random numbers, the walk and what is read from it, recording, transforms, what a call does",
     },
@@ -45,13 +47,14 @@ INSIDE: dict[str, list[set[str]]] = {
 }
 
 FLOOR = {room: number for number, rooms in enumerate(HOUSE) for room in rooms}
+PACKAGE = Path(__file__).parents[1] / "nbmodule"
 PAGE = Path(__file__).parents[1] / "docs" / "contributing.md"
 BEGIN, END = "<!-- the plan: tools/house.py -->\n", "<!-- end of the plan -->\n"
 
 
 def plan() -> str:
     """The rooms as a table, and the order of the floors in one sentence."""
-    names = [(room, f"`{room}.py`" if room[0] == "_" or room == "errors" else f"`{room}/`") for room in FLOOR]
+    names = [(room, f"`{room}.py`" if (PACKAGE / f"{room}.py").exists() else f"`{room}/`") for room in FLOOR]
     shown = dict(names)
     rows = [f"| {shown[room]} | {what} |" for rooms in HOUSE for room, what in rooms.items()]
     order = " < ".join(", ".join(f"`{room}`" for room in rooms) for rooms in HOUSE[:-1])

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import nbmodule as nb
+from nbmodule.lazy import by_name
 
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "models": ("Models, variables and paths", ("module", "core.variable", "core.hooks", "core.tree_text", "tree", "drawing", "nn.batches")),
-    "transforms": ("Transforms and random streams", ("core.transforms", "core.explain", "core.random")),
-    "state": ("The functional way", ("core.state",)),
+    "models": ("Models, variables and paths", ("doors.module", "core.boxes", "core.shape.hooks", "core.shape.tree_text", "tree", "doors.graphs", "flow", "nn.batches")),
+    "transforms": ("Transforms and random streams", ("core.transforms", "core.running.explain", "core.numbers")),
+    "state": ("The functional way", ("core.shape.state",)),
     "tracking": ("What ran", ("calls",)),
     "views": ("Views", ("views",)),
     "live": ("Live", ("live",)),
-    "files": ("Files", ("files", "keeping")),
+    "files": ("Files", ("files", "doors.files")),
     "layers": ("Layers", ("nn.linear", "nn.convolution", "nn.pooling", "nn.normalization", "nn.dropout", "nn.containers", "nn.recurrent",
                           "nn.attention", "nn.transformer", "nn.positions", "nn.resizing", "nn.spectral", "nn.weight_normalization")),
     "activations": ("Activations", ("nn.activation",)),
@@ -35,7 +36,7 @@ def write_pages(app: Any) -> None:
     """Write all pages, and the page that lists them."""
     folder = Path(app.srcdir) / "reference"
     folder.mkdir(exist_ok=True)
-    places = {name: _group_of(home) for name, home in nb._NAMES.items()}
+    places = {name: _group_of(home.removeprefix("nbmodule.")) for name, home in by_name(nb._HOMES).items()}
     pages = {group: [name for name, place in places.items() if place == group] for group in GROUPS}
     for group, names in pages.items():
         _write(

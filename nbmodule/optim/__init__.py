@@ -24,3 +24,23 @@ Example:
     >>> step(jnp.ones((4, 3))), model.weight[0]
     (Array(9., dtype=float32), Array([0.7, 0.7, 0.7], dtype=float32))
 """
+
+from __future__ import annotations
+
+from nbmodule import lazy
+
+_HOMES = {
+    "nbmodule.optim.optimizer": "Optimizer",
+    "nbmodule.optim.descent": "SGD Lion LARS",
+    "nbmodule.optim.adaptive": "Adam AdamW LAMB RMSprop Adagrad",
+    "nbmodule.optim.wrapped": "Optax",
+    "nbmodule.optim.functions": (
+        "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update adagrad_update lion_update lars_update"
+    ),
+    "nbmodule.optim.schedules": "cosine_schedule linear_schedule step_schedule",
+    "nbmodule.optim.clipping": "global_norm clip_by_global_norm",
+}
+_ROOMS: dict[str, str] = {}
+_ALIASES: dict[str, str] = {}
+
+__getattr__, __dir__, __all__ = lazy.hand_on(__name__, _HOMES, _ROOMS, _ALIASES)

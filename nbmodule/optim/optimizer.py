@@ -14,6 +14,7 @@ from nbmodule.core.boxes.frame import EAGER, birthplace, here, now
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.running.entry import ConstructorSignature
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import jit
@@ -70,6 +71,7 @@ class Optimizer:
         Array([0.5, 0.5], dtype=float32)
     """
 
+    __signature__ = ConstructorSignature()
     _is_stateful = True
     _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
 

@@ -11,7 +11,7 @@ import importlib
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import jax.core
@@ -28,8 +28,34 @@ from nbmodule.errors import ArgumentError, AttributePathError, DtypeError, NotBu
 from nbmodule.tree.leaves import to_host
 from nbmodule.tree.properties import is_of_class
 
+if TYPE_CHECKING:  # a box reads like its array: checkers let it stand where one may
+    from jax import Array as _LikeArray
+else:
+    _LikeArray = object
 
-class Variable:
+
+def _flatten(box: Variable) -> tuple[tuple[Any], Any]:
+    return (box.value,), box._frozen
+
+
+def _flatten_with_keys(box: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
+    return ((jax.tree_util.GetAttrKey("value"), box.value),), box._frozen
+
+
+def register(kind: type[Variable]) -> None:
+    """Make `kind` a PyTree node with one leaf. Unflattening takes any leaf and never validates."""
+
+    def unflatten(frozen: bool, leaves: Any) -> Variable:
+        box = object.__new__(kind)
+        box._frozen, box._value = frozen, leaves[0]
+        trace = here()
+        box._home = None if trace == EAGER else Home(now.frame, trace)
+        return box
+
+    jax.tree_util.register_pytree_with_keys(kind, _flatten_with_keys, unflatten, _flatten)
+
+
+class Variable(_LikeArray):
     """A box that owns one array.
 
     It reads like its array: arithmetic, indexing, `.shape`, methods such as `.sum()`, and `jax.numpy` functions take it.
@@ -55,6 +81,10 @@ class Variable:
     _is_variable = True
     has_own_name = True  # whether messages call it by its path
     remedy = "pass the model in as an argument and return it"  # for a write in a transform of JAX's own
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls)
 
     def __init__(self, value: Any, *, dtype: Any = None, device: Any = None) -> None:
         self._frozen, self._home = False, birthplace()
@@ -91,7 +121,7 @@ class Variable:
 
     # -- the value -----------------------------------------------------------------------------------
     @property
-    def value(self) -> Any:
+    def value(self) -> jax.Array:
         """The array, as seen from here; assigning casts to the dtype of the box and keeps its shape."""
         if now.frame is not None:
             return now.frame.read(self)
@@ -104,7 +134,7 @@ class Variable:
     def value(self, new: Any) -> None:
         write(self, self.admitted(new))
 
-    def __call__(self) -> Any:
+    def __call__(self) -> jax.Array:
         return self.value
 
     def settled(self) -> Any:
@@ -258,7 +288,7 @@ class Variable:
     def __jax_array__(self) -> Any:
         return self.value
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride] - as NumPy's protocol has it
         return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
 
     def __getattr__(self, name: str) -> Any:
@@ -274,7 +304,7 @@ class Variable:
             return object.__getattribute__(self, name)
         raise AttributePathError(f'{self.describe()} has no attribute "{name}", neither of its own nor of its array.')
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> jax.Array:
         return self.value[_plain(index)]
 
     def __setitem__(self, index: Any, new: Any) -> None:
@@ -409,31 +439,8 @@ def _rank(dtype: Any) -> int:
     return 10
 
 
-def _flatten(box: Variable) -> tuple[tuple[Any], Any]:
-    return (box.value,), box._frozen
-
-
-def _flatten_with_keys(box: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
-    return ((jax.tree_util.GetAttrKey("value"), box.value),), box._frozen
-
-
-def register(kind: type[Variable]) -> None:
-    """Make `kind` a PyTree node with one leaf. Unflattening takes any leaf and never validates."""
-
-    def unflatten(frozen: bool, leaves: Any) -> Variable:
-        box = object.__new__(kind)
-        box._frozen, box._value = frozen, leaves[0]
-        trace = here()
-        box._home = None if trace == EAGER else Home(now.frame, trace)
-        return box
-
-    jax.tree_util.register_pytree_with_keys(kind, _flatten_with_keys, unflatten, _flatten)
-
-
 install_operators(Variable)
-for _kind in (Variable, Parameter, Buffer):
-    register(_kind)
-Variable.__init_subclass__ = classmethod(lambda cls, **kwargs: register(cls))  # type: ignore[assignment]
+register(Variable)
 
 
 def refuse(box: Variable) -> Any:

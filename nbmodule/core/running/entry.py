@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import jax
 import jax.core
@@ -19,10 +20,32 @@ FORWARDS = ("__call__", "forward", "_forward")
 DERIVED = ("__call__", "_run", "_own_parameters")
 """What `resolve_forward` gives each class, made of the forwards."""
 _dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 
 
-class ModuleMeta(type):
-    """Builds a module when its whole constructor has run, and notices when a class is given another forward."""
+class HasForward(Protocol[P, R]):
+    """For type checkers: a module whose calls take what its `forward` takes and give what that gives."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+class ConstructorSignature:
+    """The arguments of `__init__`, for `inspect.signature`, `help` and Shift+Tab, which meet `*args, **kwargs` before it."""
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        _, *parameters = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature(parameters)
+
+
+class ModuleMeta(ABCMeta):
+    """Builds a module when its whole constructor has run, and notices when a class is given another forward.
+
+    It is an `ABCMeta`, so that a class of modules may be abstract. Type checkers do not see its `__call__`: they would take its
+    arguments for those of each constructor.
+    """
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(name, bases, namespace, **kwargs)
@@ -37,10 +60,12 @@ class ModuleMeta(type):
         """The attributes as they were written; what carries a class elsewhere (cloudpickle, autoreload) gets nothing derived."""
         return MappingProxyType({name: value for name, value in _dict_of(cls).items() if name not in DERIVED})
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        module = super().__call__(*args, **kwargs)
-        building.finish(module)
-        return module
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            module = super().__call__(*args, **kwargs)
+            building.finish(module)
+            return module
 
     def __setattr__(cls, name: str, value: Any) -> None:
         if name == "__hash__" and value is None:  # a dataclass with `eq=True`: modules stay hashable by identity

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import birthplace
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Buffer, Variable
-from nbmodule.core.running.entry import ModuleMeta
+from nbmodule.core.running.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
 from nbmodule.core.shape import attributes, building, copying, hooks, naming, state_dict, structure, where
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.hooks import HookHandle
@@ -61,9 +61,26 @@ class Module(metaclass=ModuleMeta):
     """
 
     __slots__ = ("__dict__", "__weakref__", "_nbm")
+    __signature__ = ConstructorSignature()
     _is_module = True
     _takes_attributes = True  # in the bases themselves, keyword arguments are attributes
     _short_names: dict[str, str] = {}  # short names of variables in `v`, by attribute name
+
+    if (
+        TYPE_CHECKING
+    ):  # what `ModuleMeta` puts into each class; the options of a call, such as `v=`, pass the second form
+
+        @overload
+        def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+        @overload
+        def __call__(self: HasForward[..., R], *args: Any, **kwargs: Any) -> R: ...
+        @overload
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        structure.register(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         module = object.__new__(cls)
@@ -345,4 +362,3 @@ def _older_form(args: tuple[Any, ...], device: Any, v: Any) -> tuple[Any, Any]:
 
 Module._base_build, Module._base_create_variables = Module._build, Module._create_variables  # type: ignore[attr-defined]
 structure.register(Module)
-Module.__init_subclass__ = classmethod(lambda cls, **kwargs: structure.register(cls))  # type: ignore[assignment]

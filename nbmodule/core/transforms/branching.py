@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.mapped import Names, _written
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, TracerLeakError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
@@ -165,9 +168,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
 
 def checkpoint(
-    fn: Callable[..., Any], *, prevent_cse: bool = True, policy: Callable[..., bool] | None = None,
+    fn: Callable[P, R], *, prevent_cse: bool = True, policy: Callable[..., bool] | None = None,
     static_argnums: int | tuple[int, ...] = (),
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[P, R]:  # fmt: skip
     """Make a function whose inner values are computed again in the backward pass instead of being kept; see `jax.checkpoint`.
 
     Example:

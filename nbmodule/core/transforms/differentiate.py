@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from nbmodule.core.shape.walk import is_module, nest, plan_of
 from nbmodule.core.transforms.carried import is_stateful, packed, unpacked
 from nbmodule.errors import ArgumentError, GradientError
 from nbmodule.tree.container import Container
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Wrt:
@@ -110,9 +113,9 @@ def is_floating(x: Any) -> bool:
 
 
 def value_and_grad(
-    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
+    fn: Callable[P, R], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[P, tuple[R, Any]]:  # fmt: skip
     """Make a function that gives the value of `fn` and its gradient.
 
     Modules may be arguments or be used from the surrounding code. The gradient by a Module is a Container like its `v`;
@@ -136,6 +139,7 @@ def value_and_grad(
         Array(2., dtype=float32)
     """
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    run: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
     def differentiated(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +154,7 @@ def value_and_grad(
                 full[number] = argument
 
             def body(frame: Frame) -> Any:
-                outputs = fn(*full, **kwargs)
+                outputs = run(*full, **kwargs)
                 value, aux = _pair(fn, outputs) if has_aux else (outputs, None)
                 value = _plain(value)
                 _check_scalar(fn, value)
@@ -215,9 +219,9 @@ def _check_scalar(fn: Any, value: Any) -> None:
 
 
 def grad(
-    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
+    fn: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[P, Any]:  # fmt: skip
     """Make a function that gives the gradient of `fn`; as `value_and_grad`, without the value.
 
     Example:

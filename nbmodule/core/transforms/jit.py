@@ -7,7 +7,7 @@ import sys
 import types
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import jax
 import jax.core
@@ -28,6 +28,12 @@ from nbmodule.errors import ArgumentTypeError, TraceError
 
 _PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
 _HOLES = tuple(Hole(i) for i in range(16))
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def split(arguments: Any) -> tuple[Any, list[Any]]:
@@ -55,11 +61,11 @@ def split_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict
     return tuple([None if type(arg) is Hole else arg for arg in args]), kwargs, things, holes
 
 
-class Jit:
+class Jit(Generic[P, R]):
     """A compiled function; see `jit`."""
 
     def __init__(
-        self, fn: Callable[..., Any], donate: bool, options: dict[str, Any], static: Places, asked: dict[str, Any]
+        self, fn: Callable[P, R], donate: bool, options: dict[str, Any], static: Places, asked: dict[str, Any]
     ) -> None:
         self.fn, self.donate, self.options, self.static, self.asked = fn, donate, options, static, asked
         self.programs: dict[Any, list[Program]] = {}
@@ -81,7 +87,7 @@ class Jit:
             return name
         return Jit, (self.fn, self.donate, self.options, self.static, self.asked)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         try:
             steady = self._steady
@@ -218,6 +224,10 @@ class Jit:
         self.programs[key] = [other for other in self.programs.get(key, ()) if other is not program]
         return self._add(key, things, [*captured, program.missing(missed)])
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...
+    @overload
+    def __get__(self: Jit[Concatenate[S, Q], T], instance: S, owner: type | None = None) -> Callable[Q, T]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
@@ -265,6 +275,10 @@ def things_inside(args: tuple[Any, ...]) -> bool:
     return any(type(arg) is not Hole and type(arg) not in _PLAIN for arg in args)
 
 
+@overload
+def jit(fn: Callable[P, R], **options: Any) -> Jit[P, R]: ...
+@overload
+def jit(fn: None = None, **options: Any) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None, *, donate: bool = False, static_argnums: Any = None, static_argnames: Any = None,
     donate_argnums: Any = None, donate_argnames: Any = None, in_shardings: Any = None, out_shardings: Any = None, **options: Any,

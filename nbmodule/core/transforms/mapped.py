@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
@@ -16,6 +16,9 @@ from nbmodule.core.transforms.carried import packed, unpacked
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, BatchedWriteError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Names:
@@ -37,9 +40,9 @@ jax.tree_util.register_static(Names)
 
 
 def vmap(
-    fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
+    fn: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
     spmd_axis_name: Any = None, *, split_streams: bool = True,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[P, R]:  # fmt: skip
     """Map a function over an axis of its arguments; variables are shared by all rows.
 
     A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and each row gets a copy.
@@ -63,6 +66,7 @@ def vmap(
         >>> nb.vmap(lambda x: x * model.scale)(jnp.arange(3.0))
         Array([0., 2., 4.], dtype=float32)
     """
+    row: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +85,7 @@ def vmap(
 
         def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
             def body(frame: Frame) -> Any:
-                outputs = packed(fn(*fill(_local(args), things), **_local(kwargs)))
+                outputs = packed(row(*fill(_local(args), things), **_local(kwargs)))
                 effects = frame.effects()
                 return outputs, effects.values, effects.records, Names(effects.names)
 

@@ -66,3 +66,7 @@ __all__ = [
     "log_poisson_loss", "mae_loss", "mse_loss",
     "dct", "fft", "idct", "ifft", "irfft", "rfft",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

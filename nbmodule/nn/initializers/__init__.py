@@ -19,3 +19,7 @@ __all__ = [
     "Constant", "Zeros", "Ones", "RandomNormal", "TruncatedNormal", "Orthogonal",
     "Uniform", "GlorotUniform", "GlorotNormal", "KaimingUniform", "KaimingNormal", "LecunNormal", "FirstLayerSiren", "Siren",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,57 @@
+"""Names that a package hands on one by one, each loaded when it is first asked for.
+
+Such a package has a table `_HOMES` from modules to the names that they give. The table makes its `__getattr__`, `__dir__` and
+`__all__`; `tools/make_stubs.py` makes from it the stub that editors and type checkers read. Nothing here loads JAX, so the
+front door costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class NoSuchName(AttributeError):
+    """A package has no such name. The text is made when it is read: an import of a submodule asks for its name first."""
+
+    def __str__(self) -> str:
+        from nbmodule.dialects import no_such_name
+
+        return no_such_name(*self.args)
+
+
+def by_name(homes: Mapping[str, str]) -> dict[str, str]:
+    """The module of each name, from a table of modules and the names in them."""
+    return {name: home for home, names in homes.items() for name in names.split()}
+
+
+def hand_on(
+    package: str, homes: Mapping[str, str], rooms: Mapping[str, str], aliases: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The `__getattr__`, `__dir__` and `__all__` of a package.
+
+    Args:
+        package: Its name.
+        homes: For each module the names that it gives, with spaces between them.
+        rooms: Modules that are handed on whole, by the name they have here.
+        aliases: Second spellings of names; they work and are not listed.
+    """
+    names = by_name(homes)
+
+    def __getattr__(name: str) -> Any:
+        known = aliases.get(name, name)
+        if known in names:
+            value = getattr(importlib.import_module(names[known]), known)
+        elif name in rooms:
+            value = importlib.import_module(rooms[name])
+        else:
+            raise NoSuchName(package, name, (*names, *rooms))
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*names, *rooms})
+
+    return __getattr__, __dir__, sorted(names)

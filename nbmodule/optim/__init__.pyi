@@ -1,0 +1,31 @@
+"""What `nbmodule.optim` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
+
+from nbmodule.optim.adaptive import LAMB as LAMB
+from nbmodule.optim.adaptive import Adagrad as Adagrad
+from nbmodule.optim.adaptive import Adam as Adam
+from nbmodule.optim.adaptive import AdamW as AdamW
+from nbmodule.optim.adaptive import RMSprop as RMSprop
+from nbmodule.optim.clipping import clip_by_global_norm as clip_by_global_norm
+from nbmodule.optim.clipping import global_norm as global_norm
+from nbmodule.optim.descent import LARS as LARS
+from nbmodule.optim.descent import SGD as SGD
+from nbmodule.optim.descent import Lion as Lion
+from nbmodule.optim.functions import adagrad_update as adagrad_update
+from nbmodule.optim.functions import adam_update as adam_update
+from nbmodule.optim.functions import adamw_update as adamw_update
+from nbmodule.optim.functions import lamb_update as lamb_update
+from nbmodule.optim.functions import lars_update as lars_update
+from nbmodule.optim.functions import lion_update as lion_update
+from nbmodule.optim.functions import momentum_update as momentum_update
+from nbmodule.optim.functions import rmsprop_update as rmsprop_update
+from nbmodule.optim.functions import sgd_update as sgd_update
+from nbmodule.optim.optimizer import Optimizer as Optimizer
+from nbmodule.optim.schedules import cosine_schedule as cosine_schedule
+from nbmodule.optim.schedules import linear_schedule as linear_schedule
+from nbmodule.optim.schedules import step_schedule as step_schedule
+from nbmodule.optim.wrapped import Optax as Optax
+
+_HOMES: dict[str, str]
+_ROOMS: dict[str, str]
+_ALIASES: dict[str, str]
+__all__: list[str]

@@ -1,0 +1,174 @@
+"""What a type checker sees of the package: pyright over a file of a user's lines, each with what it must say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+HEAD = """
+from __future__ import annotations
+import abc
+from typing import Any, reveal_type
+import jax
+import jax.numpy as jnp
+import nbmodule as nb
+from nbmodule import Conv2d, nn, optim
+
+class Net(nb.Module):
+    def __init__(self, width: int, *, deep: bool = False) -> None:
+        self.first = nb.Linear(2, width)
+        super().__init__()
+
+    def forward(self, x: jax.Array) -> tuple[jax.Array, int]:
+        return self.first(x), 1
+
+class Called(nb.Module):
+    def __call__(self, x: int) -> str:
+        return ""
+
+class Old(nb.Module):
+    def _forward(self, x: int) -> str:
+        return ""
+
+class Base(nb.Module, abc.ABC):
+    @abc.abstractmethod
+    def forward(self, x: int) -> float: ...
+
+class Stepper:
+    @nb.jit
+    def step(self, x: int) -> str:
+        return ""
+
+@nb.jit
+def compiled(model: Net, x: jax.Array) -> int:
+    return 1
+
+@nb.jit(donate=True)
+def donating(x: int) -> str:
+    return ""
+
+def loss(model: Net, x: jax.Array) -> jax.Array:
+    return x.sum()
+
+x = jnp.ones(2)
+net = Net(3)
+"""
+
+# Each line of a user, and what `reveal_type` says of it.
+REVEALED = [
+    ("nb.Linear", "type[Linear]"),
+    ("nb.Linear(3, 2)", "Linear"),
+    ("nb.Linear(3, 2).weight", "Parameter"),
+    ("nb.Linear(3, 2)(x)", "Array"),
+    ("nb.Linear(3, 2)(x, v=None)", "Array"),
+    ("nb.Conv2D(3, 8, 3)", "Conv2d"),
+    ("Conv2d(3, 8, 3)(x)", "Array"),
+    ("nn.Conv2d(3, 8, 3)", "Conv2d"),
+    ("nn.Module", "type[Module]"),
+    ("nn.functional.relu(x)", "Array"),
+    ("nb.F.relu(x)", "Array"),
+    ("nb.nn.initializers.Zeros()", "Zeros"),
+    ("nb.BatchNorm2d(3)", "BatchNorm2d"),
+    ("nb.Dropout(0.5)", "Dropout"),
+    ("nb.Sequential(nb.Linear(2, 2))", "Sequential"),
+    ("nb.LSTM(2, 3)", "LSTM"),
+    ("nb.MultiHeadAttention(8, num_heads=2)", "MultiHeadAttention"),
+    ("nb.Parameter(x)", "Parameter"),
+    ("nb.Parameter(x).value", "Array"),
+    ("2 * nb.Parameter(x) + 1", "Array"),
+    ("x @ net.first.weight.T", "Array"),
+    ("jnp.sin(nb.Parameter(x))", "Array"),
+    ("nb.Buffer(x).shape", "tuple[int, ...]"),
+    ("nb.Container(a=1)", "Container"),
+    ("nb.Adam(0.001)", "Adam"),
+    ("optim.Adam(0.001)", "Adam"),
+    ("nb.optim.SGD(0.1)", "SGD"),
+    ("nb.errors.ShapeError", "type[ShapeError]"),
+    ("nb.ShapeError('a')", "ShapeError"),
+    ("nb.__version__", "str"),
+    ("nb.track(net)", "Tracking"),
+    ("nb.graph(net, x)", "Graph"),
+    ("nb.summary(net, x)", "Summary"),
+    ("nb.Live(net)", "Live"),
+    ("nb.batches(x, 3)", "Batches"),
+    ("net", "Net"),
+    ("net.first", "Linear"),
+    ("net(x)", "tuple[Array, int]"),
+    ("net(x)[0]", "Array"),
+    ("net.eval()", "Net"),
+    ("net.v", "Container"),
+    ("Called()(3)", "str"),
+    ("Old()(3)", "Any"),
+    ("compiled(net, x)", "int"),
+    ("donating(3)", "str"),
+    ("Stepper().step(3)", "str"),
+    ("nb.jit(net)(x)", "tuple[Array, int]"),
+    ("nb.jit(lambda a: 1)", "Jit[(a: Unknown), int]"),
+    ("nb.value_and_grad(loss)(net, x)", "tuple[Array, Any]"),
+    ("nb.vmap(loss)(net, x)", "Array"),
+    ("nb.checkpoint(loss)(net, x)", "Array"),
+    ("nb.execute_with_gradients(lambda v: x, net.v)[1]", "Container"),
+]
+
+# Each wrong line, and what must be said of it.
+CAUGHT = [
+    ("nb.Lineer(3, 2)", '"Lineer" is not a known attribute of module "nbmodule"'),
+    ("nb.Linear(3, 2, biaz=4)", 'No parameter named "biaz"'),
+    ("nb.Linear('three', 2)", 'cannot be assigned to parameter "in_features"'),
+    ("nb.Linear(3)", 'Argument missing for parameter "out_features"'),
+    ("nn.Lineer", '"Lineer" is not a known attribute of module "nbmodule.nn"'),
+    ("nb.optim.Adamm", '"Adamm" is not a known attribute of module "nbmodule.optim"'),
+    ("nb.F.geluu", '"geluu" is not a known attribute of module "nbmodule.nn.functional"'),
+    ("nb.errors.ShapedError", '"ShapedError" is not a known attribute of module "nbmodule.errors"'),
+    ("Net(3, width=4)", 'Parameter "width" is already assigned'),
+    ("Base()", 'Cannot instantiate abstract class "Base"'),
+    ("compiled(net)", 'Argument missing for parameter "x"'),
+    ("nb.grad(loss)(net)", 'Argument missing for parameter "x"'),
+    ("net.train('yes')", 'cannot be assigned to parameter "mode"'),
+]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Everything that pyright says, by line of the file; one run for all."""
+    folder = tmp_path_factory.mktemp("user")
+    lines = [f"reveal_type({line})" for line, _ in REVEALED] + [line for line, _ in CAUGHT]
+    (folder / "user.py").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}))
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)],
+        capture_output=True, text=True, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=230, check=False,
+    )  # fmt: skip
+    found: dict[int, list[str]] = {}
+    for each in json.loads(done.stdout)["generalDiagnostics"]:
+        found.setdefault(each["range"]["start"]["line"] - HEAD.count("\n"), []).append(each["message"])
+    return found
+
+
+def test_a_users_own_classes_are_without_fault(said):
+    assert {line: messages for line, messages in said.items() if line < 0} == {}
+
+
+def test_every_line_has_the_type_that_it_has(said):
+    wrong = [
+        f"{line}: {said.get(number)}"
+        for number, (line, kind) in enumerate(REVEALED)
+        if said.get(number) != [f'Type of "{line}" is "{kind}"']
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_mistake_is_caught(said):
+    wrong = [
+        f"{line}: {said.get(number)}"
+        for number, (line, message) in enumerate(CAUGHT, start=len(REVEALED))
+        if not any(message in each for each in said.get(number, ()))
+    ]
+    assert not wrong, "\n".join(wrong)

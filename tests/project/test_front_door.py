@@ -1,0 +1,206 @@
+"""What `nb.` offers: names, rooms and their Tab lists; constructors as tools and hands see them."""
+
+from __future__ import annotations
+
+import abc
+import inspect
+import os
+import pickle
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+from tools import make_stubs
+
+ROOT = Path(__file__).parents[2]
+WITH_CONSTRUCTOR = [
+    name for name in nb.__all__ if inspect.isclass(thing := getattr(nb, name)) and inspect.isfunction(thing.__init__)
+]
+
+
+# -- names -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("package", make_stubs.PACKAGES)
+def test_the_stub_says_what_the_package_hands_on(package):
+    written = make_stubs.path_of(package).read_text(encoding="utf-8")
+    assert written == make_stubs.stub(package), "run `python tools/make_stubs.py`"
+
+
+def test_the_names_of_a_room_are_on_the_front_door_too():
+    rooms = [nb.nn, nb.nn.functional, nb.optim, nb.errors]
+    assert [f"{room.__name__}.{name}" for room in rooms for name in room.__all__ if not hasattr(nb, name)] == []
+    assert [name for name in nb.nn.functional.__all__ if getattr(nb, name) is not getattr(nb.F, name)] == []
+
+
+def test_the_rooms_of_a_fresh_interpreter_are_complete(run_python):
+    code = """
+        import nbmodule as nb
+        print(nb.nn.Linear.__name__, nb.nn.functional.gelu.__name__, nb.F is nb.nn.functional, nb.optim.Adam.__name__, end=" ")
+        print(nb.errors.ShapeError.__name__, nb.nn.Module is nb.Module, nb.nn.initializers.Zeros is nb.Zeros)
+    """
+    assert run_python(code) == "Linear gelu True Adam ShapeError True True"
+
+
+def test_rooms_can_be_imported_by_name(run_python):
+    code = """
+        import nbmodule.nn as nn, nbmodule.nn.functional as F
+        from nbmodule import nn as same, optim, errors
+        from nbmodule.nn import Linear, Conv2D, functional
+        print(nn is same, F is functional, Linear is nn.Linear, Conv2D is nn.Conv2d)
+    """
+    assert run_python(code) == "True True True True"
+
+
+def test_tab_lists_hold_what_is_meant_for_people():
+    modules = {"nn", "F", "optim", "errors"}
+    assert set(dir(nb)) == {*nb.__all__, *modules}
+    assert set(dir(nb.nn)) == {*nb.nn.__all__, "functional", "initializers"}
+    assert set(dir(nb.optim)) == set(nb.optim.__all__)
+    assert set(dir(nb.F)) == set(nb.F.__all__)
+    assert set(dir(nb.nn.initializers)) == set(nb.nn.initializers.__all__)
+
+
+def test_a_name_that_does_not_exist_names_the_closest_one():
+    with pytest.raises(AttributeError, match="^nb has no name 'Lineer'; the closest name is \"Linear\"\\.$"):
+        nb.Lineer
+    with pytest.raises(AttributeError, match="^nb.optim has no name 'Adamm'; the closest name is \"Adam"):
+        nb.optim.Adamm
+    with pytest.raises(ImportError, match="cannot import name 'Lineer'"):
+        from nbmodule import Lineer  # noqa: F401
+
+
+def test_the_front_door_loads_no_jax(run_python):
+    code = """
+        import sys, nbmodule as nb
+        dir(nb), dir(nb.nn), dir(nb.optim), dir(nb.errors), nb.__all__, hasattr(nb, "__version__")
+        print("jax" in sys.modules, "numpy" in sys.modules)
+    """
+    assert run_python(code) == "False False"
+
+
+def test_all_names_together_cost_little_more_than_jax(run_python):
+    code = """
+        import time
+        start = time.perf_counter()
+        import jax
+        alone = time.perf_counter() - start
+        import nbmodule
+        print((time.perf_counter() - start) / alone)
+    """
+    assert min(float(run_python(code)) for _ in range(3)) < 1.15
+
+
+# -- constructors ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", WITH_CONSTRUCTOR)
+def test_the_signature_of_a_class_names_the_arguments_of_its_constructor(name):
+    assert (
+        list(inspect.signature(getattr(nb, name)).parameters)
+        == list(inspect.signature(getattr(nb, name).__init__).parameters)[1:]
+    )
+
+
+def test_the_signature_of_a_layer_is_written_out():
+    parameters = inspect.signature(nb.Linear).parameters
+    assert list(parameters)[:3] == ["in_features", "out_features", "with_bias"]
+    assert parameters["with_bias"].default is True
+    assert "x" in inspect.signature(nb.Linear(1, 2)).parameters
+
+
+def test_a_class_of_modules_may_be_abstract():
+    class Encoder(nb.Module, abc.ABC):
+        @abc.abstractmethod
+        def encode(self, x): ...
+
+        def forward(self, x):
+            return self.encode(x)
+
+    class Doubling(Encoder):
+        def encode(self, x):
+            return 2 * x
+
+    with pytest.raises(TypeError, match="abstract class Encoder.*encode"):
+        Encoder()
+    assert Doubling()(jnp.ones(2)).tolist() == [2, 2]
+    assert isinstance(Doubling(), Encoder) and nb.grad(lambda x: Doubling()(x))(1.0) == 2
+
+
+@pytest.mark.parametrize("base", [nb.Module, nb.Linear, nb.Parameter, nb.Container])
+def test_a_mixin_hears_of_subclasses_and_takes_its_words(base):
+    class Registered:
+        names: list[str] = []
+
+        def __init_subclass__(cls, tag="", **kwargs):
+            super().__init_subclass__(**kwargs)
+            Registered.names.append(f"{cls.__name__}:{tag}")
+
+    class First(base, Registered, tag="a"): ...
+
+    class Second(Registered, base): ...
+
+    assert Registered.names == ["First:a", "Second:"]
+
+
+def test_the_signature_is_that_of_a_constructor_of_ones_own():
+    class Net(nb.Module):
+        def __init__(self, width: int, *, deep: bool = False):
+            self.layer = nb.Linear(width, width)
+
+    assert str(inspect.signature(Net)) == "(width: 'int', *, deep: 'bool' = False)"
+
+
+@pytest.mark.parametrize("transform", [nb.jit, nb.grad, nb.value_and_grad, nb.vmap, nb.checkpoint])
+def test_a_transformed_function_keeps_its_signature(transform):
+    def loss(model, x, *, scale=1.0):
+        """How far off."""
+
+    made = transform(loss)
+    assert inspect.signature(made) == inspect.signature(loss)
+    assert (made.__name__, made.__doc__) == ("loss", "How far off.")
+
+
+# -- in a notebook -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("nb.Line", "Linear"), ("nb.nn.Conv", "Conv2d"), ("nb.nn.functional.gel", "gelu"), ("nb.F.cross_en", "cross_entropy"),
+        ("nb.optim.Ada", "AdamW"), ("nb.errors.Shape", "ShapeError"), ("nb.Container().cont_ma", "cont_map"),
+        ("nb.Linear(2, 3).named_para", "named_parameters"), ("nb.Linear(2, 3).weight.requires_gr", "requires_grad_"),
+        ("nb.Module().sta", "state_dict"), ("nb.track", "track"), ("nb.gra", "graph"),
+    ],
+)  # fmt: skip
+def test_jedi_completes(typed, offered):
+    import jedi
+
+    script = jedi.Script(f"import nbmodule as nb\n{typed}", project=jedi.Project(ROOT))
+    assert offered in [each.name for each in script.complete()]
+
+
+def test_jedi_goes_to_the_definition_and_shows_the_docstring():
+    import jedi
+
+    script = jedi.Script("import nbmodule as nb\nnb.Linear", project=jedi.Project(ROOT))
+    (found,) = script.infer(2, 5)
+    assert (found.module_path.name, found.type) == ("linear.py", "class")
+    assert "An affine map" in found.docstring()
+
+
+def test_the_inspector_of_a_kernel_shows_the_arguments_of_a_layer():
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"})
+    try:
+        client.execute_interactive("import nbmodule as nb; layer = nb.Linear(3, 2)", timeout=60)
+        shown = client.inspect("nb.Linear(", 10, reply=True, timeout=60)["content"]["data"]["text/plain"]
+        assert "in_features" in shown and "with_bias" in shown and "*args" not in shown.split("Docstring")[0]
+        called = client.inspect("layer(", 5, reply=True, timeout=60)["content"]["data"]["text/plain"]
+        assert "batch in_features" in called
+        offered = client.complete("nb.Lin", reply=True, timeout=60)["content"]["matches"]
+        assert any(each.endswith("Linear") for each in offered)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_a_class_that_is_handed_on_pickles_by_its_home():
+    assert pickle.loads(pickle.dumps(nb.nn.Conv2D)) is nb.Conv2d
