@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from nbmodule import errors, lazy, nn, optim
+from nbmodule.base.version import __version__
 
 _HOMES: dict[str, str] = {
     **nn._HOMES,
@@ -55,6 +56,5 @@ _HOMES: dict[str, str] = {
 }
 _ROOMS = {"nn": "nbmodule.nn", "F": "nbmodule.nn.functional", "optim": "nbmodule.optim", "errors": "nbmodule.errors"}
 _ALIASES = nn._ALIASES
-__version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy.hand_on(__name__, _HOMES, _ROOMS, _ALIASES)

@@ -11,7 +11,8 @@ from pathlib import Path
 HOUSE: list[dict[str, str]] = [
     {"errors": "every exception a user can meet"},
     {
-        "base": "what two rooms need, once, without models: words and numbers as text, which framework a value comes from"
+        "base": "what two rooms need, once, without models: words and numbers as text, which framework a value comes from, all that is "
+        "used of JAX that moved or is private"
     },
     {"tree": "nested data, no models: Container, its text, paths, and sockets for what only higher rooms can do"},
     {"dialects": "the words of neighboring frameworks: what they mean here, and what to say where they mean nothing"},

@@ -13,18 +13,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core as jex
-from jax.extend import source_info_util
 
 from nbmodule.base.folder import PACKAGE
+from nbmodule.base.jax_names import WRAPPERS, Literal, bind, line_of_user, source_info_util
 
 source_info_util.register_exclusion(PACKAGE)  # lines of the user's code are wanted
 
-_WRAPPERS = {
-    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat2": "jaxpr", "remat": "jaxpr",
-    "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",
-}  # fmt: skip
-_SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
 _REPEAT = re.compile(r"#[1-9]\d*$")
 
 
@@ -74,7 +68,7 @@ def _run(jaxpr: Any, arrays: list[Any], place: _Place, watch: Watcher) -> list[A
     known |= zip(inner.invars, arrays)
 
     def value(atom: Any) -> Any:
-        return atom.val if isinstance(atom, jex.Literal) else known[atom]
+        return atom.val if isinstance(atom, Literal) else known[atom]
 
     for equation in inner.eqns:
         operands = [value(atom) for atom in equation.invars]
@@ -88,8 +82,8 @@ def _run(jaxpr: Any, arrays: list[Any], place: _Place, watch: Watcher) -> list[A
 
 def _step(equation: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
     name, params = equation.primitive.name, equation.params
-    if name in _WRAPPERS and _WRAPPERS[name] in params:
-        return _run(params[_WRAPPERS[name]], operands, here, watch)
+    if name in WRAPPERS and WRAPPERS[name][0] in params:
+        return _run(params[WRAPPERS[name][0]], operands, here, watch)
     if name == "scan":
         return _scan(params, operands, here, watch)
     if name == "while":
@@ -102,15 +96,6 @@ def _step(equation: Any, operands: list[Any], here: _Place, watch: Watcher) -> l
     source, code = locate(here.sources)
     watch(Operation(name, scopes, phase, source, code, operands, results, here.turns))
     return results
-
-
-def bind(equation: Any, operands: Sequence[Any]) -> list[Any]:
-    """Run one equation on arrays; always a list of results."""
-    found = equation.primitive.get_bind_params(equation.params)
-    functions, params = found if isinstance(found, tuple) else ((), found)  # a pair before jax 0.9
-    with equation.ctx.manager:
-        result = equation.primitive.bind(*functions, *operands, **params)
-    return list(result) if equation.primitive.multiple_results else [result]
 
 
 def _scan(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
@@ -149,9 +134,10 @@ def _while(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> li
 def locate(sources: Sequence[Any]) -> tuple[str, str]:
     """The innermost line of the user's code, as `file.py:12` and its text; empty where there is none."""
     for source in sources:
-        match = _SUMMARY.match(source_info_util.summarize(source))
-        if match:
-            return f"{os.path.basename(match[1])}:{match[2]}", linecache.getline(match[1], int(match[2])).strip()
+        found = line_of_user(source)
+        if found:
+            file, line, _ = found
+            return f"{os.path.basename(file)}:{line}", linecache.getline(file, line).strip()
     return "", ""
 
 

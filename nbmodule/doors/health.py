@@ -115,7 +115,7 @@ def _required() -> list[Any]:
     try:
         lines = requires("nbmodule") or []
     except PackageNotFoundError:
-        lines = ["jax", "jaxlib", "numpy", "optax", "h5py", *_WIDGETS, "graphviz", "matplotlib"]
+        lines = ["jax", "numpy", "optax", "h5py", *_WIDGETS, "graphviz", "matplotlib"]
     return [found for found in map(Requirement, lines) if found.marker is None]
 
 

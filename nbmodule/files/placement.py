@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax
 import numpy as np
 from jax.core import ShapedArray
 
+from nbmodule.base.jax_names import batched_device_put
 from nbmodule.errors import ArgumentTypeError, DeviceError
 
 _MANY = 100
@@ -79,11 +79,7 @@ def _is_held(dtype: np.dtype, _x64: bool) -> bool:
 
 def _put(arrays: list[np.ndarray], target: Any) -> list[Any]:
     """As `jax.device_put`, which takes 30 microseconds for each array of a list; this takes 6."""
-    if isinstance(target, jax.sharding.Sharding) or len(arrays) < _MANY:
-        return jax.device_put(arrays, target)
-    try:
-        put = importlib.import_module("jax._src.lib").xla_client.batched_device_put
-    except (ImportError, AttributeError):  # private, so it may go any day
+    if isinstance(target, jax.sharding.Sharding) or len(arrays) < _MANY or batched_device_put is None:
         return jax.device_put(arrays, target)
     device = target if target is not None else next(iter(jax.device_put(np.zeros((), np.float32)).devices()))
     sharding = jax.sharding.SingleDeviceSharding(device)
@@ -93,5 +89,8 @@ def _put(arrays: list[np.ndarray], target: Any) -> list[Any]:
         kind = kinds.get((array.shape, array.dtype))
         if kind is None:
             kind = kinds[array.shape, array.dtype] = ShapedArray(array.shape, array.dtype)
-        moved.append(put(kind, sharding, [array], [device], target is not None))
+        try:
+            moved.append(batched_device_put(kind, sharding, [array], [device], target is not None))
+        except TypeError:  # private, so its arguments may change any day
+            return jax.device_put(arrays, target)
     return moved

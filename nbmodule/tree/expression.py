@@ -30,6 +30,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.jax_names import enable_x64
 from nbmodule.tree.sockets import plugged
 
 CHUNK = 64
@@ -104,8 +105,8 @@ def _compute(root: Expression, program: tuple, inputs: list[Expression], shared:
         stack.enter_context(jax.ensure_compile_time_eval())
         stack.enter_context((plugged("kernels") or nullcontext)())
         if root.settings != jax_settings(jax.config):
-            enable_x64, device = root.settings
-            stack.enter_context(jax.enable_x64(enable_x64))
+            precision, device = root.settings
+            stack.enter_context(enable_x64(precision))
             stack.enter_context(jax.default_device(device))
         for places in plan(root.facts, tuple(each.facts for each in inputs)):
             if isinstance(places, slice):

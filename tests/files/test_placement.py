@@ -37,7 +37,7 @@ def test_the_short_way_gives_what_device_put_gives(monkeypatch):
         for dtype in (np.float32, ml_dtypes.bfloat16, np.int8, bool, ml_dtypes.int4)
     ]
     short = place_on(arrays)
-    monkeypatch.setattr(placement.importlib, "import_module", lambda _: None)
+    monkeypatch.setattr(placement, "batched_device_put", None)
     long = place_on(arrays)
     for a, b in zip(short, long, strict=True):
         assert (a.dtype, a.shape, a.sharding, a.weak_type) == (b.dtype, b.shape, b.sharding, b.weak_type)
@@ -79,3 +79,11 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are(device):
 def test_what_is_no_device_is_refused():
     with pytest.raises(ArgumentTypeError, match="expected a device, its name, or a sharding, found int"):
         place_on([], 3)
+
+
+def test_loading_does_without_a_private_way_that_takes_other_arguments(monkeypatch):
+    monkeypatch.setattr(placement, "batched_device_put", lambda aval, sharding, values: values)
+    arrays = [np.full(3, i, np.float32) for i in range(200)]
+    moved = place_on(arrays)
+    assert all(isinstance(array, jax.Array) for array in moved)
+    np.testing.assert_array_equal(np.stack(moved), np.stack(arrays))

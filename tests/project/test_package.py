@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+import nbmodule as nb
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,11 +32,12 @@ def test_the_wheel_holds_every_file_of_the_package(wheel_names):
 
 
 def test_the_wheel_holds_only_the_package_and_what_describes_it(wheel_names):
-    assert {name.split("/")[0] for name in wheel_names} == {"nbmodule", "nbmodule-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in wheel_names} == {"nbmodule", f"nbmodule-{nb.__version__}.dist-info"}
     assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
 
 
 def test_the_version_is_the_same_everywhere():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"## {project['version']}" in (ROOT / "docs" / "changelog.md").read_text()
-    assert f'__version__ = "{project["version"]}"' in (ROOT / "nbmodule" / "__init__.py").read_text()
+    assert f"## {nb.__version__}" in (ROOT / "docs" / "changelog.md").read_text()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert settings["project"]["dynamic"] == ["version"]
+    assert f'"{nb.__version__}"' in (ROOT / settings["tool"]["hatch"]["version"]["path"]).read_text()

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
-from jax.extend.core import get_opaque_trace_state
 
+from nbmodule.base.jax_check import check_jax
+from nbmodule.base.jax_names import here, make_user_context
 from nbmodule.core.boxes.record import Log
 from nbmodule.errors import TracerLeakError
 from nbmodule.tree.sockets import socket
@@ -35,13 +36,8 @@ if TYPE_CHECKING:
     from nbmodule.core.boxes.variable import Variable
 
 
-def here() -> Any:
-    """The JAX trace that is current in this thread, to be compared with `==`."""
-    return get_opaque_trace_state(convention="nbmodule")
-
-
-EAGER = here()
-_token = jax.make_user_context(None)
+EAGER = check_jax()
+_token = make_user_context(None)
 _tickets = count(1)
 
 
@@ -342,19 +338,6 @@ deliveries: list[Any] = []  # functions of (infos, values) that are told what ca
 def apart() -> Any:
     """Enter a fresh token for a while: what is traced meanwhile is not used again."""
     return _token(next(_tickets))
-
-
-def under_raw_jit() -> bool:
-    """Whether a `jax.jit` is being traced now; a `scan` alone is not one. JAX says so only in private: no answer is a no."""
-    from jax._src import core
-
-    trace = getattr(core.trace_ctx, "trace", None)
-    while trace is not None:
-        debug_info = getattr(getattr(trace, "frame", None), "debug_info", None)
-        if getattr(debug_info, "traced_for", "") == "jit":
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
 
 
 class quiet:

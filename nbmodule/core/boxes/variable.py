@@ -7,7 +7,6 @@ outside. A box may be *pending*: its shape and dtype are known, and its value is
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.jax_names import argument_tables
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
@@ -453,13 +453,9 @@ def refuse(box: Variable) -> Any:
 
 
 def register_refusal() -> None:
-    """Put our words where JAX looks up what an argument is. It has these places only in private: without them its own words stay."""
-    inside = importlib.import_module("jax._src")
-    places: Any = (("core", "pytype_aval_mappings"), ("dtypes", "canonicalize_value_handlers"))
-    for room, table in places:
-        found = getattr(getattr(inside, room, None), table, None)
-        if found is not None:
-            found[Variable] = refuse
+    """Put our words where JAX looks up what an argument is; where it has no such place its own words stay."""
+    for table in argument_tables:
+        table[Variable] = refuse
 
 
 register_refusal()

@@ -13,7 +13,8 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, under_raw_jit, write
+from nbmodule.base.jax_names import is_jit_being_traced
+from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write
 from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import describe_arguments
@@ -60,7 +61,7 @@ def call(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 def warn_of_constants(module: Any) -> None:
     """Say, once, that a raw `jax.jit` is about to take variables from outside as constants."""
     global _warned
-    if _warned or here() == EAGER or not under_raw_jit():
+    if _warned or here() == EAGER or not is_jit_being_traced():
         return
     if any(box._home is None for box in plan_of(module).boxes):
         _warned = True

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.jax_names import bind
 from nbmodule.errors import TraceError
 from nbmodule.flow.model import WRITTEN, Computation, Group, Literal, Node, Ref
-from nbmodule.flow.reading.jaxpr import bind
 
 Values = dict[Ref, Any]
 

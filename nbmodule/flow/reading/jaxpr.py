@@ -9,36 +9,22 @@ holds a jaxpr (`shard_map`, say) is opaque: shown from inside, evaluated as a wh
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend import core as jex
-from jax.extend import source_info_util
 
 from nbmodule.base.folder import LAYERS, PACKAGE
+from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, line_of_user, source_info_util
+from nbmodule.base.jax_names import Literal as LiteralAtom
 from nbmodule.flow.model import Group, Literal, Ref, Source, Value
 from nbmodule.flow.reading.builder import Builder, Chain, Operand
 from nbmodule.flow.reading.cost import estimate
 from nbmodule.flow.reading.parameters import describe
 from nbmodule.flow.reading.scopes import Mark, Scope, read_scopes
 
-# Primitives that only wrap a function: the parameter that holds it, and the kind of group it becomes.
-TRANSPARENT = {
-    "jit": ("jaxpr", "jit"),
-    "pjit": ("jaxpr", "jit"),
-    "closed_call": ("call_jaxpr", "call"),
-    "core_call": ("call_jaxpr", "call"),
-    "remat2": ("jaxpr", "checkpoint"),
-    "remat": ("jaxpr", "checkpoint"),
-    "checkpoint": ("jaxpr", "checkpoint"),
-    "custom_jvp_call": ("call_jaxpr", "custom_jvp"),
-    "custom_vjp_call": ("call_jaxpr", "custom_vjp"),
-    "custom_vjp_call_jaxpr": ("fun_jaxpr", "custom_vjp"),
-}
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
 
 
@@ -49,7 +35,6 @@ class Where(NamedTuple):
     outer: Where | None
 
 
-_SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
 source_info_util.register_exclusion(PACKAGE)  # a line of the user's code is wanted, not the layer that calls JAX
 for _checker in ("jaxtyping", "beartype", "typeguard"):  # nor one that checks annotations around it
     _found = find_spec(_checker)
@@ -61,9 +46,9 @@ def locate(where: Where | None) -> Source | None:
     """The innermost line of user code of an equation, else of the equations around it; None where there is none."""
     link = where
     while link is not None:
-        match = _SUMMARY.match(source_info_util.summarize(link.source_info))
-        if match:
-            return Source(match[1], int(match[2]), match[3])
+        found = line_of_user(link.source_info)
+        if found:
+            return Source(*found)
         link = link.outer
     return _layer(where)
 
@@ -81,15 +66,6 @@ def _layer(where: Where | None) -> Source | None:
                 return Source(frame.file_name, frame.line_num, frame.function_name)
         where = where.outer
     return None
-
-
-def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
-    """Run one equation on concrete values; always a list of results."""
-    found = equation.primitive.get_bind_params(equation.params)
-    functions, params = found if isinstance(found, tuple) else ((), found)  # a pair before jax 0.9
-    with equation.ctx.manager:
-        result = equation.primitive.bind(*functions, *values, **params)
-    return list(result) if equation.primitive.multiple_results else [result]
 
 
 @lru_cache(maxsize=4096)
@@ -137,8 +113,8 @@ def _is_single(jaxpr: Any) -> bool:
         return not inner.eqns
     equation = inner.eqns[0]
     name = equation.primitive.name
-    if name in TRANSPARENT:
-        return TRANSPARENT[name][1] in SPLICED and _is_single(equation.params[TRANSPARENT[name][0]])
+    if name in WRAPPERS:
+        return WRAPPERS[name][1] in SPLICED and _is_single(equation.params[WRAPPERS[name][0]])
     return name not in ("scan", "while", "cond", "custom_linear_solve") and _opaque_body(equation) is None
 
 
@@ -169,7 +145,7 @@ def count_equations(jaxpr: Any) -> int:
     inner, _ = _plain(jaxpr)
     total = len(inner.eqns)
     for equation in inner.eqns:
-        total += sum(map(count_equations, jex.jaxprs_in_params(equation.params)))
+        total += sum(map(count_equations, jaxprs_in_params(equation.params)))
     return total
 
 
@@ -218,16 +194,16 @@ class Reader(Builder):
         chain: Chain = []
         outer = self._where
         for equation in inner.eqns:
-            operands = [_literal(x) if isinstance(x, jex.Literal) else env[x] for x in equation.invars]
+            operands = [_literal(x) if isinstance(x, LiteralAtom) else env[x] for x in equation.invars]
             group, phase = self.enter(base, chain, _marks(equation.source_info.name_stack.stack), operands)
             self._where = Where(equation.source_info, outer)
-            if equation.primitive.name in TRANSPARENT:
+            if equation.primitive.name in WRAPPERS:
                 results = self._transparent(equation, operands, group, phase, within, merged)
             else:
                 results = self._equation(equation, operands, group, phase, within)
             env.update(zip(equation.outvars, results, strict=True))
         self._where = outer
-        return [_literal(x) if isinstance(x, jex.Literal) else env[x] for x in inner.outvars]
+        return [_literal(x) if isinstance(x, LiteralAtom) else env[x] for x in inner.outvars]
 
     def _equation(self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str) -> list[Operand]:
         name = equation.primitive.name
@@ -262,7 +238,7 @@ class Reader(Builder):
         return [Ref(ref.node, i) for i in range(len(outputs))]
 
     def _transparent(self, equation, operands, group, phase, within, merged) -> list[Operand]:
-        parameter, kind = TRANSPARENT[equation.primitive.name]
+        parameter, kind = WRAPPERS[equation.primitive.name]
         body = equation.params[parameter]
         name = _function_name(equation, _plain(body)[0])
         if merged or (kind in SPLICED and phase == group.phase and _is_single(body)):

@@ -18,10 +18,11 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
 from nbmodule.calls.watch import Watch as Choice
-from nbmodule.core.boxes.frame import now, under_raw_jit
+from nbmodule.core.boxes.frame import now
 from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.recording.tracker import Tracker
 from nbmodule.core.shape.walk import is_module
@@ -192,7 +193,7 @@ def _keep(module: Any, given: Any, outputs: Any) -> dict[str, Any]:
     first = next((leaf for leaf in jax.tree.leaves(outputs) if _is_floating(leaf)), None)
     if first is None:
         return {}
-    if not under_raw_jit():
+    if not is_jit_being_traced():
         return {"whole": jax.lax.stop_gradient(first)}
     statistics, corner = _reduce(first)
     return {"statistics": [statistics], "corner": corner}
@@ -203,7 +204,7 @@ def _keep_gradient(gradient: Any, of: str) -> dict[str, Any]:
     if of != "variables":
         return {}
     found = {name: x for name, x in gradient.items() if _is_floating(x)}
-    if not under_raw_jit():
+    if not is_jit_being_traced():
         return {"whole parameters": found}
     return {"parameters": {name: reduce_tree([x])[0] for name, x in found.items()}}
 

@@ -12,6 +12,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.jax_names import concrete_value
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 
@@ -89,11 +90,7 @@ def check_shape(where: str, name: str, x: Any, shape: tuple[int, ...], why: str)
 
 def known(x: Any) -> Any:
     """The value of an array, also of one that is only being differentiated; None where it is not known while tracing."""
-    if not isinstance(x, jax.core.Tracer):
-        return x
-    from jax._src import core  # JAX says it only in private: no answer is a no
-
-    return getattr(core, "to_concrete_value", lambda x: None)(x)
+    return concrete_value(x) if isinstance(x, jax.core.Tracer) else x
 
 
 def check_axis(where: str, axis: int, ndim: int) -> int:

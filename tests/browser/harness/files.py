@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import nbformat.v4
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,6 +12,8 @@ MARKDOWN = "# %% [markdown]\n"
 
 def write_notebook(path: Path, cells: list[str]) -> Path:
     """Write a notebook from the text of its cells; one that begins with `# %% [markdown]` is Markdown."""
+    import nbformat.v4
+
     built = [
         nbformat.v4.new_markdown_cell(cell.removeprefix(MARKDOWN))
         if cell.startswith(MARKDOWN)

@@ -1,0 +1,164 @@
+"""All that this package uses of JAX that moved between its releases, is young, or is private: each with its reason and its fallback.
+
+Everything else is taken from the public names of `jax`, and no other file may reach below them. What the core cannot do
+without is proved by behavior when the core is first used, see `jax_check.py`; the rest has a way that does without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+from jax.extend.core import Literal
+
+from nbmodule.errors import MissingDependencyError
+
+__all__ = [
+    "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "concrete_value", "enable_x64", "here", "is_jit_being_traced", "jaxprs_in_params", "line_of_user",
+    "make_user_context", "source_info_util", "unfit",
+]  # fmt: skip
+
+OLDEST = "0.8"
+NEWEST_KNOWN = "0.10"
+"""The newest minor release that the tests have seen; a later one is let in if the self-check passes."""
+
+
+def unfit(lack: str) -> MissingDependencyError:
+    """The one error for a JAX that this package cannot stand on."""
+    import jaxlib
+
+    from nbmodule.base.version import __version__
+
+    return MissingDependencyError(
+        f"nbmodule {__version__} cannot work with JAX {jax.__version__} (jaxlib {jaxlib.__version__}): {lack}. No model was made and "
+        f'nothing was changed. Install a JAX that it knows, `pip install "jax>={OLDEST},<={NEWEST_KNOWN}.99"` (with the plugin of '
+        'your accelerator, such as "jax[cuda13]", in the same command), or a newer nbmodule: `pip install -U nbmodule`.'
+    )
+
+
+def _find(*places: str) -> Any:
+    """The first of these names that this JAX has; None if it has none of them."""
+    for place in places:
+        module, _, name = place.rpartition(".")
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+    return None
+
+
+def _need(purpose: str, *places: str) -> Any:
+    found = _find(*places)
+    if found is None:
+        raise unfit(f"it has no `{places[0]}`, {purpose}")
+    return found
+
+
+# Which trace is open, as a value to be compared: a frame refuses a write from another trace than its own.
+# Public since 0.10; before that it stood in jax.core, where 0.10 only warns.
+get_opaque_trace_state: Callable[..., Any] = _need(
+    "which tells the traces of two transforms apart", "jax.extend.core.get_opaque_trace_state", "jax._src.core.get_opaque_trace_state"
+)  # fmt: skip
+
+
+def here() -> Any:
+    """The JAX trace that is current in this thread, to be compared with `==`."""
+    return get_opaque_trace_state(convention="nbmodule")
+
+
+# A value of our own in the keys of JAX's caches: a trace that holds an older value of a variable is not used again.
+# Public since 0.7.2, and young.
+make_user_context: Callable[..., Any] = _need("which keeps JAX from using an outdated trace", "jax.make_user_context")
+
+# 64 bits for a while, as they were when an expression was written. In jax.experimental before 0.8.
+enable_x64: Callable[..., AbstractContextManager[Any]] = _need(
+    "which gives an expression the precision it was written in", "jax.enable_x64", "jax.experimental.enable_x64"
+)
+
+# Many host arrays to a device in one call, five times as fast as `jax.device_put`. Private: callers must do without where it is None
+# or refuses its arguments.
+batched_device_put: Callable[..., Any] | None = _find("jax._src.lib.xla_client.batched_device_put")
+
+# Where JAX looks up what to do with an argument of a class, to say in our words that it takes no variable there. Private: without
+# them JAX's own words stay.
+argument_tables: list[dict[type, Any]] = [
+    table
+    for table in map(_find, ("jax._src.core.pytype_aval_mappings", "jax._src.dtypes.canonicalize_value_handlers"))
+    if table is not None
+]
+
+# The value of a tracer that is only being differentiated. Private: without it no value is known, and no check of values made.
+concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") or (lambda x: None)
+
+# The trace that is open now, with what it is traced for. Private; `is_jit_being_traced` says what it is for.
+_trace_context: Any = _need("which tells of a raw `jax.jit`", "jax._src.core.trace_ctx")
+
+
+def is_jit_being_traced() -> bool:
+    """Whether a `jax.jit` is being traced now; a `scan` alone is not one. JAX says so only in private."""
+    trace = getattr(_trace_context, "trace", None)
+    while trace is not None:
+        debug_info = getattr(getattr(trace, "frame", None), "debug_info", None)
+        if getattr(debug_info, "traced_for", "") == "jit":
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+# Primitives that only wrap a function: the parameter that holds it, and what it is for. JAX has renamed them before (`pjit` is `jit`
+# since 0.7); one that is not in the table is run and shown as a whole.
+WRAPPERS: dict[str, tuple[str, str]] = {
+    "jit": ("jaxpr", "jit"),
+    "pjit": ("jaxpr", "jit"),
+    "closed_call": ("call_jaxpr", "call"),
+    "core_call": ("call_jaxpr", "call"),
+    "remat2": ("jaxpr", "checkpoint"),
+    "remat": ("jaxpr", "checkpoint"),
+    "checkpoint": ("jaxpr", "checkpoint"),
+    "custom_jvp_call": ("call_jaxpr", "custom_jvp"),
+    "custom_vjp_call": ("call_jaxpr", "custom_vjp"),
+    "custom_vjp_call_jaxpr": ("fun_jaxpr", "custom_vjp"),
+}
+
+
+def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """Run one equation of a jaxpr on concrete values; always a list of results."""
+    found = equation.primitive.get_bind_params(equation.params)
+    functions, params = found if isinstance(found, tuple) else ((), found)  # a pair before 0.9
+    with equation.ctx.manager:
+        result = equation.primitive.bind(*functions, *values, **params)
+    return list(result) if equation.primitive.multiple_results else [result]
+
+
+_SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
+
+
+def line_of_user(source_info: Any) -> tuple[str, int, str] | None:
+    """File, line and function of the user's code that made an equation, library files left out; None where there is none.
+
+    JAX hands its record out as text only. Before 0.9 the record goes on beyond the trace, to whoever asked for it, who is not meant.
+    """
+    match = _SUMMARY.match(source_info_util.summarize(source_info))
+    if not match:
+        return None
+    found = (match[1], int(match[2]), match[3])
+    for frame in getattr(source_info.traceback, "frames", ()):
+        if frame.function_name.endswith("make_jaxpr_f"):
+            return None
+        if (frame.file_name, frame.line_num) == found[:2]:
+            break
+    return found
+
+
+def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
+    """The jaxprs, opened, that the parameters of an equation hold. `jax.extend.core` has this since 0.10 only."""
+    for value in params.values():
+        for each in value if isinstance(value, (tuple, list)) else (value,):
+            inner = getattr(each, "jaxpr", each)
+            if hasattr(inner, "eqns"):
+                yield inner
