@@ -14,7 +14,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.core.shape.state": "StateEntry StateKey export_state update_state merge_states",
     "nbmodule.core.shape.hooks": "HookHandle",
     "nbmodule.core.numbers.random": "RandomStream seed",
-    "nbmodule.core.transforms.jit": "jit",
+    "nbmodule.core.transforms.jit": "jit eval_shape make_jaxpr",
     "nbmodule.core.running.explain": "explain_retrace",
     "nbmodule.core.transforms.differentiate": "grad value_and_grad execute_with_gradients",
     "nbmodule.core.transforms.mapped": "vmap scan",

@@ -37,7 +37,9 @@ from nbmodule.core.transforms.branching import while_loop as while_loop
 from nbmodule.core.transforms.differentiate import execute_with_gradients as execute_with_gradients
 from nbmodule.core.transforms.differentiate import grad as grad
 from nbmodule.core.transforms.differentiate import value_and_grad as value_and_grad
+from nbmodule.core.transforms.jit import eval_shape as eval_shape
 from nbmodule.core.transforms.jit import jit as jit
+from nbmodule.core.transforms.jit import make_jaxpr as make_jaxpr
 from nbmodule.core.transforms.mapped import scan as scan
 from nbmodule.core.transforms.mapped import vmap as vmap
 from nbmodule.doors.files import restore_checkpoint as restore_checkpoint

@@ -19,8 +19,8 @@ from jax.extend.core import Literal
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "concrete_value", "enable_x64", "here", "is_jit_being_traced", "jaxprs_in_params", "line_of_user",
-    "make_user_context", "source_info_util", "unfit",
+    "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "jaxprs_in_params", "line_of_user",
+    "make_user_context", "outside_traces", "source_info_util", "unfit",
 ]  # fmt: skip
 
 OLDEST = "0.8"
@@ -97,6 +97,22 @@ concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") 
 
 # The trace that is open now, with what it is traced for. Private; `is_jit_being_traced` says what it is for.
 _trace_context: Any = _need("which tells of a raw `jax.jit`", "jax._src.core.trace_ctx")
+
+
+# What that is while nothing is traced. Private: without it `here` is compared, at ten times the price.
+_eager_trace: Any = _find("jax._src.core.eval_trace")
+_eager = here()
+
+
+def is_eager() -> bool:
+    """Whether nothing is traced; each call of a compiled function that writes asks."""
+    return _trace_context.trace is _eager_trace if _eager_trace is not None else here() == _eager
+
+
+# Computes for real, whatever is being traced. Private: the public one does not reach out of `jax.shard_map`.
+outside_traces: Callable[[], AbstractContextManager[Any]] = (
+    _find("jax._src.core.eval_context") or jax.ensure_compile_time_eval
+)
 
 
 def is_jit_being_traced() -> bool:

@@ -112,11 +112,10 @@ def initializer(where: str, name: str, given: Any, default: Initializer) -> Init
 
 def buffer(made: Variable) -> Buffer:
     """The same pending value, as a buffer."""
-    return (
-        Buffer.pending(made._pending.draw, made.shape, made.dtype, made._pending.device)
-        if made.is_pending
-        else Buffer(made)
-    )
+    if not made.is_pending:
+        return Buffer(made)
+    pending = made._pending
+    return Buffer.pending(pending.draw, made.shape, made.dtype, pending.device, follows=pending.follows)
 
 
 def sizes(where: str, name: str, value: Any, count: int, *, least: int = 1) -> tuple[int, ...]:

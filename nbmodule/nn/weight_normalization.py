@@ -108,8 +108,9 @@ class SpectralNorm(_Around):
             functools.partial(_first_vectors, weight, self.axis, keys(next_key() if key is None else as_key(key), 2))
         )
         rows = weight.shape[self.axis]
-        self.left = Buffer.pending(lambda: draw()[0], (rows,), weight.dtype)
-        self.right = Buffer.pending(lambda: draw()[1], (weight.size // max(rows, 1),), weight.dtype)
+        self.left = Buffer.pending(lambda: draw()[0], (rows,), weight.dtype, follows=True)
+        columns = weight.size // max(rows, 1)
+        self.right = Buffer.pending(lambda: draw()[1], (columns,), weight.dtype, follows=True)
         super().__init__(v=v)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -157,21 +158,20 @@ def _unit(x: Array, eps: float) -> Array:
     return x / jnp.maximum(jnp.sqrt(jnp.sum(x * x)), eps).astype(x.dtype)
 
 
-def _first_vectors(weight: Variable, axis: int, each: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Singular vectors from random ones, on the host; the random ones alone where the weight is being traced."""
-    value, dtype = weight.settled(), weight.dtype
-    rows = weight.shape[axis]
-    left, right = (
-        np.asarray(draw_normal(key, (n,)), np.float32) for key, n in zip(each, (rows, weight.size // max(rows, 1)))
-    )
-    if not isinstance(value, Tracer):
-        matrix = np.moveaxis(np.asarray(value, np.float32), axis, 0).reshape(rows, -1)
-        for _ in range(_FIRST_TURNS):
-            left = matrix @ right
-            left /= max(np.linalg.norm(left), 1e-12)
-            right = matrix.T @ left
-            right /= max(np.linalg.norm(right), 1e-12)
-    return tuple((x / max(np.linalg.norm(x), 1e-12)).astype(dtype) for x in (left, right))  # type: ignore[return-value]
+def _first_vectors(weight: Variable, axis: int, each: list[Any]) -> tuple[Any, Any]:
+    """Singular vectors from random ones, on the host; the random ones alone where key or weight are being traced."""
+    value, rows = weight.settled(), weight.shape[axis]
+    left, right = (draw_normal(key, (n,)) for key, n in zip(each, (rows, weight.size // max(rows, 1))))
+    if any(isinstance(x, Tracer) for x in (value, left, right)):
+        return _unit(left, 1e-12).astype(weight.dtype), _unit(right, 1e-12).astype(weight.dtype)
+    matrix = np.moveaxis(np.asarray(value, np.float32), axis, 0).reshape(rows, -1)
+    left, right = np.asarray(left, np.float32), np.asarray(right, np.float32)
+    for _ in range(_FIRST_TURNS):
+        left = matrix @ right
+        left /= max(np.linalg.norm(left), 1e-12)
+        right = matrix.T @ left
+        right /= max(np.linalg.norm(right), 1e-12)
+    return tuple((x / max(np.linalg.norm(x), 1e-12)).astype(weight.dtype) for x in (left, right))  # type: ignore[return-value]
 
 
 class WeightNorm(_Around):
@@ -201,7 +201,8 @@ class WeightNorm(_Around):
     def __init__(self, layer: Any, *, name: str = "weight", axis: int = 0, v: Any = None) -> None:
         weight = self._take(layer, name, axis)
         shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
-        self.scale = Parameter.pending(functools.partial(_lengths, weight, self.axis), shape, weight.dtype)
+        draw = functools.partial(_lengths, weight, self.axis)
+        self.scale = Parameter.pending(draw, shape, weight.dtype, follows=True)
         super().__init__(v=v)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

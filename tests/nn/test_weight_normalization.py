@@ -1,4 +1,6 @@
+import concurrent.futures
 import copy
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -158,3 +160,45 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
     with pytest.raises(error, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+# -- buffers that are drawn from another variable ----------------------------------------------------
+AROUND = {
+    "spectral": lambda: nb.SpectralNorm(nb.Linear(2, 4)),
+    "length": lambda: nb.WeightNorm(nb.Linear(2, 4)),
+    "both": lambda: nb.Sequential(nb.WeightNorm(nb.Linear(2, 4)), nb.SpectralNorm(nb.Linear(4, 2))),
+}
+FIRST = {
+    "jit": lambda m, x: nb.jit(m)(x),
+    "donated": lambda m, x: nb.jit(lambda x: m(x), donate=True)(x),
+    "grad": lambda m, x: nb.value_and_grad(lambda m: (m(x).sum(), m(x)), has_aux=True)(m)[0][1],
+    "vmap": lambda m, x: nb.vmap(lambda row: m.eval()(row))(x),
+    "eval_shape": lambda m, x: (nb.eval_shape(m, x), m(x))[1],
+    "raw eval_shape": lambda m, x: (jax.eval_shape(m.eval(), x), m(x))[1],
+    "copy": lambda m, x: copy.deepcopy(m)(x),
+    "pickle": lambda m, x: pickle.loads(pickle.dumps(m))(x),
+    "threads": lambda m, x: in_threads(lambda: m.eval()(x)),
+}
+
+
+def in_threads(run):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        return [future.result() for future in [pool.submit(run) for _ in range(4)]][-1]
+
+
+@pytest.mark.filterwarnings("ignore:.* is used inside a raw jax.jit")  # said of `jax.eval_shape` too
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("around", AROUND)
+def test_a_first_use_of_any_kind_draws_what_an_eager_call_draws(around, first):
+    x = jnp.arange(6.0).reshape(3, 2) / 6
+    nb.seed(0)
+    expected = AROUND[around]()(x)
+    nb.seed(0)
+    np.testing.assert_allclose(FIRST[first](AROUND[around](), x), expected, atol=1e-5)
+
+
+def test_a_copy_keeps_the_length_that_the_weight_had_when_it_was_copied():
+    layer, x = nb.WeightNorm(nb.Linear(2, 4)), jnp.ones((3, 2))
+    copied = copy.deepcopy(layer)
+    layer.layer.weight.value = layer.layer.weight() * 10
+    np.testing.assert_allclose(copied(x), copied.layer(x), atol=1e-6)

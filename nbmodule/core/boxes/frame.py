@@ -27,8 +27,8 @@ import jax
 import jax.core
 
 from nbmodule.base.jax_check import check_jax
-from nbmodule.base.jax_names import here, make_user_context
-from nbmodule.core.boxes.record import Log
+from nbmodule.base.jax_names import here, is_eager, make_user_context
+from nbmodule.core.boxes.record import Log, uncaptured
 from nbmodule.errors import TracerLeakError
 from nbmodule.tree.sockets import socket
 
@@ -286,7 +286,8 @@ def leak(box: Variable) -> TracerLeakError:
     return TracerLeakError(
         f"cannot write {name} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): the new value "
         "could not come out of it. The variable was left unchanged. Use the transform of the same name from nbmodule "
-        f"(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or {box.remedy}."
+        f"(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or {box.remedy}. To look at what would "
+        "run: nb.eval_shape(fn, x), nb.make_jaxpr(fn)(x), nb.jit(fn).lower(x)."
     )
 
 
@@ -319,6 +320,8 @@ def take_over(infos: tuple[Any, ...], values: Any, lifted: str = "", *, asked: b
     """Merge the calls of a transformed function into the log outside; `asked` if one of them may carry a request."""
     log = current_log()
     if log is not None:
+        if not is_captured():
+            infos, values, asked = uncaptured(infos), [{} for _ in infos], False
         log.merge(infos, values, lifted=lifted)
     if now.frame is None and asked:
         for deliver in deliveries:
@@ -330,6 +333,11 @@ def current_log() -> Log | None:
     if now.frame is not None:
         return now.frame.log
     return now.tracker.log if now.tracker is not None else None
+
+
+def is_captured() -> bool:
+    """Whether values that are recorded here can be brought out: no raw JAX transform lies between here and the frame."""
+    return is_eager() if now.frame is None else here() == now.frame.trace
 
 
 deliveries: list[Any] = []  # functions of (infos, values) that are told what came out of compiled code

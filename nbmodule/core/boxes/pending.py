@@ -16,10 +16,18 @@ draw_lock = threading.RLock()
 class Pending:
     """A value that is still to be drawn: a pure function of what was fixed when the box was made."""
 
-    __slots__ = ("device", "draw", "dtype", "shape")
+    __slots__ = ("device", "draw", "dtype", "follows", "shape")
 
-    def __init__(self, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any, device: Any = None) -> None:
+    def __init__(
+        self,
+        draw: Callable[[], Any] | None,
+        shape: tuple[int, ...],
+        dtype: Any,
+        device: Any = None,
+        follows: bool = False,
+    ) -> None:
         self.draw, self.shape, self.dtype, self.device = draw, tuple(shape), jnp.dtype(dtype), device
+        self.follows = follows  # whether it looks at another variable, which may change
 
     @property
     def sharding(self) -> Any:

@@ -98,3 +98,8 @@ class Log:
             )
             self.values.append(value)
         self.returns += sum(info.returned >= 0 for info in infos)
+
+
+def uncaptured(infos: tuple[CallInfo, ...]) -> tuple[CallInfo, ...]:
+    """The same calls, whose values could not be brought out."""
+    return tuple(replace(info, captured=False, request=None) for info in infos)

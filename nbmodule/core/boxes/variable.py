@@ -17,7 +17,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.jax_names import argument_tables
+from nbmodule.base.jax_names import argument_tables, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
@@ -101,8 +101,8 @@ class Variable(_LikeArray):
 
     @classmethod
     def pending(
-        cls, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any = None, device: Any = None
-    ) -> Self:
+        cls, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any = None, device: Any = None, *, follows: bool = False
+    ) -> Self:  # fmt: skip
         """A box whose value `draw()` gives when it is first read.
 
         Args:
@@ -111,10 +111,11 @@ class Variable(_LikeArray):
             shape: shape of the value.
             dtype: dtype of the value, float32 by default.
             device: device or sharding to place the value on.
+            follows: whether `draw` looks at another variable: a copy of the box is then drawn at once.
         """
         box = object.__new__(cls)
         box._frozen, box._home = False, birthplace()
-        box._pending = Pending(draw, shape, jax.dtypes.canonicalize_dtype(dtype or jnp.float32), device)
+        box._pending = Pending(draw, shape, jax.dtypes.canonicalize_dtype(dtype or jnp.float32), device, follows)
         if device is not None:
             declare(box, device)
         return box
@@ -143,7 +144,7 @@ class Variable(_LikeArray):
             return self._value
         except AttributeError:
             pass
-        with draw_lock, jax.ensure_compile_time_eval():
+        with draw_lock, outside_traces() if self._home is None else jax.ensure_compile_time_eval():
             if not hasattr(self, "_value"):
                 value = self.drawn()
                 pending = self._pending
@@ -368,6 +369,8 @@ class Variable(_LikeArray):
         if layout := layout_of(self):
             box._layout = layout
         known = self._known()
+        if isinstance(known, Pending) and known.follows:
+            known = self.settled()
         if isinstance(known, Pending):
             box._pending = known  # the same draw gives the same value
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.boxes.frame import EAGER, Slot, current_log, gate, here, now
+from nbmodule.core.boxes.frame import EAGER, Slot, current_log, gate, here, is_captured, now
 from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording import taps
 
@@ -117,11 +117,6 @@ class Tracker:
                 found |= tracker.keep_gradient(gradient, of)
             tracker = tracker.outer
         return found
-
-
-def is_captured() -> bool:
-    """Whether values that are recorded here can be brought out: no raw JAX transform lies between here and the frame."""
-    return here() == (EAGER if now.frame is None else now.frame.trace)
 
 
 def slot_of(module: Any) -> Slot:

@@ -283,7 +283,7 @@ def move(box: Variable, place: Any, dtype: Any) -> None:
         if cast and draw is not None:
             draw = lambda draw=old.draw: jnp.asarray(draw()).astype(dtype)  # noqa: E731 - a draw has no name
         box._pending = Pending(
-            draw, old.shape, dtype if cast else old.dtype, place if place is not None else old.device
+            draw, old.shape, dtype if cast else old.dtype, place if place is not None else old.device, old.follows
         )
         return
     value = box.value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from nbmodule.base.jax_names import is_eager, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import Effects, Missed, now, take_over, write
 from nbmodule.core.boxes.layout import join
@@ -127,8 +128,9 @@ class Binding:
         """Call the compiled function and commit its effects; outputs may be packed."""
         boxes, donated = self.boxes, ()
         values: Any = self.values()
+        outermost = now.frame is None and is_eager()
         if self.donated:
-            if self.seen != clock.values and now.frame is None:
+            if outermost and self.seen != clock.values:
                 settle_expressions()  # unfinished arithmetic on a `v` may still want what is about to be overwritten
                 values = unaliased(values, self.donated)
             donated, values = self.pick_donated(values), self.pick_kept(values)
@@ -136,7 +138,8 @@ class Binding:
         running.append(self)
         try:
             given = (donated, values) if self.program.donates else (values,)
-            made = self.compiled(*given, *args, **kwargs)
+            run = self.compiled if outermost else self.program.inner
+            made = run(*given, *args, **kwargs)
         finally:
             running.pop()
         if type(made) is not Made:
@@ -144,7 +147,7 @@ class Binding:
         outputs, effects = made
         if type(effects) is not dict:
             return self._commit(outputs, effects)
-        if now.frame is not None:
+        if not outermost:
             for i, value in effects.items():
                 write(boxes[i], value)
         else:
@@ -206,6 +209,8 @@ class Binding:
             try:
                 if not donates:
                     made = compiled(list(map(_value, boxes)), *args)
+                elif not is_eager():  # inside a raw transform of JAX, which may not have the memory
+                    return SLOW
                 else:
                     values = list(map(_value, boxes))
                     if self.seen != clock.values:
@@ -219,6 +224,8 @@ class Binding:
             outputs, effects = made
             if type(effects) is not dict:
                 return self._commit(outputs, effects)
+            if not is_eager():  # inside a raw transform of JAX: the long way says what may not be written
+                return SLOW
             for i, value in effects.items():
                 boxes[i]._value = value
             clock.value_changed()
@@ -230,7 +237,7 @@ class Binding:
     def _commit(self, outputs: Any, effects: Effects) -> Any:
         """Effects that are more than writes to known boxes."""
         names, infos = effects.names
-        boxes, eager = self.boxes, now.frame is None
+        boxes, eager = self.boxes, now.frame is None and is_eager()
         for name, value in zip(names, effects.values):
             if eager and type(name) is int:
                 boxes[name]._value = value
@@ -261,20 +268,21 @@ def _picker(indices: Any) -> Callable[[list[Any]], Any]:
 
 
 def settle(boxes: list[Variable]) -> None:
-    """Draw what is still pending, and put it on its device, all in one go."""
+    """Draw what is still pending, and put it on its device, all in one go. A draw may settle another box that it looks at."""
     pending = [box for box in boxes if box.is_pending]
     if len(pending) == 1:
         pending[0].settled()
     elif pending:
-        with draw_lock, jax.ensure_compile_time_eval():
-            pending = [box for box in pending if box.is_pending]  # another thread may have drawn some meanwhile
-            plain = [box for box in pending if box._pending.device is None]
-            arrays = jax.device_put([box.drawn() for box in plain])
-            for box, array in zip(plain, arrays):
-                box._value = array
-                del box._pending
-            for box in pending:
-                box.settled()
+        with draw_lock, outside_traces():
+            plain = [box for box in pending if box.is_pending and box._pending.device is None and box._home is None]
+            drawn = [(box, box.drawn()) for box in plain if box.is_pending]
+            arrays = jax.device_put([value for _, value in drawn])
+            for (box, _), array in zip(drawn, arrays):
+                if box.is_pending:
+                    box._value = array
+                    del box._pending
+        for box in pending:
+            box.settled()
 
 
 def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:

@@ -253,6 +253,10 @@ class Jit(Generic[P, R]):
         made = self._staged("eval_shape", args, kwargs)
         return unpacked(made.outputs if type(made) is Made else made)
 
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """JAX's traced form of the function for these arguments; nothing is run and no variable changes."""
+        return self._staged("trace", args, kwargs)
+
     def _staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         args, kwargs, things, holes = split_call(given, given_kwargs)
         key = self._key(things, holes, len(args))
@@ -354,3 +358,46 @@ def _without_self(asked: dict[str, Any]) -> dict[str, Any]:
     if isinstance(asked["in_shardings"], tuple):
         asked["in_shardings"] = asked["in_shardings"][1:]
     return asked
+
+
+def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of what `fn(*args, **kwargs)` would return; nothing is run and no variable changes.
+
+    What `jax.eval_shape` is to pure functions: `fn` may be a module, a training step, an `nb.jit` of one.
+
+    Example:
+        >>> import jax
+        >>> import nbmodule as nb
+        >>> nb.eval_shape(nb.Linear(3, 2), jax.ShapeDtypeStruct((8, 3), "float32"))
+        ShapeDtypeStruct(shape=(8, 2), dtype=float32)
+    """
+    return compiled(fn).eval_shape(*args, **kwargs)
+
+
+def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function that gives the jaxpr of `fn` for its arguments; nothing is run and no variable changes.
+
+    The inputs of the jaxpr are the variables that are used, then the arguments; its outputs are those of `fn`, then the new
+    values of the variables that are written.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> model = nb.Module(scale=nb.Parameter(2.0))
+        >>> nb.make_jaxpr(lambda x: x * model.scale)(3.0)
+        { lambda ; a:f32[] b:f32[]. let
+            c:f32[] = convert_element_type[new_dtype=float32 weak_type=False] b
+            d:f32[] = mul c a
+          in (d,) }
+    """
+
+    @functools.wraps(fn, updated=())
+    def made(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return compiled(fn).trace(*args, **kwargs).jaxpr
+
+    return made
+
+
+def compiled(fn: Any) -> Jit:
+    """`fn` itself if it is compiled, else a compiled form of it."""
+    return fn if isinstance(fn, Jit) else jit(fn)

@@ -98,8 +98,6 @@ class Program:
 
     def _make(self) -> None:
         options = dict(self.options)
-        if self.donated:
-            options["donate_argnums"] = (0, *options.get("donate_argnums", ()))
         if "in_shardings" in options:  # lists of arrays stand before the user's arguments
             user = options["in_shardings"]
             own = (None,) * (2 if self.donates else 1)
@@ -111,7 +109,12 @@ class Program:
             return self._flat(*args, **kwargs) if self.donates else self._flat((), *args, **kwargs)
 
         flat.__name__ = getattr(self.fn, "__name__", type(self.fn).__name__)
-        self.compiled = jax.jit(flat, **options)
+        self.inner = self.compiled = jax.jit(
+            flat, **options
+        )  # inside another transform, whose write may yet be refused
+        if self.donated:
+            donated = (0, *options.pop("donate_argnums", ()))
+            self.compiled = jax.jit(flat, donate_argnums=donated, **options)
 
     def bind(self, things: list[Any]) -> Binding | None:
         """Bind to these things and to what is captured, as they are now; None if a captured one is gone or has changed."""
