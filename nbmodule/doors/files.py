@@ -6,10 +6,14 @@ random stream, so that training goes on as if it had never stopped.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
@@ -19,6 +23,8 @@ from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.state_dict import checked
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import FileFormatError
+from nbmodule.optim.boxes import put_all
+from nbmodule.optim.saving import all_or_nothing, check_belongs
 
 BUFFERS = "__buffers__"
 
@@ -52,8 +58,8 @@ def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) ->
 
     ensure_built(module)
     variables, buffers, _ = load_parts(path, rename=rename, strict=strict)
-    for box, array in _checked(module, path, variables, buffers, strict).items():
-        box.value = array
+    arrays = _checked(module, path, variables, buffers, strict)
+    put_all(tuple(arrays), tuple(arrays.values()))
     if strict:
         return None
     held = by_chain(module, Parameter), by_chain(module, Buffer)
@@ -87,7 +93,7 @@ def save_checkpoint(
         step: of the training run, 0 or more.
         model: its parameters and buffers are written.
         optimizer: its state is written.
-        extra: anything that JSON can say, such as the history.
+        extra: anything that JSON can say, such as the history; NumPy and JAX scalars come back as Python numbers.
         keep: how many checkpoints stay; None keeps all.
         sharded: whether each host writes the parts that it holds, through orbax, into a folder that all hosts see; all of them call
             this. None does so where variables lie on several hosts, and else writes one file.
@@ -149,7 +155,8 @@ def restore_checkpoint(
     Raises:
         FileNotFoundError: there is no checkpoint.
         FileFormatError: it is damaged, or holds no optimizer although one is asked for.
-        UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model. Nothing was changed.
+        UnexpectedKeysError, MissingKeysError, ShapeError, StructureError, DtypeError: it is of another model or optimizer.
+            Whatever is raised, model, optimizer and random stream are as they were.
     """
     from nbmodule import files
 
@@ -158,25 +165,56 @@ def restore_checkpoint(
         found, trees, extra = restore_sharded(directory, model, step)
     else:
         found, trees, extra = files.restore_checkpoint(directory, step=step)
-    arrays = _checked(model, f"step {found} of {os.fspath(directory)}", trees["model"], trees.get("buffers", {}), True)
-    if optimizer is not None:
-        if "optimizer" not in trees:
-            raise FileFormatError(
-                f"step {found} of {os.fspath(directory)} holds no optimizer: it was saved without one. Nothing was changed. "
-                "Leave optimizer= out to restore the model alone."
-            )
-        optimizer.load_state_dict(trees["optimizer"])
-        layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
-        if layout is not None:
-            from nbmodule.scale.shard import shard_state
-
-            shard_state(optimizer, model, layout.mesh)
-    for box, array in arrays.items():
-        box.value = array
+    where = f"step {found} of {os.fspath(directory)}"
+    _check_trees(trees, where, optimizer)
+    arrays = _checked(model, where, trees["model"], trees.get("buffers", {}), True)
+    made = None
     if "random" in trees:
-        stream = trees["random"]
-        random.default.restore(stream["state"], int(stream["made"]))
+        arrays[random.default.state], made = _checked_stream(trees["random"], where)
+    with nullcontext() if optimizer is None else all_or_nothing(optimizer):
+        if optimizer is not None:
+            _load_optimizer(optimizer, model, trees["optimizer"], arrays, where)
+        put_all(tuple(arrays), tuple(arrays.values()))
+        if made is not None:
+            random.default.moved_to(made)
     return found, extra
+
+
+def _check_trees(trees: Mapping[str, Any], where: str, optimizer: Any) -> None:
+    if "model" not in trees:
+        raise FileFormatError(f"{where} holds no model. Nothing was changed. Was it saved by nb.save_checkpoint?")
+    if optimizer is not None and "optimizer" not in trees:
+        raise FileFormatError(
+            f"{where} holds no optimizer: it was saved without one. Nothing was changed. "
+            "Leave optimizer= out to restore the model alone."
+        )
+    for name, tree in trees.items():
+        if not isinstance(tree, Mapping):
+            raise FileFormatError(
+                f'"{name}" of {where} holds {type(tree).__name__}, expected arrays by name. Nothing was changed.'
+            )
+
+
+def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
+    """The state of the default random stream as its box may hold it, and how many keys were made."""
+    try:
+        state, made, drawn = np.asarray(saved["state"]), operator.index(saved["made"]), operator.index(saved["drawn"])
+        if state.dtype != np.uint32 or state.shape != (3,) or made < 0 or random.drawn(state) != drawn:
+            raise ValueError("its numbers do not fit together")
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"the random stream in {where} is damaged ({error}). Nothing was changed.") from error
+    return random.default.state.admitted(state), made
+
+
+def _load_optimizer(optimizer: Any, model: Any, state: Any, arrays: Mapping[Variable, Any], where: str) -> None:
+    optimizer.load_state_dict(state)
+    variables = {place.chain: box for box, place in plan_of(model).places.items()}
+    check_belongs(optimizer, f"cannot restore {where}", variables)
+    layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
+    if layout is not None:
+        from nbmodule.scale.shard import shard_state
+
+        shard_state(optimizer, model, layout.mesh)
 
 
 # -- sharded -----------------------------------------------------------------------------------------

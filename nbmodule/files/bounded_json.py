@@ -40,7 +40,7 @@ def dump_json(value: Any, what: str) -> bytes:
     """Spell a value as JSON that `parse_json` takes.
 
     Args:
-        value: Dicts with text keys, lists, text, numbers, bools and None.
+        value: Dicts with text keys, lists, text, numbers, bools and None. Arrays without axes are written as their number.
         what: What it is called in an error.
 
     Raises:
@@ -54,17 +54,28 @@ def dump_json(value: Any, what: str) -> bytes:
     """
     try:
         _check_keys(value)
-        text = json.dumps(value, separators=(",", ":"), check_circular=False).encode()
+        text = json.dumps(value, separators=(",", ":"), check_circular=False, default=_number).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentTypeError(
-            f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, numbers, True, False, None), "
-            f"and {str(error)[:200]}. Nothing was written."
+            f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, numbers, True, False, None) "
+            f"or a NumPy or JAX scalar, and {str(error)[:200]}. Nothing was written."
         ) from error
     if not _is_bounded(text):
         raise ArgumentError(
             f"cannot save {what}: {len(text)} bytes of JSON could not be read again. Nothing was written."
         )
     return text
+
+
+def _number(value: Any) -> Any:
+    """A scalar of NumPy or JAX, or a variable without axes, as a Python number."""
+    if not hasattr(value, "item") or getattr(value, "shape", None) != ():
+        shape = f" of shape {list(value.shape)}; `x.tolist()` makes lists of it" if hasattr(value, "shape") else ""
+        raise TypeError(f"found {type(value).__name__}{shape}")
+    number = value.item()
+    if not isinstance(number, (bool, int, float)):
+        raise TypeError(f"found a scalar of {value.dtype}")
+    return number
 
 
 def _check_keys(value: Any) -> None:

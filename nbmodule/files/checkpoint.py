@@ -16,6 +16,7 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.files.atomic import remove_abandoned
+from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.contents import read
 from nbmodule.files.weights import save
 
@@ -39,7 +40,7 @@ def save_checkpoint(
         directory: Made if it is missing.
         step: Of the training run, 0 or more.
         trees: Nested mappings of arrays by name, such as `{"model": ..., "optimizer": ...}`.
-        extra: Anything that JSON can say.
+        extra: Anything that JSON can say; NumPy and JAX scalars come back as Python numbers.
         keep: How many checkpoints of the highest steps stay, besides the one just written; None keeps all.
         compression: As in `save`.
 
@@ -61,6 +62,7 @@ def save_checkpoint(
         (4, {'model': {'w': array([4, 4])}}, {'loss': 0.5})
     """
     step = check_step(step)
+    dump_json(extra, "extra")
     if keep is not None and (type(keep) is not int or keep < 1):
         raise ArgumentError(f"keep={keep!r}: expected the number of checkpoints that stay, 1 or more, or None for all.")
     for name, tree in trees.items():

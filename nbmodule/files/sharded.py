@@ -5,6 +5,7 @@ Needs the package `orbax-checkpoint`. For what fits on one host, `save_checkpoin
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ import jax
 import numpy as np
 
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError, ShapeError, StructureError
+from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import EMPTY, flatten, nest, unescape
 from nbmodule.files.checkpoint import check_step
 
@@ -43,13 +45,14 @@ def save_sharded(
         directory: Made if it is missing; all hosts must see the same one.
         step: Of the training run, 0 or more.
         trees: Nested mappings of arrays, random keys and numbers by name, as for `save_checkpoint`.
-        extra: Anything that JSON can say.
+        extra: Anything that JSON can say; NumPy and JAX scalars come back as Python numbers.
         keep: How many checkpoints stay; None keeps all.
 
     Raises:
         MissingDependencyError: if orbax is not installed.
     """
     orbax, step = _import_orbax(), check_step(step)
+    extra = json.loads(dump_json(extra, "extra"))
     arrays: dict[str, Any] = {}
     others: dict[str, Any] = {}
     for path, leaf in flatten(trees, what="trees"):

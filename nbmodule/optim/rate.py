@@ -131,6 +131,8 @@ def as_number(lr: Any) -> float:
         raise ArgumentTypeError(f"lr= takes {_WANTED}; found {type(lr).__name__}. Nothing was changed.")
     if is_array and lr.shape != ():
         raise ShapeError(f"a learning rate is one number; found {lr.dtype}{list(lr.shape)}. Nothing was changed.")
+    if is_array and not jnp.issubdtype(lr.dtype, jnp.floating) and not jnp.issubdtype(lr.dtype, jnp.integer):
+        raise ArgumentTypeError(f"lr= takes {_WANTED}; found a scalar of {lr.dtype}. Nothing was changed.")
     return check_number(float(lr))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +14,15 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.state_dict import frozen_copy
 from nbmodule.core.shape.walk import nest, plan_of
-from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, StructureError, UnexpectedKeysError
+from nbmodule.errors import (
+    ArgumentTypeError,
+    DtypeError,
+    MissingKeysError,
+    ShapeError,
+    ShapeStructureError,
+    StructureError,
+    UnexpectedKeysError,
+)
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import put_all
 from nbmodule.optim.part import text
@@ -61,7 +70,7 @@ def load_state_dict(optimizer: Any, mapping: Any, strict: bool) -> None:
         _check_names(title, wanted, given)
     named = {name: given.get(name, known.get(name)) for name in wanted if name in given or name in known}
     for name, value in named.items():
-        _check_shape(title, name, known.get(name), value)
+        _check_value(title, name, known.get(name), value)
     _set_all(optimizer, title, named, rates)
 
 
@@ -80,7 +89,12 @@ def _check_names(title: str, wanted: list[str], given: Mapping[str, Any]) -> Non
         )
 
 
-def _check_shape(title: str, name: str, known: Any, value: Any) -> None:
+def _check_value(title: str, name: str, known: Any, value: Any) -> None:
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
+        raise DtypeError(
+            f'{title}: "{name}" must be an array of numbers, found {type(value).__name__}. Nothing was changed.'
+        )
     if known is not None and tuple(np.shape(value)) != tuple(np.shape(known)):
         raise ShapeError(
             f'{title}: the optimizer holds {describe(known)} as "{name}", the mapping holds {describe(np.asarray(value))}. '
@@ -93,18 +107,43 @@ def _set_all(optimizer: Any, title: str, named: Mapping[str, Any], rates: Mappin
     if count.shape != () or int(count) < 0:
         raise StructureError(f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.')
     arrays = {tuple(name.split("/")): value for name, value in named.items()}
-    before = attributes.attributes_of(optimizer)
-    boxes = plan_of(optimizer).boxes
-    values = [box.value for box in boxes if not isinstance(box, Asked)]
-    boxes = [box for box in boxes if not isinstance(box, Asked)]
-    try:
+    with all_or_nothing(optimizer):
         optimizer.set_state(Container._from_dict(nest(arrays)))
+        known = rates_of(optimizer)
+        boxes = [optimizer._counter, *(known[name] for name in rates)]
+        put_all(boxes, [count, *(known[name].admitted(np.asarray(rate)) for name, rate in rates.items())])
+
+
+@contextmanager
+def all_or_nothing(optimizer: Any) -> Iterator[None]:
+    """An optimizer is as it was before if the block raises."""
+    before = attributes.attributes_of(optimizer)
+    boxes = [box for box in plan_of(optimizer).boxes if not isinstance(box, Asked)]
+    values = [box.value for box in boxes]
+    try:
+        yield
     except BaseException:
         vars(optimizer).update(before)
         attributes.note_change(optimizer)
         put_all(boxes, values)
         raise
-    optimizer._counter.value = count
-    for name, box in rates_of(optimizer).items():
-        if name in rates:
-            box.value = np.asarray(rates[name], box.dtype)
+
+
+def check_belongs(optimizer: Any, title: str, variables: Mapping[tuple[str, ...], Any]) -> None:
+    """Refuse state of another model's variables, by chain; that of an optimizer of a part of this one has other chains.
+
+    Raises:
+        ShapeStructureError: some state has the chain of a variable, and other state has none, or another shape.
+    """
+    state = {chain[1:]: box for chain, box in getattr(optimizer, "_state_boxes", list)()}
+    strange = [chain for chain in state if chain not in variables]
+    if len(strange) == len(state):
+        return
+    lines = [f'"{text(chain)}" is {describe(state[chain])}, and the model has no such variable' for chain in strange]
+    for chain, box in state.items():
+        if chain in variables and tuple(box.shape) != tuple(variables[chain].shape):
+            lines.append(f'"{text(chain)}" is {describe(box)}, the variable is {describe(variables[chain])}')
+    if lines:
+        raise ShapeStructureError(
+            f"{title}: its optimizer is of another model: {'; '.join(lines[:5])}. Nothing was changed."
+        )

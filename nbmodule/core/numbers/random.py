@@ -142,12 +142,15 @@ class RandomStream:
 
     def position(self) -> tuple[int, int]:
         """How many keys each lane has given."""
-        return self._made, int(np.asarray(self.state.value)[2]) - _DRAWING
+        return self._made, drawn(self.state.value)
 
-    def restore(self, state: Any, made: int) -> None:
-        """Go to a position that was saved: the state of the drawing lane, and how many keys the making lane has given."""
-        self.state.value = np.asarray(state, np.uint32)
-        self._key, self._made = np.asarray(state, np.uint32)[:2], made
+    def moved_to(self, made: int) -> None:
+        """Follow the state, which has been set to a position that was saved, with the making lane.
+
+        Args:
+            made: how many keys that lane had given.
+        """
+        self._key, self._made = np.asarray(self.state.value)[:2], made
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state, "_made": self._made}
@@ -158,6 +161,11 @@ class RandomStream:
 
     def __repr__(self) -> str:
         return f"RandomStream({describe_shape(self.state) if isinstance(self.state, Buffer) else repr(self.state)})"
+
+
+def drawn(state: Any) -> int:
+    """How many keys a drawing lane in this state has given."""
+    return int(np.asarray(state)[2]) - _DRAWING
 
 
 def mapped_axes(frame: Frame | None) -> list[Any]:
