@@ -19,7 +19,7 @@ from benchmarks.peers import graphs as peers
 from benchmarks.timing import Row, Table, interleave
 from nbmodule.flow import Graph, to_svg
 from nbmodule.flow.placing.fold import fold
-from nbmodule.flow.placing.scene import Picture
+from nbmodule.flow.placing.scene import PlacedGraph
 from nbmodule.views.panels.of_graphs import graph_page
 from nbmodule.views.showing.show import html_of
 
@@ -83,7 +83,7 @@ def _seconds(fn: Callable[[], Any]) -> tuple[float, float]:
 
 
 def _laid_out(graph: Graph) -> Any:
-    picture = Picture(fold(graph))
+    picture = PlacedGraph(fold(graph))
     return picture.scene(picture.open_at_first())
 
 

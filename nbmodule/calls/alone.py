@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from nbmodule.calls.call import Call
 from nbmodule.core.boxes.frame import framed
-from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
@@ -29,7 +29,7 @@ def thrown_away(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def given_to(call: Call) -> tuple[list[Any], Any] | None:
     """Shapes of what a call was given, and its structure; None where that is not known or holds what cannot be made up."""
     kept = call.values.get("given")
-    if not isinstance(kept, Aside):
+    if not isinstance(kept, StaticLeaf):
         return None
     leaves, tree = kept.static.value
     return list(leaves), tree

@@ -13,7 +13,7 @@ import numpy as np
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.statistics import Statistics
-from nbmodule.core.recording.parcel import Aside, as_given
+from nbmodule.core.recording.parcel import StaticLeaf, as_given
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDependencyError
 from nbmodule.tree.leaves import to_host
@@ -137,7 +137,7 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
 # -- any nested value as JSON and arrays -------------------------------------------------------------
 def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
     """What JSON can say of a nested value; arrays go to `arrays` under a number. Other nodes of a PyTree become lists of leaves."""
-    if isinstance(tree, Aside):
+    if isinstance(tree, StaticLeaf):
         tree = as_given(tree)
     if isinstance(tree, (jax.Array, np.ndarray, np.generic)) and not _is_key(tree):
         name = f"a{len(arrays)}"

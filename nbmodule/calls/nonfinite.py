@@ -14,7 +14,7 @@ from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.running.calling import own_name
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -153,7 +153,7 @@ def _as_function(
                 for module in outermost
                 if module is not None and own_name(module) == type(module).__name__
             )
-            return [x for x in jax.tree.leaves(outputs) if not isinstance(x, Aside)], frame.effects().values
+            return [x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)], frame.effects().values
 
         return framed(body)
 

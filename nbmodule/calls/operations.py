@@ -11,7 +11,7 @@ import numpy as np
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.boxes.frame import framed
-from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import describe, describe_arguments, untracked
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError
@@ -40,7 +40,9 @@ def operations_of(call: Call) -> list[Call]:
         args, kwargs = jax.tree.unflatten(tree, full)
         pairs = [(boxes[name], value) for name, value in values.items() if name in boxes]
         return framed(
-            lambda frame: [x for x in jax.tree.leaves(as_values(module(*args, **kwargs))) if not isinstance(x, Aside)],
+            lambda frame: [
+                x for x in jax.tree.leaves(as_values(module(*args, **kwargs))) if not isinstance(x, StaticLeaf)
+            ],
             pairs,
         )
 

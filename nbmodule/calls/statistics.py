@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.core.boxes.frame import current_log
-from nbmodule.core.recording.parcel import Aside
+from nbmodule.core.recording.parcel import StaticLeaf
 
 BINS = 16
 SAMPLE = 512
@@ -62,12 +62,12 @@ def reduce_tree(tree: Any) -> list[Any]:
 
 def _reduced(leaf: Any) -> Any:
     if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape") or leaf.size == 0:
-        return Aside(None)
+        return StaticLeaf(None)
     if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_):
-        return Aside(None)
+        return StaticLeaf(None)
     if leaf.size <= WHOLE:
-        return (leaf, Aside(None))
-    return (*_reduce(leaf), Aside(leaf.size))
+        return (leaf, StaticLeaf(None))
+    return (*_reduce(leaf), StaticLeaf(leaf.size))
 
 
 @jax.jit
@@ -140,7 +140,7 @@ def read_statistics(parts: Any) -> Statistics | None:
     if len(parts) == 2:
         return _read_whole(np.asarray(parts[0]))
     sums, careful, places, size = parts
-    size = size.static.value if isinstance(size, Aside) else int(size)
+    size = size.static.value if isinstance(size, StaticLeaf) else int(size)
     figures, zeros, nan, inf = _figures(np.asarray(sums, np.float64), np.asarray(careful, np.float64), size)
     histograms = np.stack(
         [np.bincount(row, minlength=BINS + 1)[:BINS] for row in np.asarray(places).reshape(len(figures), -1)]

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from nbmodule.calls.call import Call
-from nbmodule.calls.watch import Fact, Watch
+from nbmodule.calls.watch import CallFact, Choice
 from nbmodule.core.boxes.record import CallInfo, Log
 from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.running.capture import ran
@@ -30,7 +30,7 @@ class Step:
         number: int,
         infos: tuple[CallInfo, ...],
         values: Any,
-        facts: list[Fact],
+        facts: list[CallFact],
         gradients_of: list[Any],
         order: bool,
     ) -> None:
@@ -69,7 +69,7 @@ class Step:
                 call.parent, call.depth = None, 0
         return found
 
-    def _call(self, fact: Fact, parent: Call | None, index: int) -> Call:
+    def _call(self, fact: CallFact, parent: Call | None, index: int) -> Call:
         info = fact.info
         eager = self.values[fact.number] if not isinstance(self.values, Parcel) else {}
         return Call(
@@ -109,7 +109,7 @@ class Steps(Log):
 
     __slots__ = ("budget", "count", "kept", "last", "lock", "nbytes", "order", "outer", "unlisted", "watch")
 
-    def __init__(self, watch: Watch, last: int, budget: int, order: bool) -> None:
+    def __init__(self, watch: Choice, last: int, budget: int, order: bool) -> None:
         super().__init__()
         self.watch, self.last, self.budget, self.order = watch, last, budget, order
         self.kept: deque[Step] = deque()

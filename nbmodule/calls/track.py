@@ -14,9 +14,9 @@ from nbmodule.calls.memory import hold
 from nbmodule.calls.sizes import bytes_of, format_size
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
-from nbmodule.calls.watch import Watch
+from nbmodule.calls.watch import Choice
 from nbmodule.core.boxes.frame import EAGER, here, now
-from nbmodule.core.recording.parcel import Aside, as_values
+from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
@@ -89,13 +89,13 @@ class Tracking:
                     "gradients= and operations= need a module: convert the model first (nb.from_flax, from_equinox, from_haiku)."
                 )
         self.asked = (returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
-        self.watch = Watch(model, depth, only)
+        self.watch = Choice(model, depth, only)
         self.returns, self.order, self.gradients, self.profile = returns, bool(order), bool(gradients), bool(profile)
         self.inputs = inputs
         self.operations = (operations,) if isinstance(operations, str) else tuple(operations)
         if self.operations and model._nbm.built:
             for pattern in self.operations:
-                Watch(model, None, pattern)
+                Choice(model, None, pattern)
         self.last, self.budget = last, bytes_of(budget)
         self.trackers: list[tuple[Tracker, Steps]] = []
 
@@ -141,7 +141,7 @@ class Tracking:
 
 
 def keep(
-    returns: Any, inputs: bool | None, watch: Watch, operations: tuple[str, ...], module: Any, given: Any, outputs: Any
+    returns: Any, inputs: bool | None, watch: Choice, operations: tuple[str, ...], module: Any, given: Any, outputs: Any
 ) -> dict[str, Any]:
     """What is kept of one call."""
     values: dict[str, Any] = {}
@@ -155,11 +155,11 @@ def keep(
     if inputs or wanted or (inputs is None and returns is True and here() == EAGER):
         values["input"] = as_values(given)
     leaves, tree = jax.tree.flatten(given)
-    values["given"] = Aside((tuple(map(_shape, leaves)), tree))
+    values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
     return values
 
 
-def keep_variables(watch: Watch, operations: tuple[str, ...], module: Any) -> dict[str, Any]:
+def keep_variables(watch: Choice, operations: tuple[str, ...], module: Any) -> dict[str, Any]:
     """The variables of a submodule whose operations are asked for, as they are before its call."""
     if not match(operations, path_of(watch, module)):
         return {}
@@ -179,7 +179,7 @@ def keep_gradients(reduced: bool, gradient: Any, of: str) -> dict[str, Any]:
     return {"gradient_statistics": reduce_tree(gradient)} if reduced else {"gradient": as_values(gradient)}
 
 
-def path_of(watch: Watch, module: Any) -> str:
+def path_of(watch: Choice, module: Any) -> str:
     """The path of a module below the tracked model."""
     model = watch.model
     place = plan_of(model).modules.get(module) if model is not None and module is not model else None
@@ -194,7 +194,7 @@ def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[s
 class Recorded(Calls):
     """The calls that `nb.track` keeps; they grow while its block runs."""
 
-    def __init__(self, watch: Watch, steps: Steps) -> None:
+    def __init__(self, watch: Choice, steps: Steps) -> None:
         self._watch, self._steps = watch, steps
 
     def __reduce__(self) -> tuple[Any, ...]:

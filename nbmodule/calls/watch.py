@@ -15,7 +15,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
 
 
-class Fact(NamedTuple):
+class CallFact(NamedTuple):
     """What is known about one logged call without its values."""
 
     number: int
@@ -26,7 +26,7 @@ class Fact(NamedTuple):
     """Position, among the facts, of the call around it; -1 for none."""
 
 
-class Watch:
+class Choice:
     """What is to be tracked of one model.
 
     Args:
@@ -91,7 +91,7 @@ class Watch:
         model = self.slot()
         return model is not None and (module is model or module in plan_of(model).modules)
 
-    def seen(self, infos: tuple[CallInfo, ...]) -> tuple[list[Fact], list[Any]]:
+    def seen(self, infos: tuple[CallInfo, ...]) -> tuple[list[CallFact], list[Any]]:
         """What the calls of a step say: facts, and which records are gradients by variables. A compiled step says the same each time."""
         key, wanted = (id(infos), self.key), self.wanted()
         known = _known.get(key)
@@ -115,14 +115,14 @@ class Watch:
         place = plan_of(model).modules.get(module)
         return None if place is None else lambda name: f"{place.name}.{name}"
 
-    def facts(self, infos: tuple[CallInfo, ...]) -> list[Fact]:
+    def facts(self, infos: tuple[CallInfo, ...]) -> list[CallFact]:
         """The tracked ones among logged calls, with paths and parents."""
         model = self.slot()
         places = plan_of(model).modules if model is not None else {}
         wanted = self.wanted()
         paths: list[str | None] = []
         positions: list[int] = []  # for each info the nearest listed call at or around it
-        found: list[Fact] = []
+        found: list[CallFact] = []
         for number, info in enumerate(infos):
             module = info.module()
             outer = paths[info.parent] if info.parent >= 0 else None
@@ -136,6 +136,6 @@ class Watch:
             nearest = around >= 0 and found[around].number == info.parent
             listed = info.kind != "gradient" and path is not None and (slot_of(module) in wanted if member else nearest)
             if listed:
-                found.append(Fact(number, path or "", info, around))
+                found.append(CallFact(number, path or "", info, around))
             positions.append(len(found) - 1 if listed else around)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from nbmodule.core.running import compiling
-from nbmodule.core.running.module import Module as CoreModule
+from nbmodule.core.running.module import CoreModule as CoreModule
 from nbmodule.core.shape import partition
 from nbmodule.doors import files
 from nbmodule.errors import ArgumentTypeError

@@ -5,9 +5,9 @@ This room speaks in nested mappings of arrays and never sees a module.
 
 from nbmodule.files.background import Saving, in_background, wait_for_saving
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
-from nbmodule.files.compare import Comparison, Difference, compare_trees
+from nbmodule.files.compare import PlaceDifference, TreeComparison, compare_trees
 from nbmodule.files.contents import Contents, read
-from nbmodule.files.report import Summary, diff_files, show_text, summarize
+from nbmodule.files.report import FileSummary, diff_files, show_text, summarize
 from nbmodule.files.safetensors_format import save_safetensors
 from nbmodule.files.weights import load, load_tree, save
 from nbmodule.tree.sockets import plug
@@ -17,8 +17,8 @@ __all__ = [
     "save_checkpoint", "restore_checkpoint", "checkpoint_steps",
     "save_safetensors",
     "in_background", "wait_for_saving", "Saving",
-    "compare_trees", "Comparison", "Difference",
-    "summarize", "show_text", "diff_files", "Summary",
+    "compare_trees", "TreeComparison", "PlaceDifference",
+    "summarize", "show_text", "diff_files", "FileSummary",
 ]  # fmt: skip
 
 # What `Container.cont_to_disk_as_hdf5` and `cont_from_disk_as_hdf5` ask for.

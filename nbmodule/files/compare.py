@@ -17,7 +17,7 @@ _SLAB = 1 << 20  # elements compared at a time, so that large arrays are not cop
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PlaceDifference:
     """One place of two trees.
 
     Attributes:
@@ -46,7 +46,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Comparison:
+class TreeComparison:
     """All places of two trees, in the order of the first, then those that only the second has.
 
     Attributes:
@@ -54,10 +54,10 @@ class Comparison:
         names: what the two trees are.
     """
 
-    rows: tuple[Difference, ...]
+    rows: tuple[PlaceDifference, ...]
     names: tuple[str, str] = ("a", "b")
 
-    def of_kind(self, *kinds: str) -> list[Difference]:
+    def of_kind(self, *kinds: str) -> list[PlaceDifference]:
         """The places of some kinds.
 
         Example:
@@ -85,7 +85,7 @@ class Comparison:
 
 def compare_trees(
     first: Mapping[str, Any], second: Mapping[str, Any], *, values: bool = True, rtol: float = 0.0, atol: float = 0.0
-) -> Comparison:
+) -> TreeComparison:
     """Say place by place what two trees have in common.
 
     Args:
@@ -109,16 +109,16 @@ def compare_trees(
         if path in theirs:
             rows.append(_compare(path, leaf, theirs[path], values, rtol, atol))
         else:
-            rows.append(Difference(path, "only in first", spell(leaf)))
+            rows.append(PlaceDifference(path, "only in first", spell(leaf)))
     rows += [
-        Difference(path, "only in second", second=spell(leaf)) for path, leaf in theirs.items() if path not in ours
+        PlaceDifference(path, "only in second", second=spell(leaf)) for path, leaf in theirs.items() if path not in ours
     ]
-    return Comparison(tuple(rows))
+    return TreeComparison(tuple(rows))
 
 
 def compare_parts(
     first: tuple[Any, Any], second: tuple[Any, Any], names: tuple[str, str], *, values: bool = True
-) -> Comparison:
+) -> TreeComparison:
     """Compare two pairs (variables, buffers), buffers below `__buffers__`; where one has no buffers (None), they do not count.
 
     Example:
@@ -131,7 +131,7 @@ def compare_parts(
     if first[1] is not None and second[1] is not None:
         buffers = compare_trees(first[1], second[1], values=values).rows
         rows += tuple(replace(row, path=f"{BUFFERS}/{row.path}") for row in buffers)
-    return Comparison(rows, names)
+    return TreeComparison(rows, names)
 
 
 def spell(leaf: Any) -> str:
@@ -151,13 +151,13 @@ def spell(leaf: Any) -> str:
     return type(leaf).__name__
 
 
-def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> Difference:
+def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> PlaceDifference:
     first, second = spell(a), spell(b)
     if first != second:
         same_shape = getattr(a, "shape", None) == getattr(b, "shape", ())
-        return Difference(path, "dtype" if same_shape else "shape", first, second)
+        return PlaceDifference(path, "dtype" if same_shape else "shape", first, second)
     detail = _difference_of_values(a, b, rtol, atol) if values else ""
-    return Difference(path, "values" if detail else "equal", first, second, detail)
+    return PlaceDifference(path, "values" if detail else "equal", first, second, detail)
 
 
 def _difference_of_values(a: Any, b: Any, rtol: float, atol: float) -> str:

@@ -22,7 +22,7 @@ from nbmodule.files.leaves import TEXT, restore
 from nbmodule.files.npz_format import is_npz, read_npz
 from nbmodule.files.packed import unpack
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
-from nbmodule.files.seal import GROUP, Row, read_seal
+from nbmodule.files.seal import GROUP, SealedRow, read_seal
 
 
 @dataclass(slots=True)
@@ -99,7 +99,9 @@ def open_file(path: str | os.PathLike[str]) -> FileIO:
     return open(path, "rb", buffering=0)
 
 
-def _leaves(file: FileIO, rows: list[Row], mmap: bool, where: str, contents: Contents) -> Iterator[tuple[str, Any]]:
+def _leaves(
+    file: FileIO, rows: list[SealedRow], mmap: bool, where: str, contents: Contents
+) -> Iterator[tuple[str, Any]]:
     """Make leaves of bytes; packed arrays come last."""
     packed: dict[str, np.ndarray] = {}
     known: dict[Any, Any] = {}

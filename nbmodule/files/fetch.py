@@ -15,12 +15,14 @@ import numpy as np
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chunks import chunk_spans, inflate, is_run
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.seal import Row, read_at, read_into
+from nbmodule.files.seal import SealedRow, read_at, read_into
 
 _ALIGNMENT = 64  # what XLA wants in order to take host memory without a copy on the CPU
 
 
-def fetch(file: FileIO, rows: list[Row], *, is_mapped: bool, where: str) -> Iterator[tuple[Row, np.ndarray]]:
+def fetch(
+    file: FileIO, rows: list[SealedRow], *, is_mapped: bool, where: str
+) -> Iterator[tuple[SealedRow, np.ndarray]]:
     """Yield each row with its bytes, one row of `uint8`; rows that share their bytes get the same object.
 
     Args:
@@ -45,7 +47,7 @@ def fetch(file: FileIO, rows: list[Row], *, is_mapped: bool, where: str) -> Iter
         yield row, known[identity]
 
 
-def _fetch_one(file: FileIO, row: Row, whole: np.ndarray | None, place: str) -> np.ndarray:
+def _fetch_one(file: FileIO, row: SealedRow, whole: np.ndarray | None, place: str) -> np.ndarray:
     if row.chunks is not None:
         return _unpack(file, row, place)
     if whole is not None:
@@ -75,7 +77,7 @@ def empty(size: int) -> np.ndarray:
     return room[start : start + size]
 
 
-def _unpack(file: FileIO, row: Row, place: str) -> np.ndarray:
+def _unpack(file: FileIO, row: SealedRow, place: str) -> np.ndarray:
     """Read, check and inflate all chunks, several at a time."""
     kind = kinds()[row.dtype]
     stored, chunk, width = kind.stored_shape(row.shape), row.chunk or (), max(1, kind.bits // 8)

@@ -28,14 +28,14 @@ from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import escape
 from nbmodule.files.fetch import empty
 from nbmodule.files.hdf5_write import import_h5py
-from nbmodule.files.seal import Row, check_row, check_total, check_version, read_at
+from nbmodule.files.seal import SealedRow, check_row, check_total, check_version, read_at
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MEMORY = 800 << 20  # bytes of address space: what Python, NumPy and HDF5 take, and half a gigabyte
 _PATIENCE = 30.0  # seconds without a message, for a disk that does not answer; busy loops end after one second
 
 
-def read_unsealed(file: FileIO, where: str) -> list[Row]:
+def read_unsealed(file: FileIO, where: str) -> list[SealedRow]:
     """List the arrays of an HDF5 file, with their bytes where they do not lie in one piece.
 
     Raises:
@@ -52,7 +52,7 @@ def read_unsealed(file: FileIO, where: str) -> list[Row]:
             check_version(head.get("version"), where)
             if end is not None and size > end:
                 raise FileFormatError(f"cannot load {where}: the index behind byte {end} is damaged.")
-        rows: dict[tuple[str, ...], Row] = {}
+        rows: dict[tuple[str, ...], SealedRow] = {}
         while not (message := child.message()).get("end"):
             names = _names(message.get("names"), where)
             if names in rows:
@@ -71,19 +71,19 @@ def _names(found: Any, where: str) -> tuple[str, ...]:
 def _row(
     message: dict[str, Any],
     names: tuple[str, ...],
-    rows: dict[tuple[str, ...], Row],
+    rows: dict[tuple[str, ...], SealedRow],
     child: _Child,
     size: int,
     ours: bool,
     where: str,
-) -> Row:
+) -> SealedRow:
     """Make a row of a message. Names of our own files are spelled already; others are spelled here."""
     path = "/".join(names if ours else (escape(name, at_root=not level) for level, name in enumerate(names)))
     if "same" in message:
         first = rows.get(_names(message["same"], where))
         if first is None:
             raise FileFormatError(f'cannot load {where}: "/{path}" is a link to nothing.')
-        return Row(path, first.dtype, first.shape, first.offset, first.size, notes=first.notes, data=first.data)
+        return SealedRow(path, first.dtype, first.shape, first.offset, first.size, notes=first.notes, data=first.data)
     stream = message.get("stream")
     row = check_row(message | {"path": path}, size, where, is_located=stream is None)
     if stream is not None:

@@ -19,8 +19,8 @@ import numpy as np
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.chunks import chunk_shape, chunk_spans, compress
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
-from nbmodule.files.leaves import NOTHING, TEXT, Leaf
-from nbmodule.files.seal import FORMAT, GROUP, VERSION, Row
+from nbmodule.files.leaves import NOTHING, TEXT, StoredLeaf
+from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow
 from nbmodule.files.sparse_file import SparseFile
 from nbmodule.files.threads import submit
 
@@ -41,7 +41,7 @@ class Skeleton:
 
     pieces: list[tuple[int, bytes]]
     size: int
-    rows: list[Row]
+    rows: list[SealedRow]
 
 
 def import_h5py() -> Any:
@@ -53,7 +53,7 @@ def import_h5py() -> Any:
     return h5py
 
 
-def build_skeleton(leaves: list[tuple[str, Leaf | None]], level: int | None) -> Skeleton:
+def build_skeleton(leaves: list[tuple[str, StoredLeaf | None]], level: int | None) -> Skeleton:
     """Lay out an HDF5 file for these leaves.
 
     Args:
@@ -87,20 +87,20 @@ class _Builder:
         self.plain.set_obj_track_times(False)
         self.types: dict[str, Any] = {}
         self.spaces: dict[tuple[int, ...], Any] = {}
-        self.known: dict[int, Row] = {}
-        self.compressed: list[tuple[Any, Leaf, tuple[int, ...], list[tuple[int, int, int]]]] = []
+        self.known: dict[int, SealedRow] = {}
+        self.compressed: list[tuple[Any, StoredLeaf, tuple[int, ...], list[tuple[int, int, int]]]] = []
 
-    def add(self, path: str, leaf: Leaf | None) -> Row:
+    def add(self, path: str, leaf: StoredLeaf | None) -> SealedRow:
         """Make the dataset of a leaf, or a second name for one that is there."""
         if leaf is None:
             self.h5py.h5g.create(self.root, path.encode(), self.links)
-            return Row(path, GROUP)
+            return SealedRow(path, GROUP)
         if leaf.identity is not None and (first := self.known.get(id(leaf.identity))):
             self.h5py.h5o.link(self.h5py.h5o.open(self.root, first.path.encode()), self.root, path.encode(), self.links)
-            row = Row(path, first.dtype, first.shape, first.offset, first.size, notes=first.notes)
+            row = SealedRow(path, first.dtype, first.shape, first.offset, first.size, notes=first.notes)
             row.chunk, row.chunks = first.chunk, first.chunks
             return row
-        row = Row(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
+        row = SealedRow(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
         if leaf.identity is not None:
             self.known[id(leaf.identity)] = row
         if leaf.dtype in (TEXT, NOTHING):
@@ -114,7 +114,7 @@ class _Builder:
             row.offset = (dataset.get_offset() or 0) if leaf.nbytes else 0
         return row
 
-    def _create(self, row: Row, kind: Any, space: Any, properties: Any) -> Any:
+    def _create(self, row: SealedRow, kind: Any, space: Any, properties: Any) -> Any:
         dataset = self.h5py.h5d.create(self.root, row.path.encode(), kind, space, properties, self.links)
         notes = dict(row.notes)
         if row.dtype in kinds() and kinds()[row.dtype].raw:
@@ -134,7 +134,7 @@ class _Builder:
         if array.size:
             attribute.write(array, mtype=h5t.py_create(plain))
 
-    def _add_text(self, row: Row, leaf: Leaf) -> None:
+    def _add_text(self, row: SealedRow, leaf: StoredLeaf) -> None:
         h5py = self.h5py
         if leaf.dtype == NOTHING:
             self._create(row, h5py.h5t.STD_I8LE, h5py.h5s.create(h5py.h5s.NULL), self.plain)
@@ -148,7 +148,7 @@ class _Builder:
         self._attribute(dataset, "length", leaf.nbytes)
         row.offset = dataset.get_offset() or 0
 
-    def _add_compressed(self, row: Row, leaf: Leaf) -> None:
+    def _add_compressed(self, row: SealedRow, leaf: StoredLeaf) -> None:
         stored = leaf.kind.stored_shape(leaf.shape)
         row.chunk, row.chunks = chunk, chunks = chunk_shape(stored, max(1, leaf.kind.bits // 8)), []
         properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)

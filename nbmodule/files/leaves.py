@@ -23,7 +23,7 @@ SCALARS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 @dataclass(slots=True)
-class Leaf:
+class StoredLeaf:
     """A leaf that is ready to be written.
 
     Attributes:
@@ -88,7 +88,7 @@ def _platform(array: jax.Array) -> str:
     return next(iter(array.devices())).platform
 
 
-def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> Leaf:
+def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
     """Say how a leaf is to be written.
 
     Args:
@@ -102,10 +102,10 @@ def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> Leaf:
         DtypeError: if a file cannot hold the dtype.
     """
     if leaf is None:
-        return Leaf(NOTHING, (), 0, b"")
+        return StoredLeaf(NOTHING, (), 0, b"")
     if isinstance(leaf, str):
         text = leaf.encode("utf-8", "surrogatepass")
-        return Leaf(TEXT, (), len(text), text)
+        return StoredLeaf(TEXT, (), len(text), text)
     if type(leaf) in SCALARS.values():
         return _describe_number(leaf, path)
     notes: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
     return array
 
 
-def _describe_array(source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any) -> Leaf:
+def _describe_array(source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any) -> StoredLeaf:
     kind = kind_of(source.dtype)
     if kind is None:
         raise DtypeError(
@@ -161,10 +161,10 @@ def _describe_array(source: Any, path: str, dtype: np.dtype | None, notes: dict[
         )
     if dtype is not None and jnp.issubdtype(kind.dtype, jnp.floating) and kind.dtype != dtype:
         source, kind = _Cast(source, dtype), kinds()[dtype.name]
-    return Leaf(kind.name, source.shape, kind.nbytes(source.shape), source, notes, identity)
+    return StoredLeaf(kind.name, source.shape, kind.nbytes(source.shape), source, notes, identity)
 
 
-def _describe_number(number: Any, path: str) -> Leaf:
+def _describe_number(number: Any, path: str) -> StoredLeaf:
     name = next(name for name, cls in SCALARS.items() if isinstance(number, cls))
     try:
         array = np.asarray(SCALARS[name](number))
@@ -175,7 +175,7 @@ def _describe_number(number: Any, path: str) -> Leaf:
     if name == "int" and array.dtype != np.uint64:
         array = array.astype(np.int64)
     kind = kinds()[array.dtype.name]
-    return Leaf(kind.name, (), kind.nbytes(()), array, {"python": name})
+    return StoredLeaf(kind.name, (), kind.nbytes(()), array, {"python": name})
 
 
 class _Cast:

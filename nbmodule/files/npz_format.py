@@ -15,7 +15,7 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape
 from nbmodule.files.dtypes import kind_of, to_bytes
 from nbmodule.files.leaves import MOST_AXES
-from nbmodule.files.seal import Row, most_bytes, read_at
+from nbmodule.files.seal import SealedRow, most_bytes, read_at
 
 
 def is_npz(file: FileIO) -> bool:
@@ -23,7 +23,7 @@ def is_npz(file: FileIO) -> bool:
     return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def read_npz(file: FileIO, where: str) -> tuple[list[Row], Any]:
+def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     """Read all arrays of an `.npz` file; a `/` in a name makes levels.
 
     Raises:
@@ -43,7 +43,7 @@ def read_npz(file: FileIO, where: str) -> tuple[list[Row], Any]:
         raise FileFormatError(f"cannot load {where}: the archive is damaged ({str(error)[:120]}).") from error
 
 
-def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> Row:
+def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedRow:
     name = info.filename.removesuffix(".npy")
     place = f'"{name[:200]}" of {where}'
     with archive.open(info) as stream:
@@ -56,7 +56,7 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> Row:
             "(NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 or safetensors)."
         )
     path = "/".join(escape(part, at_root=not level) for level, part in enumerate(name.split("/")))
-    return Row(path, kind.name, array.shape, size=array.nbytes, data=to_bytes(array, kind))
+    return SealedRow(path, kind.name, array.shape, size=array.nbytes, data=to_bytes(array, kind))
 
 
 def _parse(data: bytes, place: str) -> np.ndarray:

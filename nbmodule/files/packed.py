@@ -22,17 +22,17 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds, to_bytes
-from nbmodule.files.leaves import MOST_AXES, NOTHING, TEXT, Leaf, describe, restore
+from nbmodule.files.leaves import MOST_AXES, NOTHING, TEXT, StoredLeaf, describe, restore
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
 MANY = 1000
 _INDEX = "index"
 
 
-class _JoinedLeaf(Leaf):
+class _JoinedLeaf(StoredLeaf):
     """All packed arrays of one dtype, as one leaf."""
 
-    def __init__(self, dtype: str, parts: list[Leaf]) -> None:
+    def __init__(self, dtype: str, parts: list[StoredLeaf]) -> None:
         self.parts = parts
         shown = "uint8" if kinds()[dtype].raw else dtype
         nbytes = sum(part.nbytes for part in parts)
@@ -51,7 +51,7 @@ class _JoinedLeaf(Leaf):
             part.prefetch()
 
 
-def pack(leaves: list[tuple[str, Leaf | None]], packed: bool | None) -> list[tuple[str, Leaf | None]]:
+def pack(leaves: list[tuple[str, StoredLeaf | None]], packed: bool | None) -> list[tuple[str, StoredLeaf | None]]:
     """Put small arrays together.
 
     Args:
@@ -64,7 +64,7 @@ def pack(leaves: list[tuple[str, Leaf | None]], packed: bool | None) -> list[tup
     if not small or packed is False or (packed is None and len(small) <= MANY):
         return leaves
     index: dict[str, list[Any]] = {}
-    parts: dict[str, list[Leaf]] = {}
+    parts: dict[str, list[StoredLeaf]] = {}
     ends: dict[str, int] = {}
     known: dict[int, int] = {}
     for path, leaf in small:

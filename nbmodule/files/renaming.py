@@ -9,14 +9,14 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.files.chains import BUFFERS
-from nbmodule.files.compare import Comparison, Difference, spell
+from nbmodule.files.compare import PlaceDifference, TreeComparison, spell
 
 Rename = Mapping[str, str | None] | Callable[[str], str | None] | None
 
 
 def rename_rows(
     rows: list[tuple[str, Any]], rename: Rename, *, strict: bool = True, where: str = "the file"
-) -> tuple[list[tuple[str, Any]], Comparison]:
+) -> tuple[list[tuple[str, Any]], TreeComparison]:
     """Rename chains, and report what became of each.
 
     A dict maps a chain, or the beginning of chains (whole levels), to another one; of several that fit, the longest counts.
@@ -49,14 +49,14 @@ def rename_rows(
         raise ArgumentTypeError(f"rename: expected a dict or a function, found {type(rename).__name__}.")
     used: set[str] = set()
     renamed: list[tuple[str, Any]] = []
-    report: list[Difference] = []
+    report: list[PlaceDifference] = []
     origin: dict[str, str] = {}
     for path, leaf in rows:
         prefix = BUFFERS + "/" if path.startswith(BUFFERS + "/") else ""
         old = path[len(prefix) :]
         new = rename(old) if callable(rename) else _look_up(old, rename, used)
         if new is None:
-            report.append(Difference(path, "only in first", spell(leaf)))
+            report.append(PlaceDifference(path, "only in first", spell(leaf)))
             continue
         if not isinstance(new, str):
             raise ArgumentTypeError(f'rename: "{old}" became a {type(new).__name__}, expected a chain or None.')
@@ -66,12 +66,12 @@ def rename_rows(
         origin[new] = path
         renamed.append((new, leaf))
         kind = "equal" if new == path else "renamed"
-        report.append(Difference(new, kind, spell(leaf) if new == path else path, spell(leaf)))
+        report.append(PlaceDifference(new, kind, spell(leaf) if new == path else path, spell(leaf)))
     unused = [entry for entry in rename if entry not in used] if isinstance(rename, Mapping) else []
     if unused and strict:
         raise _unused(unused, [path for path, _ in rows], where)
-    report += [Difference(entry, "only in second", second="named by rename, not in the file") for entry in unused]
-    return renamed, Comparison(tuple(report), (os.path.basename(where), "renamed"))
+    report += [PlaceDifference(entry, "only in second", second="named by rename, not in the file") for entry in unused]
+    return renamed, TreeComparison(tuple(report), (os.path.basename(where), "renamed"))
 
 
 def _look_up(chain: str, rename: Mapping[str, str | None], used: set[str]) -> str | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from nbmodule.errors import NbModuleError
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
-from nbmodule.files.compare import Comparison, compare_parts, spell
+from nbmodule.files.compare import TreeComparison, compare_parts, spell
 from nbmodule.files.contents import read
 
 _USAGE = """python -m nbmodule show FILE [--check]   the tree of a weights file; --check reads everything and tests the checksums
@@ -25,7 +25,7 @@ python -m nbmodule doctor                whether displays and live control work 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """One leaf of a file.
 
     Attributes:
@@ -44,7 +44,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class FileSummary:
     """What a file is and holds.
 
     Attributes:
@@ -61,10 +61,10 @@ class Summary:
     is_sealed: bool
     is_checked: bool
     metadata: Any
-    entries: tuple[Entry, ...]
+    entries: tuple[FileEntry, ...]
 
 
-def summarize(path: str | os.PathLike[str], *, check: bool = False) -> Summary:
+def summarize(path: str | os.PathLike[str], *, check: bool = False) -> FileSummary:
     """List what a weights file holds.
 
     Args:
@@ -86,18 +86,18 @@ def summarize(path: str | os.PathLike[str], *, check: bool = False) -> Summary:
     entries = [_entry(place, leaf, False) for place, leaf in flatten(contents.variables, what="variables")]
     entries += [_entry(place, leaf, True) for place, leaf in flatten(contents.buffers or {}, what="buffers")]
     size = os.stat(path).st_size
-    return Summary(
+    return FileSummary(
         os.fspath(path), size, contents.is_sealed, check and contents.is_sealed, contents.metadata, tuple(entries)
     )
 
 
-def _entry(path: str, leaf: Any, is_buffer: bool) -> Entry:
+def _entry(path: str, leaf: Any, is_buffer: bool) -> FileEntry:
     value = "" if hasattr(leaf, "shape") or leaf is None or leaf is EMPTY else f"{leaf!r}"[:60]
     if isinstance(leaf, jax.Array) and not isinstance(leaf.dtype, np.dtype):
         leaf_bytes = jax.random.key_data(leaf).nbytes
     else:
         leaf_bytes = getattr(leaf, "nbytes", 0)
-    return Entry(path, spell(leaf), leaf_bytes, value, is_buffer)
+    return FileEntry(path, spell(leaf), leaf_bytes, value, is_buffer)
 
 
 def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
@@ -130,9 +130,9 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _tree_lines(entries: Sequence[Entry], indent: int) -> list[str]:
+def _tree_lines(entries: Sequence[FileEntry], indent: int) -> list[str]:
     """One line for each level and leaf; the columns of all leaves stand below each other."""
-    rows: list[tuple[str, Entry | None]] = []
+    rows: list[tuple[str, FileEntry | None]] = []
     open_levels: list[str] = []
     for entry in entries:
         *levels, name = entry.path.split("/")
@@ -146,7 +146,7 @@ def _tree_lines(entries: Sequence[Entry], indent: int) -> list[str]:
     return [text if entry is None else _leaf_line(text.ljust(width), entry, what) for text, entry in rows]
 
 
-def _leaf_line(text: str, entry: Entry, width: int) -> str:
+def _leaf_line(text: str, entry: FileEntry, width: int) -> str:
     last = _printable(entry.value) or (spell_bytes(entry.nbytes) if "[" in entry.what else "")
     return f"{text}  {entry.what.ljust(width)}  {last}".rstrip()
 
@@ -174,7 +174,7 @@ def spell_bytes(count: int) -> str:
     return f"{size:.1f} {('kB', 'MB', 'GB', 'TB', 'PB')[unit]}"
 
 
-def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> Comparison:
+def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> TreeComparison:
     """Compare two weights files, numbers included; buffers stand below `__buffers__`.
 
     Example:

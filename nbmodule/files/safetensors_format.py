@@ -16,8 +16,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFo
 from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import EMPTY, escape, flatten, unescape
-from nbmodule.files.leaves import Leaf, describe
-from nbmodule.files.seal import Row, check_row, check_total, read_at
+from nbmodule.files.leaves import StoredLeaf, describe
+from nbmodule.files.seal import SealedRow, check_row, check_total, read_at
 
 # The format's name of each dtype.
 NAMES = {
@@ -37,7 +37,7 @@ def is_safetensors(file: FileIO) -> bool:
     )
 
 
-def read_safetensors(file: FileIO, where: str) -> tuple[list[Row], Any]:
+def read_safetensors(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     """List the arrays of a safetensors file, and its metadata.
 
     Raises:
@@ -56,7 +56,7 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[Row], Any]:
     return rows, metadata
 
 
-def _row(name: str, entry: Any, begin: int, size: int, where: str) -> Row:
+def _row(name: str, entry: Any, begin: int, size: int, where: str) -> SealedRow:
     place = f'"{name[:200]}" of {where}'
     try:
         dtype, (first, last) = _DTYPES.get(entry["dtype"]), entry["data_offsets"]
@@ -118,7 +118,7 @@ def save_safetensors(
             file.write(leaf.data().data)
 
 
-def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, Leaf]]:
+def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
     found = []
     for path, value in flatten(variables, what="variables"):
         if value is EMPTY:

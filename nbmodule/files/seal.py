@@ -33,7 +33,7 @@ _MOST_EXPANSION, _FREE_CLAIM = 1040, 1 << 24
 
 
 @dataclass(slots=True)
-class Row:
+class SealedRow:
     """One array (or text, or empty group) as it lies in a file.
 
     Attributes:
@@ -61,7 +61,7 @@ class Row:
     data: Any = None
 
 
-def seal(rows: list[Row], end: int) -> bytes:
+def seal(rows: list[SealedRow], end: int) -> bytes:
     """Give the bytes that follow an HDF5 file.
 
     Args:
@@ -73,7 +73,7 @@ def seal(rows: list[Row], end: int) -> bytes:
     return text + _FOOTER.pack(end, len(text), zlib.crc32(text), zlib.crc32(checked), MAGIC)
 
 
-def _as_json(row: Row) -> dict[str, Any]:
+def _as_json(row: SealedRow) -> dict[str, Any]:
     entry: dict[str, Any] = {"path": row.path, "dtype": row.dtype, "shape": row.shape, "size": row.size}
     if row.chunks is None:
         entry |= {"offset": row.offset, "crc": row.crc}
@@ -82,7 +82,7 @@ def _as_json(row: Row) -> dict[str, Any]:
     return entry | ({"notes": row.notes} if row.notes else {})
 
 
-def read_seal(file: FileIO, where: str) -> list[Row] | None:
+def read_seal(file: FileIO, where: str) -> list[SealedRow] | None:
     """Read the index of a sealed file; None if the file has no seal.
 
     Raises:
@@ -122,7 +122,7 @@ def read_into(file: FileIO, offset: int, buffer: Any) -> int:
     return done
 
 
-def check_total(rows: Iterable[Row], end: int, where: str) -> None:
+def check_total(rows: Iterable[SealedRow], end: int, where: str) -> None:
     """Refuse rows that together claim more bytes than the file has; those that share all their bytes count once."""
     ranges = {place for row in rows for place in row.chunks or [(row.offset, row.size)]}
     if sum(place[1] for place in ranges) > end:
@@ -140,7 +140,7 @@ def check_version(version: Any, where: str) -> None:
         )
 
 
-def check_row(entry: Any, end: int, where: str, *, is_located: bool = True) -> Row:
+def check_row(entry: Any, end: int, where: str, *, is_located: bool = True) -> SealedRow:
     """Make a row of what a file claims, and refuse what cannot be.
 
     Args:
@@ -157,7 +157,7 @@ def check_row(entry: Any, end: int, where: str, *, is_located: bool = True) -> R
         raise FileFormatError(f"cannot load {place}: unknown dtype {str(dtype)[:40]!r}.")
     if not _is_shape(shape) or not isinstance(notes, dict):
         raise FileFormatError(f"cannot load {place}: {str(shape)[:80]} is no shape, or its notes are damaged.")
-    row = Row(entry["path"], dtype, tuple(shape), notes=notes)
+    row = SealedRow(entry["path"], dtype, tuple(shape), notes=notes)
     size = entry.get("size")
     if dtype in kinds():
         row.size = kinds()[dtype].nbytes(row.shape)
@@ -185,7 +185,7 @@ def most_bytes(size: int) -> int:
     return _MOST_EXPANSION * size + _FREE_CLAIM
 
 
-def _check_block(row: Row, entry: dict[str, Any], end: int, place: str) -> None:
+def _check_block(row: SealedRow, entry: dict[str, Any], end: int, place: str) -> None:
     offset, crc = entry["offset"], entry.get("crc")
     if not _is_count(offset) or offset + row.size > end:
         raise FileFormatError(f"cannot load {place}: its bytes would lie outside of the file.")
@@ -194,7 +194,7 @@ def _check_block(row: Row, entry: dict[str, Any], end: int, place: str) -> None:
     row.offset, row.crc = offset, crc
 
 
-def _check_chunks(row: Row, entry: dict[str, Any], end: int, place: str) -> None:
+def _check_chunks(row: SealedRow, entry: dict[str, Any], end: int, place: str) -> None:
     chunk, chunks = entry.get("chunk"), entry["chunks"]
     kind = kinds().get(row.dtype)
     stored = kind.stored_shape(row.shape) if kind else ()

@@ -25,11 +25,11 @@ from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
 from nbmodule.files.collector import collector_paused
-from nbmodule.files.compare import Comparison
+from nbmodule.files.compare import TreeComparison
 from nbmodule.files.contents import into_trees, read_rows
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import build_skeleton
-from nbmodule.files.leaves import Leaf, describe
+from nbmodule.files.leaves import StoredLeaf, describe
 from nbmodule.files.packed import pack
 from nbmodule.files.placement import place_on
 from nbmodule.files.renaming import Rename, rename_rows
@@ -83,7 +83,7 @@ def save(
 
 def _described(
     variables: Mapping[str, Any], buffers: Mapping[str, Any] | None, metadata: Any, dtype: np.dtype | None
-) -> list[tuple[str, Leaf | None]]:
+) -> list[tuple[str, StoredLeaf | None]]:
     """List all that goes into the file, by path."""
     found = list(flatten(variables, what="variables"))
     if buffers is not None:
@@ -167,7 +167,7 @@ def load(
 
 def load_parts(
     path: str | os.PathLike[str], *, mmap: bool = False, rename: Rename = None, strict: bool = True, device: Any = None
-) -> tuple[Any, Any, Comparison | None]:
+) -> tuple[Any, Any, TreeComparison | None]:
     """Load variables, buffers (None if the file was saved without any) and what `rename` did (None without one); see `load`."""
     report = None
     with collector_paused():

@@ -9,15 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from nbmodule.files.hdf5_write import Skeleton
-from nbmodule.files.leaves import Leaf
-from nbmodule.files.seal import Row, seal
+from nbmodule.files.leaves import StoredLeaf
+from nbmodule.files.seal import SealedRow, seal
 from nbmodule.files.threads import submit
 
 _LARGE = 1 << 24  # bytes
 _AHEAD = 2  # arrays that are on their way from their device while another is written
 
 
-def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[Leaf | None]) -> None:
+def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[StoredLeaf | None]) -> None:
     """Write everything; checksums are made in a second thread, so that they cost no time beside the disk.
 
     Args:
@@ -25,12 +25,12 @@ def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[Leaf | None]) -> 
         skeleton: Its rows get their checksums here.
         leaves: One for each row of the skeleton; None for an empty group.
     """
-    blocks: dict[int, tuple[Leaf, list[Row]]] = {}
+    blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]] = {}
     for row, leaf in zip(skeleton.rows, leaves, strict=True):
         if leaf is not None and row.size and row.chunks is None:
             blocks.setdefault(row.offset, (leaf, []))[1].append(row)
     at = 0
-    checksums: list[tuple[list[Row], Future[int]]] = []
+    checksums: list[tuple[list[SealedRow], Future[int]]] = []
     with ThreadPoolExecutor(1) as pool:
         for offset, data, rows in _in_order(skeleton, blocks):
             file.write(bytes(offset - at))
@@ -48,7 +48,9 @@ def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[Leaf | None]) -> 
     file.write(seal(skeleton.rows, skeleton.size))
 
 
-def _in_order(skeleton: Skeleton, blocks: dict[int, tuple[Leaf, list[Row]]]) -> Iterator[tuple[int, Any, list[Row]]]:
+def _in_order(
+    skeleton: Skeleton, blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]]
+) -> Iterator[tuple[int, Any, list[SealedRow]]]:
     """Yield (offset, bytes, rows) of all pieces by their offset; arrays are fetched one after the other."""
     offsets = sorted(blocks)
     upcoming = iter(offsets)

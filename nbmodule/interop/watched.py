@@ -27,18 +27,18 @@ from nbmodule.tree.sockets import plug
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.watched: list[Watched] = []  # what is open in this thread
+        self.watched: list[StandIn] = []  # what is open in this thread
 
 
 _local = _Local()
 
 
-def watched(model: Any) -> Watched:
+def watched(model: Any) -> StandIn:
     """What watches a model: one for all who do so at the same time, since paths are those of its stand-in."""
-    return next((known for known in _local.watched if known.model is model), None) or Watched(model)
+    return next((known for known in _local.watched if known.model is model), None) or StandIn(model)
 
 
-class Watched:
+class StandIn:
     """A foreign model that is watched while a block runs.
 
     Attributes:
@@ -56,7 +56,7 @@ class Watched:
         self.model = model
         self._open: list[ExitStack] = []
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> StandIn:
         stack = ExitStack()
         if not self._open:
             stack.enter_context(jax.disable_jit())

@@ -33,7 +33,7 @@ from nbmodule.live.telling.earlier import current_cell, earlier_runs, forget_run
 from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
 from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
 from nbmodule.live.watching.recording import Recording
-from nbmodule.live.watching.watching import Watching
+from nbmodule.live.watching.watching import Sampling
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Live(Steered):
         self.nonfinite, self._display = nonfinite, display
         self._cost = CostMeter(self.budget)
         self._intake = Intake(self._history, on_error=lambda text: self.messages.add(self.step, "warning", text))
-        self._watching = Watching(self, returns)
+        self._watching = Sampling(self, returns)
         self._boundary = Boundary(self, self._intake, self._watching, self._cost)
         self._recording = Recording(self, recorder)
         self._loop = Loop(

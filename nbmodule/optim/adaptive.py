@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from nbmodule.optim.leafwise import Leafwise, Options
+from nbmodule.optim.leafwise import Leafwise, SharedOptions
 
 _BETA, _POSITIVE = (0.0, 1.0), (0.0, np.inf)
 _MOMENTS = (("mu", "mw"), ("nu", "vw"))
@@ -51,7 +51,7 @@ class Adam(Leafwise):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-7,
-        **options: Unpack[Options],
+        **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}, **options)
 
@@ -89,7 +89,7 @@ class AdamW(Leafwise):
 
     def __init__(
         self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7, weight_decay: float = 1e-4,
-        **options: Unpack[Options],
+        **options: Unpack[SharedOptions],
     ) -> None:  # fmt: skip
         super().__init__(
             lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
@@ -131,7 +131,7 @@ class LAMB(Leafwise):
 
     def __init__(
         self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6, weight_decay: float = 0.0,
-        **options: Unpack[Options],
+        **options: Unpack[SharedOptions],
     ) -> None:  # fmt: skip
         super().__init__(
             lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
@@ -178,7 +178,7 @@ class RMSprop(Leafwise):
 
     def __init__(
         self, lr: Any = 1e-4, decay: float = 0.9, epsilon: float = 1e-8, momentum: float = 0.0, nesterov: bool = False,
-        centered: bool = False, eps_in_sqrt: bool = True, **options: Unpack[Options],
+        centered: bool = False, eps_in_sqrt: bool = True, **options: Unpack[SharedOptions],
     ) -> None:  # fmt: skip
         own = {
             "decay": decay, "epsilon": epsilon, "momentum": momentum,
@@ -220,7 +220,9 @@ class Adagrad(Leafwise):
 
     _limits = {"initial": _POSITIVE, "epsilon": _POSITIVE}
 
-    def __init__(self, lr: Any = 1e-4, initial: float = 0.1, epsilon: float = 1e-7, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, lr: Any = 1e-4, initial: float = 0.1, epsilon: float = 1e-7, **options: Unpack[SharedOptions]
+    ) -> None:
         super().__init__(lr, {"initial": initial, "epsilon": epsilon}, **options)
 
     def _initial(self, slot: str) -> float:

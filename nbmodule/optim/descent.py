@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from nbmodule.optim.leafwise import Leafwise, Options
+from nbmodule.optim.leafwise import Leafwise, SharedOptions
 
 _BETA, _POSITIVE = (0.0, 1.0), (0.0, np.inf)
 
@@ -42,7 +42,7 @@ class SGD(Leafwise):
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
-        **options: Unpack[Options],
+        **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(lr, {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}, **options)
 
@@ -87,7 +87,7 @@ class Lion(Leafwise):
         beta1: float = 0.9,
         beta2: float = 0.99,
         weight_decay: float = 1e-3,
-        **options: Unpack[Options],
+        **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(lr, {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}, **options)
 
@@ -133,7 +133,7 @@ class LARS(Leafwise):
 
     def __init__(
         self, lr: Any = 1e-4, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0, trust_coefficient: float = 0.001,
-        epsilon: float = 0.0, **options: Unpack[Options],
+        epsilon: float = 0.0, **options: Unpack[SharedOptions],
     ) -> None:  # fmt: skip
         own = {
             "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay,

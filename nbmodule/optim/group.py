@@ -10,7 +10,7 @@ from nbmodule.optim.part import Chain, text
 from nbmodule.tree.paths import hint, match
 
 
-class Group:
+class VariableGroup:
     """The variables that one pattern chooses.
 
     Args:
@@ -30,7 +30,7 @@ class Group:
 class Groups:
     """All groups of an optimizer; the first one whose pattern fits a variable has it."""
 
-    def __init__(self, groups: Iterable[Group] = ()) -> None:
+    def __init__(self, groups: Iterable[VariableGroup] = ()) -> None:
         self.all = tuple(groups)
 
     def assign(self, chains: tuple[Chain, ...], names: Mapping[Chain, str], whose: str) -> tuple[int, ...]:
@@ -80,6 +80,6 @@ def make_groups(given: Any, options: Iterable[str]) -> tuple[Groups, list[Any]]:
         if not isinstance(frozen, bool):
             raise ArgumentTypeError(f"groups[{pattern!r}]: frozen is True or False; found {frozen!r}.")
         own = {name: value for name, value in chosen.items() if name not in ("lr", "frozen")}
-        groups.append(Group(pattern, bool(frozen), "lr" in chosen, own))
+        groups.append(VariableGroup(pattern, bool(frozen), "lr" in chosen, own))
         rates.append(chosen.get("lr"))
     return Groups(groups), rates

@@ -17,7 +17,7 @@ from nbmodule.optim import attributes
 from nbmodule.optim.boxes import next_count, put_all, values_of
 from nbmodule.optim.clipping import check_max_norm, clip_factor, shared_kernels
 from nbmodule.optim.group import make_groups
-from nbmodule.optim.part import Part, as_container, flatten
+from nbmodule.optim.part import Pairs, as_container, flatten
 from nbmodule.optim.rate import as_given, as_rate, rate_now
 from nbmodule.optim.rule import Rule, averaged, chunks_of, emptied, kernel, placement
 from nbmodule.optim.slotted import Slotted
@@ -27,7 +27,7 @@ LAYOUTS = 4  # how many selections of variables are remembered, for optimizers t
 MEANS = "accumulated"  # the slot of gradients that wait for their step
 
 
-class Options(TypedDict, total=False):
+class SharedOptions(TypedDict, total=False):
     """Keyword arguments that all optimizers share; see `Optimizer` and `Leafwise`."""
 
     inplace: bool | None
@@ -178,9 +178,9 @@ class Leafwise(Slotted):
     def _step(self, v: Any, grads: Any) -> Container:
         leaves, _, chains = flatten(v, "the variables")
         grads = flatten(grads, "the gradients")[0]
-        return as_container(chains, self._follow(Part(chains, leaves, grads), self._counter.value))
+        return as_container(chains, self._follow(Pairs(chains, leaves, grads), self._counter.value))
 
-    def _advance(self, part: Part) -> list[Any]:
+    def _advance(self, part: Pairs) -> list[Any]:
         if type(self)._step is not Leafwise._step:  # a class of the user's own
             return super()._advance(part)
         count = self._counter.value
@@ -190,7 +190,7 @@ class Leafwise(Slotted):
             self._counter.value = following
         return new
 
-    def _follow(self, part: Part, count: Any) -> list[Any]:
+    def _follow(self, part: Pairs, count: Any) -> list[Any]:
         """New values for the variables, and new state; `count` includes this step."""
         own = vars(self)
         work, boxes = self._laid_out(part)
@@ -228,7 +228,7 @@ class Leafwise(Slotted):
         return means, is_due
 
     # -- layout --------------------------------------------------------------------------------------
-    def _laid_out(self, part: Part) -> tuple[list[Work], list[Buffer]]:
+    def _laid_out(self, part: Pairs) -> tuple[list[Work], list[Buffer]]:
         """What is computed together, and the boxes of state in the order of that work. Makes state that is not there yet."""
         own = vars(self)
         facts = tuple([(weight.shape, weight.dtype) for weight in part.weights])
@@ -253,7 +253,7 @@ class Leafwise(Slotted):
         self._memo.layouts = [((*key[:-1], version), (work, boxes)), *fresh[: LAYOUTS - 1]]
         return work, boxes
 
-    def _work(self, part: Part, places: tuple[int, ...], rule: Rule, group: int) -> Work:
+    def _work(self, part: Pairs, places: tuple[int, ...], rule: Rule, group: int) -> Work:
         slots = self._by_chain()
         own = vars(self)
         rate = group if group and own["_groups"].all[group - 1].has_rate else 0
@@ -264,7 +264,7 @@ class Leafwise(Slotted):
             places, step, rate, tuple(tuple(slots[name][chain] for chain in chains) for name in rule.names), means
         )
 
-    def _grouped(self, part: Part) -> tuple[int, ...]:
+    def _grouped(self, part: Pairs) -> tuple[int, ...]:
         groups = vars(self)["_groups"]
         if not groups.all:
             return (0,) * len(part.chains)

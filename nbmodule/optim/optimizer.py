@@ -21,7 +21,7 @@ from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
 from nbmodule.optim import attributes, saving
 from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, put_all, values_of, write_at
-from nbmodule.optim.part import Chain, Part, as_container, flatten, frozen_chains, is_floating, match, text
+from nbmodule.optim.part import Chain, Pairs, as_container, flatten, frozen_chains, is_floating, match, text
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box, rate_now
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
@@ -220,7 +220,7 @@ class Optimizer:
         places = places_to_write(v) if vars(self).get("_inplace") else None
 
         def step(leaves: list[Any], grads: Any, extra: Any) -> list[Any]:
-            return self._taken(Part(chains, leaves, [], extra=extra), grads, ignore_missing, idle)
+            return self._taken(Pairs(chains, leaves, [], extra=extra), grads, ignore_missing, idle)
 
         new = (self._whole(("step", chains, ignore_missing, idle), step) if self._compiles(extra) else step)(
             leaves, grads, extra
@@ -265,13 +265,13 @@ class Optimizer:
         def step(model: Any, grads: Any, extra: Any) -> None:
             boxes, chains, idle = parameters_of(model)
             weights = values_of(model, boxes)
-            new = self._taken(Part(chains, weights, [], model, extra), grads, ignore_missing, idle)
+            new = self._taken(Pairs(chains, weights, [], model, extra), grads, ignore_missing, idle)
             changed = [i for i, value in enumerate(new) if value is not weights[i]]
             put_all([boxes[i] for i in changed], [new[i] for i in changed])
 
         (self._whole(("update", ignore_missing), step) if self._compiles(extra) else step)(model, grads, extra)
 
-    def _taken(self, part: Part, grads: Any, ignore_missing: bool, idle: frozenset[Chain]) -> list[Any]:
+    def _taken(self, part: Pairs, grads: Any, ignore_missing: bool, idle: frozenset[Chain]) -> list[Any]:
         attributes.settle_trial(self)
         if now.frame is not None:  # all own boxes are inputs of a compiled function, or it is traced again right now
             values_of(self, plan_of(self).boxes)
@@ -297,7 +297,7 @@ class Optimizer:
             known = self._memo.compiled[key] = jit(step)
         return known
 
-    def _advance(self, part: Part) -> list[Any]:
+    def _advance(self, part: Pairs) -> list[Any]:
         """New values for all variables of the part. Here: by way of `_step`, with Containers of what is to change."""
         active = part.active()
         before = self._counter.value
@@ -313,7 +313,7 @@ class Optimizer:
             self._memo.stepping -= 1
         return part.merged(new)
 
-    def _checked(self, part: Part, returned: Any) -> list[Any]:
+    def _checked(self, part: Pairs, returned: Any) -> list[Any]:
         """The leaves that `_step` returned, in order, in shape and dtype."""
         title = f"{type(self).__name__}._step"
         leaves, _, chains = flatten(returned, f"what {title} returns")

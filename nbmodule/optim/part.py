@@ -22,7 +22,7 @@ Chain = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Part:
+class Pairs:
     """What one step acts on: floating variables, and a gradient for each that is to change.
 
     Args:
@@ -39,12 +39,12 @@ class Part:
     model: Any = None
     extra: Mapping[str, Any] | None = None
 
-    def active(self) -> Part:
+    def active(self) -> Pairs:
         """Only what is to change."""
         if all(grad is not None for grad in self.grads):
             return self
         kept = [i for i, grad in enumerate(self.grads) if grad is not None]
-        return Part(
+        return Pairs(
             tuple(self.chains[i] for i in kept),
             [self.weights[i] for i in kept],
             [self.grads[i] for i in kept],

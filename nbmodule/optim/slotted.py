@@ -22,20 +22,20 @@ from nbmodule.errors import ArgumentTypeError, DeviceError, ShapeStructureError,
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import values_of
 from nbmodule.optim.optimizer import Optimizer
-from nbmodule.optim.part import Chain, Part, text
+from nbmodule.optim.part import Chain, Pairs, text
 from nbmodule.optim.rule import placement
 from nbmodule.tree.compare import describe, structure_difference
 from nbmodule.tree.container import Container
 
 
-class Chains:
+class SlotChains:
     """The chains for which there is state, in the order of the boxes of each slot."""
 
     def __init__(self, chains: tuple[Chain, ...] = ()) -> None:
         self.all = chains
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Chains) and self.all == other.all
+        return isinstance(other, SlotChains) and self.all == other.all
 
     def __hash__(self) -> int:
         return hash(self.all)
@@ -72,7 +72,7 @@ class Slotted(Optimizer):
         calls = vars(self)["_calls"]
         return {"count": self._counter} if calls is None else {"count": self._counter, "calls": calls}
 
-    def _make_state(self, part: Part, active: list[int]) -> None:
+    def _make_state(self, part: Pairs, active: list[int]) -> None:
         """Make boxes for variables that have none, and check those that have."""
         known, slots = self._known(), self._by_chain()
         title = f"{type(self).__name__} cannot take a step"
@@ -122,7 +122,9 @@ class Slotted(Optimizer):
         if not any(new.values()):
             return
         merged = {name: {**boxes, **new.get(name, {})} for name, boxes in self._by_chain().items()}
-        vars(self)["_slots"] = {name: (Chains(tuple(boxes)), tuple(boxes.values())) for name, boxes in merged.items()}
+        vars(self)["_slots"] = {
+            name: (SlotChains(tuple(boxes)), tuple(boxes.values())) for name, boxes in merged.items()
+        }
         attributes.note_change(self)
 
     @property
@@ -228,7 +230,7 @@ class Slotted(Optimizer):
             box.value = np.zeros((), np.int32)
 
 
-def layout_at(part: Part, i: int) -> Any:
+def layout_at(part: Pairs, i: int) -> Any:
     """The layout that was declared for the variable of that number, also while its value is traced."""
     if part.model is None:
         return None

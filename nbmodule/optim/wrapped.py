@@ -19,7 +19,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureErro
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import known_values, next_count, parameters_of, put_all, values_of
 from nbmodule.optim.optimizer import Optimizer
-from nbmodule.optim.part import Chain, Part, as_container, flatten, is_floating, text
+from nbmodule.optim.part import Chain, Pairs, as_container, flatten, is_floating, text
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
@@ -29,7 +29,7 @@ AT_ONCE = 200  # variables that are compiled as one program outside of `nb.jit`;
 INSIDE = "optax"  # the name of optax's own state in `state`
 
 
-class Form:
+class StateForm:
     """The structure of optax's state for certain variables. Random keys in it are kept as their data.
 
     Args:
@@ -110,7 +110,7 @@ class Optax(Optimizer):
                 f"nb.Optax takes a transformation of optax, such as optax.adam(1e-3); found {type(transformation).__name__}."
             )
         super().__init__(0.0, inplace, stop_gradients, trace_on_next_step, device)
-        vars(self).update(_transformation=Held(transformation), _form=None, _leaves=(), _given=None, _rates=())
+        vars(self).update(_transformation=Keeper(transformation), _form=None, _leaves=(), _given=None, _rates=())
 
     # -- learning rate -------------------------------------------------------------------------------
     @property
@@ -147,7 +147,7 @@ class Optax(Optimizer):
         return self.lr
 
     def _lr_box(self) -> Variable | None:
-        form: Form | None = vars(self)["_form"]
+        form: StateForm | None = vars(self)["_form"]
         pairs = () if form is None else zip(form.chains, vars(self)["_leaves"])
         return next((box for chain, box in pairs if chain[-2:] == ("hyperparams", "learning_rate")), None)
 
@@ -187,12 +187,12 @@ class Optax(Optimizer):
         if is_module(model):
             ensure_built(model)
             boxes, chains, _ = parameters_of(model)
-            self._shaped(Part(chains, known_values(boxes), [None] * len(boxes), model))
+            self._shaped(Pairs(chains, known_values(boxes), [None] * len(boxes), model))
         else:
             leaves, _, chains = flatten(model, "what init takes")
-            self._shaped(Part(chains, leaves, [None] * len(leaves)))
+            self._shaped(Pairs(chains, leaves, [None] * len(leaves)))
 
-    def _advance(self, part: Part) -> list[Any]:
+    def _advance(self, part: Pairs) -> list[Any]:
         if type(self)._step is not Optimizer._step:  # a class of the user's own
             return super()._advance(part)
         count = self._counter.value
@@ -200,7 +200,7 @@ class Optax(Optimizer):
         self._counter.value = next_count(count)
         return new
 
-    def _follow(self, part: Part) -> list[Any]:
+    def _follow(self, part: Pairs) -> list[Any]:
         form, kept = self._shaped(part)
         boxes = vars(self)["_leaves"]
         state = values_of(self, boxes)
@@ -237,19 +237,19 @@ class Optax(Optimizer):
         return list(map(jax.lax.stop_gradient, new)) if own["_stop_gradients"] else new, form.arrays(after)
 
     # -- state ---------------------------------------------------------------------------------------
-    def _shaped(self, part: Part) -> tuple[Form, list[int]]:
+    def _shaped(self, part: Pairs) -> tuple[StateForm, list[int]]:
         """The form of the state for these variables, made or extended if need be, and the places of floating variables."""
         own = vars(self)
         kept = [i for i, weight in enumerate(part.weights) if is_floating(weight)]
         variables = tuple((part.chains[i], tuple(part.weights[i].shape), part.weights[i].dtype) for i in kept)
-        form: Form | None = own["_form"]
+        form: StateForm | None = own["_form"]
         if form is not None and form.variables == variables:
             return form, kept
         if form is not None:
             self._check_shapes(form, variables)
         chains = tuple(chain for chain, _, _ in variables)
         state = self._initial_state(chains, self._own_weights(part, kept))
-        made = Form(state, variables)
+        made = StateForm(state, variables)
         with jax.ensure_compile_time_eval():
             arrays = dict(zip(made.chains, made.arrays(state)))
         known = dict(zip(form.chains, own["_leaves"])) if form is not None else {}
@@ -262,7 +262,7 @@ class Optax(Optimizer):
         attributes.note_change(self)
         return made, kept
 
-    def _own_weights(self, part: Part, kept: list[int]) -> list[Any]:
+    def _own_weights(self, part: Pairs, kept: list[int]) -> list[Any]:
         """Values to make state from: those of before any trace, where they are known."""
         if part.model is None:
             return [part.weights[i] for i in kept]
@@ -283,7 +283,7 @@ class Optax(Optimizer):
                 )
             return init(as_container(chains, [jnp.zeros(shape.shape, shape.dtype) for shape in shapes]))
 
-    def _check_shapes(self, form: Form, variables: tuple[tuple[Chain, Any, Any], ...]) -> None:
+    def _check_shapes(self, form: StateForm, variables: tuple[tuple[Chain, Any, Any], ...]) -> None:
         known = {chain: (shape, dtype) for chain, shape, dtype in form.variables}
         for chain, shape, _ in variables:
             if chain in known and known[chain][0] != shape:
@@ -292,7 +292,7 @@ class Optax(Optimizer):
                     f"variable has shape {list(shape)}. Nothing was changed. Use one optimizer for each model, or forget the state by `reset()`."
                 )
 
-    def _checked_given(self, form: Form, arrays: Mapping[Chain, Any]) -> Mapping[Chain, Any]:
+    def _checked_given(self, form: StateForm, arrays: Mapping[Chain, Any]) -> Mapping[Chain, Any]:
         """State that was set before there were variables, if it fits them."""
         given = vars(self)["_given"]
         if given is None:
@@ -320,7 +320,7 @@ class Optax(Optimizer):
     @property
     def optax_state(self) -> Any:
         """The state as optax has it; None before there is one."""
-        form: Form | None = vars(self)["_form"]
+        form: StateForm | None = vars(self)["_form"]
         return None if form is None else form.state(values_of(self, vars(self)["_leaves"]))
 
     @property
@@ -350,7 +350,7 @@ class Optax(Optimizer):
             chain: leaf.value if isinstance(leaf, Variable) else jnp.array(leaf) for chain, leaf in flat(state[INSIDE])
         }
         count = self._counter.admitted(jnp.array(state["count"]))
-        form: Form | None = vars(self)["_form"]
+        form: StateForm | None = vars(self)["_form"]
         if form is None:
             vars(self)["_given"] = given or None
         else:
@@ -381,7 +381,7 @@ class Optax(Optimizer):
         return [getattr(made.update, "__qualname__", type(made).__name__).partition(".")[0]]
 
 
-class Held:
+class Keeper:
     """Keeps a transformation, a tuple of functions, as one thing."""
 
     def __init__(self, thing: Any) -> None:

@@ -23,7 +23,7 @@ _COLUMNS = {"MultiHeadAttention": ("query", "key", "value"), "_TransformerLayer"
 _ROWS = {"MultiHeadAttention": ("out",), "_TransformerLayer": ("linear2",)}
 
 
-class Leaf(NamedTuple):
+class RuledVariable(NamedTuple):
     """A variable as rules see it: its dotted name, shape, the module that owns it, and the one that holds that module."""
 
     name: str
@@ -50,7 +50,7 @@ class Patterns:
     def __init__(self, specs: Mapping[str, Any]) -> None:
         self.specs = {pattern: as_spec(pattern, spec) for pattern, spec in specs.items()}
 
-    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
         for pattern, spec in self.specs.items():
             fitting = [leaf for leaf in leaves if match(pattern, leaf.name)]
             if not fitting:
@@ -68,7 +68,7 @@ class Patterns:
 class DataParallel:
     """See `data_parallel`."""
 
-    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
         for leaf in leaves:
             if said[leaf.name].spec is None:
                 said[leaf.name].spec = PartitionSpec()
@@ -81,7 +81,7 @@ class Fsdp:
     axis: str
     min_size: int
 
-    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
         parts = size_of(mesh, check_axis(mesh, self.axis, "fsdp"))
         for leaf in leaves:
             known = said[leaf.name]
@@ -102,7 +102,7 @@ class TensorParallel:
     columns: tuple[str, ...] = field(default=())
     rows: tuple[str, ...] = field(default=())
 
-    def apply(self, leaves: Sequence[Leaf], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
         check_axis(mesh, self.axis, "tensor_parallel")
         owners = list(dict.fromkeys(leaf.name.rpartition(".")[0] for leaf in leaves))
         for pattern in (*self.columns, *self.rows):
@@ -125,7 +125,7 @@ class TensorParallel:
                 "nb.tensor_parallel(columns=['*.up'], rows=['*.down']), or use patterns of variables."
             )
 
-    def part_of(self, leaf: Leaf) -> str | None:
+    def part_of(self, leaf: RuledVariable) -> str | None:
         """`columns` or `rows` for a variable that is split."""
         owner, _, _ = leaf.name.rpartition(".")
         name = owner.rpartition(".")[2]
@@ -136,13 +136,13 @@ class TensorParallel:
                 return part
         return None
 
-    def spec_of(self, leaf: Leaf, part: str) -> PartitionSpec:
+    def spec_of(self, leaf: RuledVariable, part: str) -> PartitionSpec:
         """Weights are `(out, in)`: columns split the first axis of weight and bias, rows the second of the weight alone."""
         if part == "columns":
             return PartitionSpec(self.axis)
         return PartitionSpec(None, self.axis) if len(leaf.shape) > 1 else PartitionSpec()
 
-    def check_heads(self, leaf: Leaf, mesh: jax.sharding.Mesh) -> None:
+    def check_heads(self, leaf: RuledVariable, mesh: jax.sharding.Mesh) -> None:
         heads = getattr(leaf.holder, "num_heads", None)
         if heads is not None and type(leaf.holder).__name__ == "MultiHeadAttention" and heads % mesh.shape[self.axis]:
             raise ShapeError(
@@ -233,7 +233,7 @@ def as_spec(pattern: Any, spec: Any) -> PartitionSpec:
     )
 
 
-def check_spec(leaf: Leaf, spec: PartitionSpec, mesh: jax.sharding.Mesh) -> None:
+def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh) -> None:
     """Whether a variable can be split like that."""
     what = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as {spec}'
     if len(spec) > len(leaf.shape):

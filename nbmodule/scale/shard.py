@@ -13,7 +13,7 @@ from nbmodule.core.shape.building import ensure_built, move
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.scale.mesh import as_mesh
-from nbmodule.scale.rules import Leaf, Said, as_rules
+from nbmodule.scale.rules import RuledVariable, Said, as_rules
 
 Model = TypeVar("Model")
 
@@ -73,12 +73,12 @@ def shortest(spec: PartitionSpec | None) -> PartitionSpec:
     return PartitionSpec(*parts)
 
 
-def leaves_of(model: Any) -> Iterator[Leaf]:
+def leaves_of(model: Any) -> Iterator[RuledVariable]:
     """The variables of a model as rules see them."""
     plan = plan_of(model)
     for box, place in plan.places.items():
         holder = plan.modules[place.owner].owner if place.owner in plan.modules else None
-        yield Leaf(place.name, box, place.owner, holder or model)
+        yield RuledVariable(place.name, box, place.owner, holder or model)
 
 
 def shard_state(optimizer: Any, model: Any, mesh: Any) -> None:

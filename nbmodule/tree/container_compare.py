@@ -7,7 +7,7 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
 from nbmodule.tree.container_map import Map
-from nbmodule.tree.difference import Difference, equality
+from nbmodule.tree.difference import Overlay, equality
 from nbmodule.tree.leaves import is_array, same_value
 from nbmodule.tree.nested import Nested
 
@@ -56,7 +56,7 @@ class Compare(Map):
         first = _trees(containers)[0]
         equal = equality(detect_value_diffs, detect_shape_diffs)
         rows = list(enumerate(first._admit(each) for each in containers))
-        difference = Difference(mode, diff_keys, detect_key_diffs, equal)
+        difference = Overlay(mode, diff_keys, detect_key_diffs, equal)
         return first._like(difference.of_levels(rows))
 
     @staticmethod

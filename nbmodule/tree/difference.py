@@ -12,7 +12,7 @@ from nbmodule.tree.nested import Nested
 _ABSENT = object()
 
 
-class Difference:
+class Overlay:
     """One comparison of several Containers; a row is (number of the Container, its value)."""
 
     def __init__(

@@ -11,7 +11,7 @@ import pytest
 from nbmodule.flow import data, to_svg
 from nbmodule.flow.graph import read_graph
 from nbmodule.flow.placing.fold import fold
-from nbmodule.flow.placing.scene import Picture
+from nbmodule.flow.placing.scene import PlacedGraph
 
 
 def best_seconds(fn: Callable[[], object], repeats: int = 3) -> float:
@@ -52,4 +52,4 @@ def test_5000_different_operations_are_laid_out_in_200_ms(make_gpt):
             node.parameters = str(node.index)  # so that no two blocks are equal and nothing is shared
     assert graph.operations > 5000
 
-    assert best_seconds(lambda: Picture(fold(graph)).scene(())) < 0.4
+    assert best_seconds(lambda: PlacedGraph(fold(graph)).scene(())) < 0.4

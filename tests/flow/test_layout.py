@@ -20,7 +20,7 @@ X = jnp.ones(3)
 VALUE = Value((2, 3), "float32")
 
 
-def flat_graph(reads: list[list[int]]) -> Graph:
+def flat_graph(reads: list[list[int]]) -> Computation:
     """A graph of one input and one operation for each list of what it reads."""
     nodes = [Node(0, "input", "input", "", "", 0, "forward", -1, (), (VALUE,), "x")]
     for i, sources in enumerate(reads, 1):
@@ -35,7 +35,7 @@ def flat_graph(reads: list[list[int]]) -> Graph:
     return graph
 
 
-def plans_of(graph: Graph) -> Plans:
+def plans_of(graph: Computation) -> Plans:
     return Plans(fold(graph, connected_only=False).root)
 
 

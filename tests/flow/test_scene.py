@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nbmodule.flow import trace_graph
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.placement import Spacing, noise
-from nbmodule.flow.placing.scene import Picture, Scene
+from nbmodule.flow.placing.scene import PlacedGraph, Scene
 
 X = jnp.ones((2, 3))
 OPERATIONS = {
@@ -42,7 +42,7 @@ steps = st.lists(
 )  # fmt: skip
 
 
-def everything(picture: Picture) -> set:
+def everything(picture: PlacedGraph) -> set:
     return {place for place, _, _ in picture.walk()}
 
 
@@ -85,7 +85,7 @@ def check(scene: Scene) -> None:
 @settings(max_examples=25, deadline=None)
 @given(steps, st.booleans())
 def test_boxes_never_overlap_and_lines_never_cross_a_box(program, labels):
-    picture = Picture(fold(trace_graph(random_model(program), X)), Spacing(labels))
+    picture = PlacedGraph(fold(trace_graph(random_model(program), X)), Spacing(labels))
 
     check(picture.scene(()))
     check(picture.scene(everything(picture)))
@@ -94,7 +94,7 @@ def test_boxes_never_overlap_and_lines_never_cross_a_box(program, labels):
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 1.0])
 def test_jitter_keeps_boxes_apart(jitter, make_gpt):
     forward, (parameters, tokens) = make_gpt(layers=1, width=16, heads=2)
-    picture = Picture(fold(trace_graph(forward, parameters, tokens)), Spacing(True, jitter))
+    picture = PlacedGraph(fold(trace_graph(forward, parameters, tokens)), Spacing(True, jitter))
 
     boxes = picture.scene(everything(picture)).boxes
     for a, b in combinations(boxes, 2):
@@ -104,14 +104,14 @@ def test_jitter_keeps_boxes_apart(jitter, make_gpt):
 
 def test_jitter_is_the_same_each_time():
     graph = trace_graph(lambda x: jnp.sin(x) + x * 2, X)
-    first, second = (Picture(fold(graph), Spacing(True, 0.7)).scene(()) for _ in range(2))
+    first, second = (PlacedGraph(fold(graph), Spacing(True, 0.7)).scene(()) for _ in range(2))
 
     assert first.boxes == second.boxes
-    assert first.boxes != Picture(fold(graph), Spacing(True, 0.0)).scene(()).boxes
+    assert first.boxes != PlacedGraph(fold(graph), Spacing(True, 0.0)).scene(()).boxes
 
 
 def test_a_little_jitter_leaves_lines_straight():
-    picture = Picture(fold(trace_graph(lambda x: jnp.sin(jnp.cos(x)), X)), Spacing(True, 0.1))
+    picture = PlacedGraph(fold(trace_graph(lambda x: jnp.sin(jnp.cos(x)), X)), Spacing(True, 0.1))
 
     (first, *_), (*_, last) = (line.posts for line in (picture.scene(()).lines[0], picture.scene(()).lines[-1]))
     assert abs(first[0] - last[0]) <= 1
@@ -125,7 +125,7 @@ def test_noise_lies_between_its_bounds():
 
 
 def test_a_chain_is_straight():
-    scene = Picture(fold(trace_graph(lambda x: jnp.sin(jnp.cos(jnp.tanh(x))), X))).scene(())
+    scene = PlacedGraph(fold(trace_graph(lambda x: jnp.sin(jnp.cos(jnp.tanh(x))), X))).scene(())
 
     assert len({post[0] for line in scene.lines for post in line.posts}) == 1
 
@@ -136,7 +136,7 @@ def test_edges_of_a_folded_group_are_counted():
             a, b, c = jnp.sin(x) * 2, jnp.cos(x) * 2, jnp.tanh(x) * 2
         return a * b + c
 
-    scene = Picture(fold(trace_graph(model, X))).scene(())
+    scene = PlacedGraph(fold(trace_graph(model, X))).scene(())
     names = {box.place: box.child.name for box in scene.boxes}
     counts = {(names[line.source], names[line.target]): len(line.slots) for line in scene.lines}
 
@@ -150,7 +150,7 @@ def test_lines_of_an_open_group_end_at_its_operations():
         with jax.named_scope("head"):
             return jnp.sin(x) * 2
 
-    picture = Picture(fold(trace_graph(model, X)))
+    picture = PlacedGraph(fold(trace_graph(model, X)))
     opened = picture.scene(everything(picture))
     names = {box.place: box.child.name for box in opened.boxes}
 
@@ -163,7 +163,7 @@ def test_lines_of_an_open_group_end_at_its_operations():
 
 def test_opening_one_group_leaves_the_rows_of_others(make_gpt):
     forward, (parameters, tokens) = make_gpt(layers=2, width=16, heads=2)
-    picture = Picture(fold(trace_graph(forward, parameters, tokens)))
+    picture = PlacedGraph(fold(trace_graph(forward, parameters, tokens)))
     folded = [box.place for box in picture.scene(()).boxes]
     opened = [box.place for box in picture.scene({folded[2]}).boxes if len(box.place) == 1]
 
@@ -177,7 +177,7 @@ def test_a_picture_opens_with_five_to_twenty_five_boxes(make_gpt):
         with jax.named_scope("model"):
             return forward(p, t)
 
-    picture = Picture(fold(trace_graph(wrapped, parameters, tokens)))
+    picture = PlacedGraph(fold(trace_graph(wrapped, parameters, tokens)))
     boxes = picture.scene(picture.open_at_first()).boxes
 
     assert 5 <= sum(not box.is_open for box in boxes) <= 25
@@ -190,7 +190,7 @@ def test_a_group_that_fills_the_picture_names_what_is_outside():
             z = jnp.sin(y) * y
         return jnp.tanh(z)
 
-    picture = Picture(fold(trace_graph(model, X)))
+    picture = PlacedGraph(fold(trace_graph(model, X)))
     (place,) = [place for place, child, _ in picture.walk() if child.name == "head"]
     scene = picture.scene((), place)
 

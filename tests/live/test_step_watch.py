@@ -12,7 +12,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.live.watching.aside import Aside
-from nbmodule.live.watching.step_watch import StepWatch
+from nbmodule.live.watching.step_watch import ReturnsWatcher
 
 QUANTITIES = {"weight", "update", "return", "gradient"}
 
@@ -96,7 +96,7 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
         return Aside(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
 
     monkeypatch.setattr(room, "Aside", slow)
-    watch = StepWatch(model)
+    watch = ReturnsWatcher(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
     step(x, y)
     deadline = time.monotonic() + 90

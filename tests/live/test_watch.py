@@ -13,7 +13,7 @@ import pytest
 from nbmodule.calls.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.run.cost import CostMeter, Pace
-from nbmodule.live.run.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watch
+from nbmodule.live.run.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watcher
 from nbmodule.live.watching.weights import WeightWatch, watch_weights
 
 
@@ -137,7 +137,7 @@ def test_dicts_and_modules_can_be_watched_and_nothing_else():
     assert watch_weights({"a": {"w": jnp.ones(3)}}, "stats").picture("a").shape == (3,)
     assert watch_weights({"a": jnp.ones(3)}, None) is None
     assert watch_weights(3, "stats") is None
-    assert isinstance(watch_weights({}, "stats"), Watch)
+    assert isinstance(watch_weights({}, "stats"), Watcher)
 
 
 def sample(step, paths, value=0.0):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from nbmodule.tree import Container
-from nbmodule.tree.difference import Difference, equality
+from nbmodule.tree.difference import Overlay, equality
 
 
 def test_rows_with_equal_values_are_put_together():
-    comparison = Difference("all", "diff", True, equality(True, True))
+    comparison = Overlay("all", "diff", True, equality(True, True))
     rows = list(enumerate([1, 2, 1, 3, 2]))
     assert comparison.groups(rows) == [[(0, 1), (2, 1)], [(1, 2), (4, 2)], [(3, 3)]]
     assert comparison.of_values(rows, complete=True) == {"diff_0, 2": 1, "diff_1, 4": 2, "diff_3": 3}

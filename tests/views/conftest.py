@@ -10,11 +10,11 @@ from nbmodule.views.records.records import (
     CallTable,
     DifferenceRow,
     DifferenceTree,
-    History,
+    HistoryRecord,
     ModuleRow,
     ModuleTree,
     ReturnTable,
-    Series,
+    SeriesRecord,
     VariableRow,
     VariableTree,
 )
@@ -126,17 +126,17 @@ def make_difference() -> DifferenceTree:
     return DifferenceTree("before", "after", rows)
 
 
-def make_history() -> History:
+def make_history() -> HistoryRecord:
     steps = np.arange(0, 1240, 10)
     noise = np.random.default_rng(2).normal(size=steps.size) * 0.05
     loss = 2.3 * np.exp(-steps / 300) + 0.2 + noise
     val = (2.3 * np.exp(-steps / 320) + 0.25 + noise / 3)[::5]
     series = (
-        Series("loss", tuple(map(float, steps)), tuple(map(float, loss))),
-        Series("val_loss", tuple(map(float, steps[::5])), tuple(map(float, val))),
-        Series("accuracy", tuple(map(float, steps)), tuple(map(float, 1 - loss / 3))),
+        SeriesRecord("loss", tuple(map(float, steps)), tuple(map(float, loss))),
+        SeriesRecord("val_loss", tuple(map(float, steps[::5])), tuple(map(float, val))),
+        SeriesRecord("accuracy", tuple(map(float, steps)), tuple(map(float, 1 - loss / 3))),
     )
-    return History("digits", series, "done")
+    return HistoryRecord("digits", series, "done")
 
 
 RECORDS = {

@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 from nbmodule.base.format import width_of
 from nbmodule.views.forms.layout import Line, align
 from nbmodule.views.forms.text import capped_text_of, text_of
-from nbmodule.views.records.records import CallTable, History, ModuleRow, ModuleTree, Series, VariableRow, VariableTree
+from nbmodule.views.records.records import (
+    CallTable,
+    HistoryRecord,
+    ModuleRow,
+    ModuleTree,
+    SeriesRecord,
+    VariableRow,
+    VariableTree,
+)
 
 
 def test_a_module_tree_is_text():
@@ -62,7 +70,9 @@ def test_only_differences_are_listed(records):
 
 
 def test_a_history_tells_last_and_best():
-    history = History("run", (Series("loss", (0, 1, 2), (2.0, 0.5, 1.0)), Series("acc", (0, 1), (0.1, float("nan")))))
+    history = HistoryRecord(
+        "run", (SeriesRecord("loss", (0, 1, 2), (2.0, 0.5, 1.0)), SeriesRecord("acc", (0, 1), (0.1, float("nan"))))
+    )
     text = text_of(history)
     assert "1  best 0.5 @1" in text
     assert "NaN  best 0.1 @0" in text

@@ -11,7 +11,7 @@ import nbmodule as nb
 from nbmodule.views import mimebundle
 from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.joined import held, upgrade
-from nbmodule.views.joined.sources import Source, register_source
+from nbmodule.views.joined.sources import LiveSource, register_source
 from nbmodule.views.joined.upgrade import Views
 from nbmodule.views.makers.registry import record_for
 
@@ -226,7 +226,7 @@ def test_a_kind_of_value_may_speak_a_language_of_its_own(desk):
 
     heard = []
 
-    class PanelSource(Source):
+    class PanelSource(LiveSource):
         def hear(self, message):
             heard.append(message["type"])
 

@@ -21,7 +21,7 @@ SMALL = 8192
 """Bytes up to which an array is packed."""
 
 
-class Aside:
+class StaticLeaf:
     """A leaf that is no array (a text, a function, a Python number): static, so that it can stand among recorded values."""
 
     __slots__ = ("static",)
@@ -30,13 +30,13 @@ class Aside:
         self.static = Static(value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Aside) and self.static == other.static
+        return isinstance(other, StaticLeaf) and self.static == other.static
 
     def __hash__(self) -> int:
         return hash(self.static)
 
 
-jax.tree_util.register_static(Aside)
+jax.tree_util.register_static(StaticLeaf)
 
 
 def as_values(tree: Any) -> Any:
@@ -47,19 +47,19 @@ def as_values(tree: Any) -> Any:
 def _as_value(leaf: Any) -> Any:
     if isinstance(leaf, Variable):
         return leaf.value
-    return leaf if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else Aside(leaf)
+    return leaf if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else StaticLeaf(leaf)
 
 
 def as_given(tree: Any) -> Any:
     """The user's tree again, with what was set aside in its place."""
     return jax.tree.map(
-        lambda leaf: leaf.static.value if isinstance(leaf, Aside) else leaf,
+        lambda leaf: leaf.static.value if isinstance(leaf, StaticLeaf) else leaf,
         tree,
-        is_leaf=lambda leaf: isinstance(leaf, Aside),
+        is_leaf=lambda leaf: isinstance(leaf, StaticLeaf),
     )
 
 
-class Layout:
+class PackedPlaces:
     """Where each recorded array lies: `(0, vector, start, shape)` for a packed one, `(1, number)` for one by itself."""
 
     __slots__ = ("places", "tree")
@@ -68,7 +68,7 @@ class Layout:
         self.tree, self.places = tree, places
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layout) and self.places == other.places and self.tree == other.tree
+        return isinstance(other, PackedPlaces) and self.places == other.places and self.tree == other.tree
 
     def __hash__(self) -> int:
         return hash(self.places)
@@ -79,7 +79,7 @@ class Parcel:
 
     __slots__ = ("hosts", "large", "layout", "vectors")
 
-    def __init__(self, layout: Layout, vectors: list[Any], large: list[Any]) -> None:
+    def __init__(self, layout: PackedPlaces, vectors: list[Any], large: list[Any]) -> None:
         self.layout, self.vectors, self.large = layout, vectors, large
         self.hosts: list[np.ndarray] | None = None
 
@@ -142,7 +142,7 @@ def pack(records: list[Any]) -> Parcel:
     order = {dtype: number for number, dtype in enumerate(vectors)}
     places = (known[id(leaf)] for leaf in leaves)
     numbered = tuple(place if place[0] else (0, order[place[1]], *place[2:]) for place in places)
-    return Parcel(Layout(tree, numbered), [jnp.concatenate(parts) for parts in vectors.values()], large)
+    return Parcel(PackedPlaces(tree, numbered), [jnp.concatenate(parts) for parts in vectors.values()], large)
 
 
 def opened(records: Any) -> list[Any]:

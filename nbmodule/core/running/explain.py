@@ -21,7 +21,7 @@ Names = Sequence[str | Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Change:
+class RetraceCause:
     """One thing that was different when a function was traced again.
 
     Attributes:
@@ -59,7 +59,7 @@ class Retrace:
     traces: int
     expected: bool
     trace: int
-    changes: tuple[Change, ...]
+    changes: tuple[RetraceCause, ...]
 
     def __repr__(self) -> str:
         times = "has not been traced" if not self.traces else f"was traced {_times(self.traces)}"
@@ -131,8 +131,8 @@ def _times(count: int) -> str:
 
 
 def _closest(
-    found: Iterable[tuple[tuple[Change, ...], int]], default: tuple[Change, ...]
-) -> tuple[tuple[Change, ...], int]:
+    found: Iterable[tuple[tuple[RetraceCause, ...], int]], default: tuple[RetraceCause, ...]
+) -> tuple[tuple[RetraceCause, ...], int]:
     """The fewest changes, of equal ones the latest trace."""
     return min(found, key=lambda pair: (len(pair[0]), -pair[1]), default=(default, 0))
 
@@ -188,7 +188,7 @@ def _now(step: Jit, trace: Trace, given: tuple[Any, ...], given_kwargs: dict[str
     return trace_of(step.fn, holes, things, captured, watch.codes, args, kwargs, static.__contains__)
 
 
-def _changes(before: Trace, after: Trace, names: Names) -> tuple[Change, ...]:
+def _changes(before: Trace, after: Trace, names: Names) -> tuple[RetraceCause, ...]:
     """What differs, outermost first: of an object that is another one or gone, nothing below it is told."""
     old, new, gone = before.facts(), after.facts(), []
     only = {held.label: held for held in (*before.captured, *after.captured)}
@@ -204,8 +204,8 @@ def _changes(before: Trace, after: Trace, names: Names) -> tuple[Change, ...]:
         if not _is_covered(key, covered) and not _is_said(key, old, new, len(differ) + len(gone)):
             then, now = (facts[key].text if key in facts else None for facts in (old, new))
             found.setdefault((key.what or _words(key, names), then, now), []).append(_path(key.path, names))
-    lost = (Change(label, "there", "gone") for label in sorted(gone))
-    return (*lost, *(Change(_several(what, paths), then, now) for (what, then, now), paths in found.items()))
+    lost = (RetraceCause(label, "there", "gone") for label in sorted(gone))
+    return (*lost, *(RetraceCause(_several(what, paths), then, now) for (what, then, now), paths in found.items()))
 
 
 _OF = ("training", "built", "forward pre-hooks", "forward hooks", "options", "constructor arguments")

@@ -19,7 +19,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.container import Container
 
 
-class Module(metaclass=ModuleMeta):
+class CoreModule(metaclass=ModuleMeta):
     """A model, or a part of one: attributes that hold variables and other modules, and a forward.
 
     Define `forward`, `_forward` or `__call__`, any one of them. Variables come from `_create_variables`, from attributes
@@ -41,7 +41,7 @@ class Module(metaclass=ModuleMeta):
         devices: several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.
         dtype: dtype of floating variables made here.
         dynamic_backend: whether variables follow JAX's default device when it has changed before a call.
-        **kwargs: keyword arguments for `_build`; on `Module` itself, attributes to set.
+        **kwargs: keyword arguments for `_build`; on `CoreModule` itself, attributes to set.
 
     Raises:
         ArgumentError: an unknown build mode, or both `device` and `devices`.
@@ -96,7 +96,7 @@ class Module(metaclass=ModuleMeta):
         dynamic_backend: bool | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         inner, kind = self._nbm, type(self)
-        if kind._build is Module._build:
+        if kind._build is CoreModule._build:
             device, v = _older_form(args, device, v)
             args = ()
             if kwargs and not vars(kind).get("_takes_attributes"):
@@ -208,11 +208,11 @@ class Module(metaclass=ModuleMeta):
         """The variables of both kinds, each once."""
         return (box for _, box in self.named_tensors(recursive=recursive))
 
-    def named_children(self) -> Iterator[tuple[str, Module]]:
+    def named_children(self) -> Iterator[tuple[str, CoreModule]]:
         """Names and modules directly below this one, each once."""
         return naming.named_children(self)
 
-    def children(self) -> Iterator[Module]:
+    def children(self) -> Iterator[CoreModule]:
         """Modules directly below this one, each once."""
         return (child for _, child in self.named_children())
 
@@ -220,7 +220,7 @@ class Module(metaclass=ModuleMeta):
         """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None) and all below it."""
         return naming.named_modules(self, prefix, with_parent)
 
-    def modules(self) -> Iterator[Module]:
+    def modules(self) -> Iterator[CoreModule]:
         """This module and all modules below it, each once."""
         return (entry[1] for entry in self.named_modules())
 
@@ -248,7 +248,7 @@ class Module(metaclass=ModuleMeta):
         """Leave training mode, here and below; returns the module."""
         return self.train(False)
 
-    def apply(self, fn: Callable[[Module], Any]) -> Self:
+    def apply(self, fn: Callable[[CoreModule], Any]) -> Self:
         """Call `fn` on each module, children before their parents; returns the module."""
         for module in reversed(list(self.modules())):
             fn(module)
@@ -360,5 +360,5 @@ def _older_form(args: tuple[Any, ...], device: Any, v: Any) -> tuple[Any, Any]:
     return (args[0] if args else device), (args[1] if len(args) > 1 else v)
 
 
-Module._base_build, Module._base_create_variables = Module._build, Module._create_variables  # type: ignore[attr-defined]
-structure.register(Module)
+CoreModule._base_build, CoreModule._base_create_variables = CoreModule._build, CoreModule._create_variables  # type: ignore[attr-defined]
+structure.register(CoreModule)

@@ -25,7 +25,7 @@ from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 
 
-class Link:
+class Tie:
     """Ties one level of a module's container to the variables there."""
 
     __slots__ = ("embedders", "level", "module", "root")
@@ -74,7 +74,7 @@ class Link:
         return root is not None and known_current(module) is root and holds(root, plan_of(module).template)
 
 
-def protect(link: Link) -> None:
+def protect(link: Tie) -> None:
     """Give each outdated container that shares the level of `link` a copy of its own."""
     kept = []
     for reference, key in link.embedders:
@@ -179,7 +179,7 @@ def build_level(module: Any, plan: Plan, level: dict[str, Any], chain: tuple[str
         submodule = embedded(plan).get((*chain, key))
         leaves[key] = v_of(submodule) if submodule is not None else build_level(module, plan, target, (*chain, key))
     container = Container._from_dict(leaves)
-    container._link = Link(module, level)
+    container._link = Tie(module, level)
     for key, part in leaves.items():
         if isinstance(part, Container):
             part._link.embedders.append((weakref.ref(container), key))

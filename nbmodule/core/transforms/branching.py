@@ -15,7 +15,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.carried import carried, packed, unpacked
 from nbmodule.core.transforms.jit import split
-from nbmodule.core.transforms.mapped import Names, _written
+from nbmodule.core.transforms.mapped import EffectNames, _written
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, TracerLeakError
 
@@ -82,10 +82,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     return unpacked(outputs)
 
 
-def _branch_shapes(branch: Callable[..., Any], operands: Any, things: list[Any]) -> tuple[Any, Names, list[Variable]]:
+def _branch_shapes(
+    branch: Callable[..., Any], operands: Any, things: list[Any]
+) -> tuple[Any, EffectNames, list[Variable]]:
     def run(*operands: Any) -> Any:
         outputs, effects = carried(lambda *args: branch(*fill(args, things)), operands, {})
-        return outputs, effects.values, effects.records, Names(effects.names)
+        return outputs, effects.values, effects.records, EffectNames(effects.names)
 
     with serving(None):
         shapes = jax.eval_shape(run, *operands)
@@ -148,11 +150,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     def body(state: Any) -> Any:
         def run(frame: Frame) -> Any:
             value = packed(body_fun(unpacked(state[0])))
-            return value, [frame.values[box] for box in boxes], Names((frame.effects().names[0], ()))
+            return value, [frame.values[box] for box in boxes], EffectNames((frame.effects().names[0], ()))
 
         return framed(run, zip(boxes, state[1]))
 
-    def trial(known: list[Variable]) -> Names:
+    def trial(known: list[Variable]) -> EffectNames:
         nonlocal boxes
         boxes = known
         return jax.eval_shape(body, (init_val, [box.value for box in known]))[2]

@@ -49,7 +49,7 @@ class Key(NamedTuple):
 Facts = dict[Key, Fact]
 
 
-class Held:
+class UsedThing:
     """A module, optimizer, stream or box that a trace used: its name, its facts, and a weak way back to it."""
 
     __slots__ = ("boxes", "label", "own", "reference")
@@ -65,7 +65,7 @@ class Held:
             self.own = _described(structure, names)
             self.boxes = [(name, _box_fact(box)) for name, box in zip(names, plan.boxes, strict=True)]
 
-    def is_same(self, other: Held) -> bool:
+    def is_same(self, other: UsedThing) -> bool:
         """Whether both stand for the same name and the same facts."""
         return (
             self.label == other.label and self.boxes == other.boxes and (self.own is other.own or self.own == other.own)
@@ -85,7 +85,7 @@ class Trace:
     __slots__ = ("call", "captured", "codes", "things")
 
     def __init__(
-        self, call: Facts, things: list[Held], captured: list[Held], codes: Mapping[str, frozenset[Any]]
+        self, call: Facts, things: list[UsedThing], captured: list[UsedThing], codes: Mapping[str, frozenset[Any]]
     ) -> None:
         self.call, self.things, self.captured, self.codes = call, things, captured, codes
 
@@ -105,7 +105,7 @@ class Trace:
         return found
 
 
-class History:
+class TraceHistory:
     """The last traces of one compiled function."""
 
     __slots__ = ("count", "traces")
@@ -123,7 +123,7 @@ class History:
         """
         known = [held.reference() for held in trace.captured]
         trace.captured += [
-            Held(type(thing).__name__, thing)
+            UsedThing(type(thing).__name__, thing)
             for thing in touched
             if thing is not None and not any(thing is other for other in known)
         ]
@@ -172,19 +172,19 @@ def trace_of(
         call[Key("setting", name)] = Fact(str(value), str(value))
     return Trace(
         call,
-        [Held(labels.get(i, f"argument {i}"), thing) for i, thing in enumerate(things)],
+        [UsedThing(labels.get(i, f"argument {i}"), thing) for i, thing in enumerate(things)],
         _named(fn, captured),
         _codes(codes),
     )
 
 
-def _named(fn: Any, captured: Sequence[Any]) -> list[Held]:
+def _named(fn: Any, captured: Sequence[Any]) -> list[UsedThing]:
     found: dict[str, int] = {}
     held = []
     for thing in captured:
         name = surrounding_name(fn, thing)
         count = found[name] = found.get(name, 0) + 1
-        held.append(Held(name if count == 1 else f"{name} ({count})", thing))
+        held.append(UsedThing(name if count == 1 else f"{name} ({count})", thing))
     return held
 
 

@@ -20,7 +20,7 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
-from nbmodule.core.transforms.explain_facts import History
+from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.methods import Method, Methods, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program, signature_of
@@ -69,7 +69,7 @@ class Jit(Generic[P, R]):
     ) -> None:
         self.fn, self.donate, self.options, self.static, self.asked = fn, donate, options, static, asked
         self.programs: dict[Any, list[Program]] = {}
-        self.history = History()  # of traces, for `nb.explain_retrace`
+        self.history = TraceHistory()  # of traces, for `nb.explain_retrace`
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None  # the last call again, at its cheapest
         self._last: tuple[Binding | None, tuple[Any, ...]] = (None, ())
         self._last_tracked: tuple[Any, tuple[Binding | None, tuple[Any, ...]]] = (

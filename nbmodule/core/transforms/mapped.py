@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Names:
+class EffectNames:
     """Static names of effects, as a PyTree without leaves."""
 
     __slots__ = ("names",)
@@ -30,13 +30,13 @@ class Names:
         self.names = names
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Names) and self.names == other.names
+        return isinstance(other, EffectNames) and self.names == other.names
 
     def __hash__(self) -> int:
         return hash(self.names)
 
 
-jax.tree_util.register_static(Names)
+jax.tree_util.register_static(EffectNames)
 
 
 def vmap(
@@ -87,7 +87,7 @@ def vmap(
             def body(frame: Frame) -> Any:
                 outputs = packed(row(*fill(_local(args), things), **_local(kwargs)))
                 effects = frame.effects()
-                return outputs, effects.values, effects.records, Names(effects.names)
+                return outputs, effects.values, effects.records, EffectNames(effects.names)
 
             with handing_on(zeros):
                 return framed(body, axes=(name,) if split_streams else ())
@@ -207,7 +207,7 @@ def scan(
                 new, y = packed(new), packed(y)
                 effects = frame.effects()
                 kept = [frame.values[box] for box in boxes]
-                return (new, kept), (y, effects.records, Names(effects.names))
+                return (new, kept), (y, effects.records, EffectNames(effects.names))
 
             with handing_on(zeros):
                 return framed(run, zip(boxes, values))
@@ -231,7 +231,7 @@ def scan(
     return unpacked(carry), unpacked(ys)
 
 
-def _written(trial: Callable[[list[Variable]], Names]) -> list[Variable]:
+def _written(trial: Callable[[list[Variable]], EffectNames]) -> list[Variable]:
     """The boxes that a body writes: tried until no new one appears, since one write may lead to another."""
     boxes: list[Variable] = []
     while True:

@@ -25,7 +25,7 @@ from nbmodule.core.shape.walk import plan_of
 from nbmodule.core.transforms.binding import Binding, Made
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
-from nbmodule.core.transforms.explain_facts import History, trace_of
+from nbmodule.core.transforms.explain_facts import TraceHistory, trace_of
 from nbmodule.core.transforms.options import check_outputs
 
 
@@ -74,7 +74,7 @@ class Program:
         captured: list[Any],
         options: dict[str, Any],
         donate: bool,
-        history: History,
+        history: TraceHistory,
     ) -> None:
         self.history = history
         self.fn, self.holes, self.count, self.options = fn, holes, count, options

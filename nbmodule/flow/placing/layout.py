@@ -41,7 +41,7 @@ class Trunk:
 
 
 @dataclass(eq=False, slots=True)
-class Plan:
+class FormRows:
     """Rows and trunks of a form whose entry slots come from certain bundles of outside sources.
 
     Attributes:
@@ -64,22 +64,22 @@ class Plan:
     trunks: list[Trunk] = field(default_factory=list)
     lanes: int = 0
     places: int = 0
-    inner: list[Plan | None] = field(default_factory=list)
+    inner: list[FormRows | None] = field(default_factory=list)
 
 
 class Plans:
     """The plans of all forms below a root, each pair of form and bundles laid out once."""
 
     def __init__(self, root: Form) -> None:
-        self.all: list[Plan] = []
-        self._known: dict[tuple[int, tuple[int, ...]], Plan] = {}
+        self.all: list[FormRows] = []
+        self._known: dict[tuple[int, tuple[int, ...]], FormRows] = {}
         self.root = self._plan(root, ())
 
-    def _plan(self, form: Form, bundles: tuple[int, ...]) -> Plan:
+    def _plan(self, form: Form, bundles: tuple[int, ...]) -> FormRows:
         key = (form.number, bundles)
         if key in self._known:
             return self._known[key]
-        plan = Plan(len(self.all), form, bundles)
+        plan = FormRows(len(self.all), form, bundles)
         self._known[key] = plan
         self.all.append(plan)
         lay_out(plan)
@@ -98,7 +98,7 @@ def _bundles(wires: Sequence[tuple[int, int]], outer: Sequence[int]) -> tuple[in
     return tuple(numbers.setdefault(source, len(numbers)) for source in sources)
 
 
-def lay_out(plan: Plan) -> None:
+def lay_out(plan: FormRows) -> None:
     """Fill in rows, sides and trunks of a plan."""
     form = plan.form
     readers: dict[int, dict[int, None]] = {}
@@ -183,7 +183,7 @@ def _without_gaps(ranks: list[int], beside: set[int]) -> list[int]:
     return [numbers.get(rank, 0) for rank in ranks]
 
 
-def _add_trunks(plan: Plan, readers: dict[int, tuple[int, ...]], height: int) -> None:
+def _add_trunks(plan: FormRows, readers: dict[int, tuple[int, ...]], height: int) -> None:
     """Give each source its trunk: the shortest get places in the rows they pass, the rest lanes."""
     spans = []
     for source, targets in readers.items():
@@ -212,7 +212,7 @@ def _add_trunks(plan: Plan, readers: dict[int, tuple[int, ...]], height: int) ->
     plan.lanes = len(ends)
 
 
-def links(plan: Plan) -> list[tuple[int, int]]:
+def links(plan: FormRows) -> list[tuple[int, int]]:
     """Pairs of items in neighboring rows, upper first, that an edge joins."""
     pairs = []
     for trunk in plan.trunks:
@@ -229,7 +229,7 @@ def links(plan: Plan) -> list[tuple[int, int]]:
     return pairs
 
 
-def above(plan: Plan, trunk: Trunk, target: int) -> int | None:
+def above(plan: FormRows, trunk: Trunk, target: int) -> int | None:
     """The item from which a trunk turns to a target; None where it comes straight in from outside."""
     passed = (len(plan.rows) if target == EXIT else plan.row_of[target]) - trunk.first
     if passed > 0:
@@ -237,7 +237,7 @@ def above(plan: Plan, trunk: Trunk, target: int) -> int | None:
     return trunk.source if trunk.source >= 0 else None
 
 
-def _order(plan: Plan) -> None:
+def _order(plan: FormRows) -> None:
     """Order each row by the mean position of its neighbors, above and below in turn, until nothing moves."""
     long = [row for row in plan.rows if len(row) > 1]
     if not long:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nbmodule.flow.placing.forms import PILLS, Child, Form
 from nbmodule.flow.placing.labels import exit_text, group_facts, group_note, group_title, node_note, text_width
-from nbmodule.flow.placing.layout import EXIT, Plan, Trunk, above, links
+from nbmodule.flow.placing.layout import EXIT, FormRows, Trunk, above, links
 
 GAP = 16.0  # between boxes of a row
 PLACE_GAP = 7.0  # between a passing edge and its neighbor
@@ -63,7 +63,7 @@ def _even(width: float) -> float:
 
 
 @dataclass(eq=False, slots=True)
-class Frame:
+class Rectangle:
     """Coordinates of an open form, relative to its upper left corner.
 
     Attributes:
@@ -77,7 +77,7 @@ class Frame:
         lanes: Middle of each lane.
     """
 
-    plan: Plan
+    plan: FormRows
     width: float = 0.0
     height: float = 0.0
     x: dict[int, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Frame:
     entries: dict[int, float] = field(default_factory=dict)
     exits: dict[int, float] = field(default_factory=dict)
     lanes: list[float] = field(default_factory=list)
-    inner: dict[int, Frame] = field(default_factory=dict)
+    inner: dict[int, Rectangle] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,10 @@ class Placer:
 
     def __init__(self, spacing: Spacing) -> None:
         self.spacing = spacing
-        self._frames: dict[tuple, Frame] = {}
+        self._frames: dict[tuple, Rectangle] = {}
         self._sizes: dict[int, list[Size]] = {}
 
-    def sizes(self, plan: Plan) -> list[Size]:
+    def sizes(self, plan: FormRows) -> list[Size]:
         """Sizes of the children of a plan while they are folded."""
         number = plan.form.number
         if number not in self._sizes:
@@ -128,8 +128,8 @@ class Placer:
         return self._sizes[number]
 
     def frame(
-        self, plan: Plan, path: tuple[int, ...], is_open: Callable[[tuple[int, ...]], bool], title: float
-    ) -> Frame:
+        self, plan: FormRows, path: tuple[int, ...], is_open: Callable[[tuple[int, ...]], bool], title: float
+    ) -> Rectangle:
         """The frame of an open form whose place is `path`; `title` is the width its heading needs."""
         inner = {}
         for child, below in enumerate(plan.inner):
@@ -137,13 +137,13 @@ class Placer:
                 inner[child] = self.frame(below, (*path, child), is_open, self.sizes(plan)[child].title)
         key = (plan.number, title, tuple((child, id(frame)) for child, frame in inner.items()))
         if key not in self._frames:
-            frame = Frame(plan, inner=inner)
+            frame = Rectangle(plan, inner=inner)
             _place(frame, self.sizes(plan), self.spacing, title)
             self._frames[key] = frame
         return self._frames[key]
 
 
-def _place(frame: Frame, sizes: Sequence[Size], spacing: Spacing, title: float) -> None:
+def _place(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing, title: float) -> None:
     plan = frame.plan
     measures = [_measure(frame, sizes, child) for child in range(len(sizes))]
     extents = _extents(frame, sizes, measures, spacing)
@@ -161,12 +161,12 @@ def _place(frame: Frame, sizes: Sequence[Size], spacing: Spacing, title: float) 
     _ports(frame)
 
 
-def _measure(frame: Frame, sizes: Sequence[Size], child: int) -> tuple[float, float]:
+def _measure(frame: Rectangle, sizes: Sequence[Size], child: int) -> tuple[float, float]:
     inner = frame.inner.get(child)
     return (inner.width, inner.height) if inner else (sizes[child].width, sizes[child].height)
 
 
-def _extents(frame: Frame, sizes: Sequence[Size], measures, spacing: Spacing) -> dict[int, tuple[float, float]]:
+def _extents(frame: Rectangle, sizes: Sequence[Size], measures, spacing: Spacing) -> dict[int, tuple[float, float]]:
     """How far each item reaches to the left and right of its middle."""
     plan = frame.plan
     found: dict[int, tuple[float, float]] = {}
@@ -182,7 +182,7 @@ def _extents(frame: Frame, sizes: Sequence[Size], measures, spacing: Spacing) ->
     return found
 
 
-def _settle_rows(frame: Frame, extents: dict[int, tuple[float, float]], spacing: Spacing) -> None:
+def _settle_rows(frame: Rectangle, extents: dict[int, tuple[float, float]], spacing: Spacing) -> None:
     """Give every item its middle: as near to its neighbors above and below as order and room allow."""
     plan = frame.plan
     ups, downs = _pulls(frame)
@@ -217,7 +217,7 @@ def noise(plan: int, item: int) -> float:
 Pull = tuple[int, float, float]  # another item, how far from it this one wants to be, and how strongly
 
 
-def _pulls(frame: Frame) -> tuple[dict[int, list[Pull]], dict[int, list[Pull]]]:
+def _pulls(frame: Rectangle) -> tuple[dict[int, list[Pull]], dict[int, list[Pull]]]:
     ups: dict[int, list[Pull]] = {}
     downs: dict[int, list[Pull]] = {}
     for upper, lower in links(frame.plan):
@@ -228,7 +228,7 @@ def _pulls(frame: Frame) -> tuple[dict[int, list[Pull]], dict[int, list[Pull]]]:
     return ups, downs
 
 
-def _port(frame: Frame, item: int, side: str) -> float:
+def _port(frame: Rectangle, item: int, side: str) -> float:
     """How far the edges of an open child cross its border from its middle, on the average."""
     inner = frame.inner.get(item)
     if inner is None:
@@ -272,7 +272,7 @@ def _settle(row: Sequence[int], near: dict[int, list[Pull]], extents, x: dict[in
             at += 1
 
 
-def _stack(frame: Frame, measures, spacing: Spacing, outer: bool) -> None:
+def _stack(frame: Rectangle, measures, spacing: Spacing, outer: bool) -> None:
     """Give rows and boxes their heights."""
     plan = frame.plan
     y = HEADER + (EDGE_ROOM if plan.form.entry_values else 6.0) if outer else 0.0
@@ -289,14 +289,14 @@ def _stack(frame: Frame, measures, spacing: Spacing, outer: bool) -> None:
     frame.height = _round(y + ((EDGE_ROOM if plan.form.exits else PAD) if outer else 0.0))
 
 
-def _item_height(frame: Frame, item: int, measures) -> float:
+def _item_height(frame: Rectangle, item: int, measures) -> float:
     if item < 0:
         return 0.0
     pills = len(frame.plan.sides[item])
     return max(measures[item][1], pills * (PILL_HEIGHT + PILL_GAP) - PILL_GAP if pills else 0.0)
 
 
-def _set_box(frame: Frame, item: int, measures, y: float, height: float) -> None:
+def _set_box(frame: Rectangle, item: int, measures, y: float, height: float) -> None:
     width, own = measures[item]
     x = _round(frame.x[item] - width / 2)
     frame.boxes[item] = (x, _round(y + (height - own) / 2), width, own)
@@ -307,7 +307,7 @@ def _set_box(frame: Frame, item: int, measures, y: float, height: float) -> None
         frame.boxes[pill] = (x - PILL_ROOM - wide, _round(top + i * (PILL_HEIGHT + PILL_GAP)), wide, PILL_HEIGHT)
 
 
-def _ports(frame: Frame) -> None:
+def _ports(frame: Rectangle) -> None:
     """Where trunks cross the borders."""
     plan = frame.plan
     for trunk in plan.trunks:
@@ -329,7 +329,7 @@ def _spread(points: dict[int, float]) -> None:
             points[name] = _round(x + (i - (len(names) - 1) / 2) * APART)
 
 
-def _entry(frame: Frame, trunk: Trunk) -> float:
+def _entry(frame: Rectangle, trunk: Trunk) -> float:
     if trunk.lane >= 0:
         return frame.lanes[trunk.lane]
     if trunk.places:
@@ -338,7 +338,7 @@ def _entry(frame: Frame, trunk: Trunk) -> float:
     return _round(sum(points) / len(points)) if points else frame.width / 2
 
 
-def _exit(frame: Frame, trunk: Trunk) -> float:
+def _exit(frame: Rectangle, trunk: Trunk) -> float:
     if trunk.lane >= 0:
         return frame.lanes[trunk.lane]
     item = above(frame.plan, trunk, EXIT)

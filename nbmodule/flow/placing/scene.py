@@ -9,8 +9,8 @@ from typing import NamedTuple
 from nbmodule.flow.model import Value
 from nbmodule.flow.placing.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Record, Wire
 from nbmodule.flow.placing.labels import exit_text, text_width
-from nbmodule.flow.placing.layout import Plan, Plans, Trunk
-from nbmodule.flow.placing.placement import HEADER, Frame, Placer, Spacing
+from nbmodule.flow.placing.layout import FormRows, Plans, Trunk
+from nbmodule.flow.placing.placement import HEADER, Placer, Rectangle, Spacing
 
 Place = tuple[int, ...]
 Post = tuple[float, float, float]  # a vertical piece of a line: x, upper end, lower end
@@ -48,7 +48,7 @@ class Box:
 
 
 @dataclass(slots=True)
-class Line:
+class EdgeLine:
     """All edges between two visible boxes.
 
     Attributes:
@@ -82,7 +82,7 @@ class Scene:
     width: float
     height: float
     boxes: list[Box]
-    lines: list[Line]
+    lines: list[EdgeLine]
     ends: list[list[Post]]
     labels: list[Word]
 
@@ -91,7 +91,7 @@ class Scene:
 class _Open:
     """An open form in its place."""
 
-    frame: Frame
+    frame: Rectangle
     x: float
     y: float
     parent: _Open | None
@@ -101,7 +101,7 @@ class _Open:
     trunks: dict[int, Trunk] = field(default_factory=dict)
 
 
-class Picture:
+class PlacedGraph:
     """Folds, lays out and places a graph; one picture gives many scenes."""
 
     def __init__(self, forms: Forms, spacing: Spacing | None = None) -> None:
@@ -185,7 +185,7 @@ class Picture:
             form = form.children[position].form
         return form.children[place[-1]]
 
-    def _plan_at(self, place: Place) -> tuple[Plan, float]:
+    def _plan_at(self, place: Place) -> tuple[FormRows, float]:
         plan, title = self.plans.root, 0.0
         for position in place:
             title = self.placer.sizes(plan)[position].title
@@ -216,7 +216,7 @@ def _variables(child: Child) -> int:
     return child.thing.variables if isinstance(child.thing, Form) else int(child.thing.kind in PILLS)
 
 
-def _count(plan: Plan) -> int:
+def _count(plan: FormRows) -> int:
     beside = {pill for pills in plan.sides for pill in pills}
     return sum(1 for i in range(len(plan.form.children)) if i not in beside)
 
@@ -234,9 +234,9 @@ def _add_boxes(at: _Open, path: str, label: int, boxes: list[Box], aliases: Mapp
         label += _variables(child)
 
 
-def _lines(root: _Open, stub: float) -> tuple[list[Line], list[list[Post]]]:
+def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[list[Post]]]:
     """Lines between visible boxes, and those that come from outside of the picture."""
-    lines: dict[tuple[Place, Place], Line] = {}
+    lines: dict[tuple[Place, Place], EdgeLine] = {}
     ends: list[list[Post]] = []
     stack = [root]
     while stack:
@@ -251,7 +251,7 @@ def _lines(root: _Open, stub: float) -> tuple[list[Line], list[list[Post]]]:
                     ends.append(found.posts)
                     continue
                 target = (*at.place, child)
-                line = lines.setdefault((found.source, target), Line(found.source, target, found.posts))
+                line = lines.setdefault((found.source, target), EdgeLine(found.source, target, found.posts))
                 line.slots[found.slot] = found.value
         stack.extend(at.inner.values())
     return list(lines.values()), ends
@@ -375,7 +375,7 @@ def _passed(at: _Open, trunk: Trunk, row: int) -> list[Post]:
     return posts
 
 
-def _labels(boxes: list[Box], lines: list[Line]) -> list[tuple[float, float, str]]:
+def _labels(boxes: list[Box], lines: list[EdgeLine]) -> list[tuple[float, float, str]]:
     """The shape below each box that something leaves, once for all its lines."""
     leaving = {line.source for line in lines if line.posts}
     labels = []

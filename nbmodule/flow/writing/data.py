@@ -12,7 +12,7 @@ from typing import Any
 from nbmodule.flow.model import Computation, Source
 from nbmodule.flow.placing.forms import Form, Record
 from nbmodule.flow.placing.labels import exit_text, group_facts, group_note, group_title, node_note
-from nbmodule.flow.placing.layout import Plan
+from nbmodule.flow.placing.layout import FormRows
 from nbmodule.flow.reading.returns import returns_of
 from nbmodule.flow.writing.options import Drawing, chosen, prepare
 from nbmodule.flow.writing.text import headline
@@ -65,7 +65,7 @@ class _Writer:
         self.form_numbers = {number: i for i, number in enumerate(forms)}
         self.stubs: dict[int, Form] = {}
 
-    def _plans(self, budget: int) -> list[Plan]:
+    def _plans(self, budget: int) -> list[FormRows]:
         """The plans that fit, outer ones first; the rest of the picture stays closed."""
         queue, chosen, spent = [self.drawing.picture.plans.root], {}, 0
         for plan in queue:
@@ -132,7 +132,7 @@ class _Writer:
             "facts": self.texts[group_facts(form)], "f": form.flops, "b": form.bytes, "v": form.variables, "o": exits,
         }  # fmt: skip
 
-    def form(self, plan: Plan) -> dict[str, Any]:
+    def form(self, plan: FormRows) -> dict[str, Any]:
         form = plan.form
         sizes = self.drawing.picture.placer.sizes(plan)
         things, names, labels, notes = [], [], [], []
@@ -154,7 +154,7 @@ class _Writer:
             "s": [_short(x) for size in sizes for x in (size.width, size.title, size.label)],
         }  # fmt: skip
 
-    def plan(self, plan: Plan) -> dict[str, Any]:
+    def plan(self, plan: FormRows) -> dict[str, Any]:
         inner = [-1 if p is None else self.numbers.get(p.number, -2) for p in plan.inner]
         trunks = [x for t in plan.trunks for x in (t.source, t.first, len(t.places), t.lane)]
         sides = [x for child, pills in enumerate(plan.sides) for pill in pills for x in (child, pill)]

@@ -14,7 +14,7 @@ from nbmodule.flow.model import Computation, Group
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.forms import Forms
 from nbmodule.flow.placing.placement import Spacing
-from nbmodule.flow.placing.scene import FEWEST, MOST, Picture, Place, Scene
+from nbmodule.flow.placing.scene import FEWEST, MOST, Place, PlacedGraph, Scene
 from nbmodule.flow.reading.returns import bad_by_path, return_texts, seconds_by_path, values_by_path
 from nbmodule.flow.writing.colors import fills
 from nbmodule.flow.writing.hover import Look
@@ -114,7 +114,7 @@ class Drawing:
     """A graph with all that is needed to draw it."""
 
     forms: Forms
-    picture: Picture
+    picture: PlacedGraph
     opened: frozenset[Place]
     focus: Place
     highlight: frozenset[Place]
@@ -144,7 +144,7 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
         PathError: if a path that is highlighted, focused or colored is unknown; the message names the closest.
     """
     forms = fold(graph, connected_only=options.output_connected_only)
-    picture = Picture(forms, Spacing(options.with_edge_labels, float(options.randomness_factor)))
+    picture = PlacedGraph(forms, Spacing(options.with_edge_labels, float(options.randomness_factor)))
     focus, highlight = places_of(graph, forms, options)
     if isinstance(options.color, Mapping):
         _check_paths(graph, options.color)
@@ -173,7 +173,7 @@ def ways_to_failure(graph: Computation, forms: Forms) -> list[Place]:
     return [(*place, 0) for place in places if place]
 
 
-def _open_levels(picture: Picture, focus: Place, depth: int, most: int | None) -> set[Place]:
+def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | None) -> set[Place]:
     """Open so many levels of groups, outer ones first; a run of equal neighbors is no level of its own."""
     opened: set[Place] = set()
     boxes = len(picture.scene((), focus).boxes)
@@ -187,7 +187,7 @@ def _open_levels(picture: Picture, focus: Place, depth: int, most: int | None) -
     return opened
 
 
-def _is_run(picture: Picture, place: Place) -> bool:
+def _is_run(picture: PlacedGraph, place: Place) -> bool:
     form = picture.forms.root
     for position in place:
         form = form.children[position].form

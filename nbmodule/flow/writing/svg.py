@@ -7,7 +7,7 @@ from html import escape
 
 from nbmodule.flow.placing.forms import PILLS, Form, Label
 from nbmodule.flow.placing.labels import group_facts, group_note, group_title, node_note
-from nbmodule.flow.placing.scene import Box, Line, Place, Scene
+from nbmodule.flow.placing.scene import Box, EdgeLine, Place, Scene
 from nbmodule.flow.writing.hover import Look, hover_texts
 
 MARGIN = 12.0
@@ -93,7 +93,7 @@ def _n(x: float) -> str:
     return f"{x:.1f}".rstrip("0").rstrip(".") if x != int(x) else str(int(x))
 
 
-def _line(line: Line, boxes: dict[Place, Box]) -> str:
+def _line(line: EdgeLine, boxes: dict[Place, Box]) -> str:
     wide = stroke_width(line.bytes)
     style = f' stroke-width="{wide}"' if wide != 1 else ""
     target = boxes[line.target]

@@ -47,7 +47,7 @@ def tensors_of(arrays: Mapping[str, Any]) -> OrderedDict[str, Any]:
     return found
 
 
-class Step(NamedTuple):
+class ForwardStep(NamedTuple):
     """One node of the graph of a forward.
 
     `kind` is `input`, `layer` (a submodule is called), `function`, `method`, `attribute` or `output`.
@@ -61,13 +61,13 @@ class Step(NamedTuple):
     default: Any = None
 
 
-class Ref(NamedTuple):
+class StepRef(NamedTuple):
     """Stands in the arguments of a step for what another step gave."""
 
     name: str
 
 
-def steps_of(module: Any) -> list[Step]:
+def steps_of(module: Any) -> list[ForwardStep]:
     """What the forward of a module does, in order; its submodules are called, not entered.
 
     Raises:
@@ -89,7 +89,7 @@ def steps_of(module: Any) -> list[Step]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, fx.Node):
-            return Ref(value.name)
+            return StepRef(value.name)
         if isinstance(value, tuple):
             return tuple(map(plain, value))
         if isinstance(value, list):
@@ -107,7 +107,7 @@ def steps_of(module: Any) -> list[Step]:
         target = node.target if isinstance(node.target, str) else name_of(node.target)
         kind = kinds[node.op]
         default = node.args[0] if kind == "input" and node.args else empty
-        made.append(Step(node.name, kind, target, plain(node.args), plain(dict(node.kwargs)), default))
+        made.append(ForwardStep(node.name, kind, target, plain(node.args), plain(dict(node.kwargs)), default))
     return made
 
 

@@ -19,7 +19,7 @@ from nbmodule.nn.transformer import TransformerEncoder as _TransformerEncoder
 from nbmodule.nn.transformer import TransformerEncoderLayer as _TransformerEncoderLayer
 
 
-class BatchNorm1d(_BatchNorm1d):
+class TorchBatchNorm1d(_BatchNorm1d):
     """Called on `(batch, channels)` or `(batch, channels, length)`."""
 
     def forward(self, x: Any, *args: Any) -> Any:
@@ -28,7 +28,7 @@ class BatchNorm1d(_BatchNorm1d):
         return jnp.moveaxis(super().forward(jnp.moveaxis(jnp.asarray(x), 1, -1), *args), -1, 1)
 
 
-class GroupNorm(_GroupNorm):
+class TorchGroupNorm(_GroupNorm):
     """Called on `(batch, channels, ...)`."""
 
     def forward(self, x: Any) -> Any:
@@ -45,15 +45,15 @@ class _TimeFirst:
         return jnp.swapaxes(ys, 0, 1), state
 
 
-class RNN(_TimeFirst, _RNN):
+class TorchRNN(_TimeFirst, _RNN):
     """Time first."""
 
 
-class LSTM(_TimeFirst, _LSTM):
+class TorchLSTM(_TimeFirst, _LSTM):
     """Time first."""
 
 
-class GRU(_TimeFirst, _GRU):
+class TorchGRU(_TimeFirst, _GRU):
     """Time first."""
 
 
@@ -79,7 +79,7 @@ class MultiheadAttention(_MultiHeadAttention):
         return turn(found[0]), found[1].mean(-3) if average_attn_weights else found[1]
 
 
-class TransformerEncoderLayer(_TransformerEncoderLayer):
+class TorchTransformerEncoderLayer(_TransformerEncoderLayer):
     """Called as `layer(src, src_mask, src_key_padding_mask)`."""
 
     batch_first = True
@@ -90,7 +90,7 @@ class TransformerEncoderLayer(_TransformerEncoderLayer):
         return turn(super().forward(turn(src), **masks))
 
 
-class TransformerEncoder(_TransformerEncoder):
+class TorchTransformerEncoder(_TransformerEncoder):
     """Called as `encoder(src, mask, src_key_padding_mask)`."""
 
     batch_first = True
@@ -103,7 +103,7 @@ class TransformerEncoder(_TransformerEncoder):
         return turn(super().forward(turn(src), **masks))
 
 
-class TransformerDecoderLayer(_TransformerDecoderLayer):
+class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
     """Called as `layer(tgt, memory, tgt_mask, memory_mask, ...)`; not causal by itself."""
 
     batch_first = True

@@ -73,7 +73,7 @@ def batch_norm(n: int) -> Callable[[Any], Any]:
             "track_running_stats": m.track_running_stats,
         }
         if n == 1:
-            return adapters.BatchNorm1d(m.num_features, **options)
+            return adapters.TorchBatchNorm1d(m.num_features, **options)
         return {2: BatchNorm2d, 3: BatchNorm3d}[n](m.num_features, data_format=FORMATS[n], **options)
 
     return make
@@ -102,7 +102,7 @@ def rms_norm(m: Any) -> Any:
 def recurrent_layer(name: str) -> Callable[[Any], Any]:
     def make(m: Any) -> Any:
         only(m, proj_size=0)
-        kind = getattr(recurrent if m.batch_first else adapters, name)
+        kind = getattr(recurrent, name) if m.batch_first else getattr(adapters, f"Torch{name}")
         more = {"nonlinearity": m.nonlinearity} if name == "RNN" else {}
         return kind(
             m.input_size, m.hidden_size, num_layers=m.num_layers, bidirectional=m.bidirectional,
@@ -140,7 +140,7 @@ def sizes_of_transformer(m: Any) -> tuple[int, int, int]:
 
 def transformer_layer(name: str) -> Callable[[Any], Any]:
     def make(m: Any) -> Any:
-        made = getattr(adapters, name)(*sizes_of_transformer(m), **options_of_transformer(m))
+        made = getattr(adapters, f"Torch{name}")(*sizes_of_transformer(m), **options_of_transformer(m))
         made.batch_first = m.self_attn.batch_first
         return made
 
@@ -153,7 +153,7 @@ def transformer_encoder(m: Any) -> Any:
         m.norm is not None and type(m.norm).__name__ != "LayerNorm"
     ):
         raise Unlike(f"layers of {type(first).__name__}")
-    made = adapters.TransformerEncoder(
+    made = adapters.TorchTransformerEncoder(
         len(m.layers), *sizes_of_transformer(first), final_norm=m.norm is not None, **options_of_transformer(first)
     )
     made.batch_first = first.self_attn.batch_first
@@ -200,7 +200,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     **{f"InstanceNorm{n}d": instance_norm(n) for n in FORMATS},
     "LayerNorm": layer_norm,
     "RMSNorm": rms_norm,
-    "GroupNorm": lambda m: adapters.GroupNorm(m.num_groups, m.num_channels, eps=m.eps, affine=m.affine),
+    "GroupNorm": lambda m: adapters.TorchGroupNorm(m.num_groups, m.num_channels, eps=m.eps, affine=m.affine),
     "Dropout": lambda m: dropout.Dropout(m.p),
     "Dropout1d": lambda m: dropout.Dropout1d(m.p, data_format="NCW"),
     "Dropout2d": lambda m: dropout.Dropout2d(m.p, data_format="NCHW"),

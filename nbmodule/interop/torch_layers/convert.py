@@ -14,7 +14,7 @@ from nbmodule.core.shape.walk import is_module
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
 from nbmodule.interop.frameworks.function import need, text_of
-from nbmodule.interop.frameworks.torch import Ref, Step, array_of, arrays_of, steps_of
+from nbmodule.interop.frameworks.torch import ForwardStep, StepRef, array_of, arrays_of, steps_of
 from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
 from nbmodule.interop.torch_layers.names import COUNT, entries_of
 from nbmodule.interop.torch_layers.operations import FUNCTIONS, METHODS
@@ -46,16 +46,16 @@ class Conversion:
 class TorchModule(Module):
     """A module of PyTorch whose forward is written in Python: its steps, on the layers and tensors that it holds."""
 
-    _program: Program
+    _program: TracedForward
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._program.run(self, args, kwargs)
 
 
-class Program:
+class TracedForward:
     """The steps of a forward."""
 
-    def __init__(self, steps: list[Step]) -> None:
+    def __init__(self, steps: list[ForwardStep]) -> None:
         self.steps = steps
         self.inputs = [step for step in steps if step.kind == "input"]
 
@@ -63,7 +63,7 @@ class Program:
         known = self.bound(type(module).__name__, args, kwargs)
 
         def filled(value: Any) -> Any:
-            if isinstance(value, Ref):
+            if isinstance(value, StepRef):
                 return known[value.name]
             if isinstance(value, (tuple, list)):
                 return type(value)(map(filled, value))
@@ -167,7 +167,7 @@ class Converter:
             if table is not None and step.target not in table:
                 self.missing.append(f'"{text_of(path)}": the {step.kind} {step.target} in the forward of {name}')
         made = type(Module)(name, (TorchModule,), {"__module__": __name__, "__doc__": TorchModule.__doc__})()
-        made._program = Program(steps)
+        made._program = TracedForward(steps)
         for kind, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
             for key, tensor in tensors.items():
                 setattr(made, key, None if tensor is None else self.box(tensor, kind))

@@ -31,7 +31,7 @@ RENAMED = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
 COUNT = "num_batches_tracked"
 
 
-class Entry(NamedTuple):
+class TorchTensor(NamedTuple):
     """One tensor of PyTorch and the boxes that hold the same numbers."""
 
     name: str
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     """The boxes' arrays from that of the tensor."""
 
 
-def entries_of(model: Any) -> Iterator[Entry]:
+def entries_of(model: Any) -> Iterator[TorchTensor]:
     """All tensors that PyTorch would have for a model, with their full names; a shared variable stands under its first."""
     ensure_built(model)
     known: set[Any] = set()
@@ -62,24 +62,24 @@ def entries_of(model: Any) -> Iterator[Entry]:
                 yield entry._replace(name=prefix + entry.name)
 
 
-def own_entries(module: Any) -> Iterator[Entry]:
+def own_entries(module: Any) -> Iterator[TorchTensor]:
     """The tensors of one layer."""
     if isinstance(module, MultiHeadAttention):
         yield from attention_entries(module)
         return
     for name, box in module.named_tensors(recursive=False):
         if name == "weight" and isinstance(module, CONVOLUTIONS):
-            yield Entry(name, (box,), lambda a: np.moveaxis(a[0], -1, 1), lambda a: (np.moveaxis(a, 1, -1),))
+            yield TorchTensor(name, (box,), lambda a: np.moveaxis(a[0], -1, 1), lambda a: (np.moveaxis(a, 1, -1),))
         elif name == "weight" and isinstance(module, TRANSPOSED):
             groups = module.groups
-            yield Entry(
+            yield TorchTensor(
                 name, (box,), lambda a, g=groups: swapped(a[0], g, (0, -1), (1, 0)),
                 lambda a, g=groups: (swapped(a, g, (0, 1), (-1, 0)),),
             )  # fmt: skip
         else:
-            yield Entry(name, (box,), lambda a: a[0], lambda a: (a,))
+            yield TorchTensor(name, (box,), lambda a: a[0], lambda a: (a,))
     if isinstance(module, NORMS) and getattr(module, "running_mean", None) is not None:
-        yield Entry(COUNT, (), lambda _: np.zeros((), np.int64), lambda _: ())
+        yield TorchTensor(COUNT, (), lambda _: np.zeros((), np.int64), lambda _: ())
 
 
 def swapped(weight: Any, groups: int, source: tuple[int, int], target: tuple[int, int]) -> Any:
@@ -88,7 +88,7 @@ def swapped(weight: Any, groups: int, source: tuple[int, int], target: tuple[int
     return np.concatenate([np.moveaxis(part, source, target) for part in parts], 0)
 
 
-def attention_entries(module: Any) -> Iterator[Entry]:
+def attention_entries(module: Any) -> Iterator[TorchTensor]:
     """Queries, keys and values lie in one tensor where they have the same features."""
     parts = [module.query, module.key, module.value]
     if len({part.weight.shape for part in parts}) == 1:
@@ -102,8 +102,8 @@ def attention_entries(module: Any) -> Iterator[Entry]:
         yield joined(f"out_proj.{name}", [box])
 
 
-def joined(name: str, boxes: list[Any]) -> Entry:
-    return Entry(name, tuple(boxes), np.concatenate, lambda a: tuple(np.split(a, len(boxes))))
+def joined(name: str, boxes: list[Any]) -> TorchTensor:
+    return TorchTensor(name, tuple(boxes), np.concatenate, lambda a: tuple(np.split(a, len(boxes))))
 
 
 def to_torch(model: Any) -> Any:

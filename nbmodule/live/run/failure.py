@@ -12,7 +12,7 @@ from nbmodule.base.folder import PACKAGE
 
 
 @dataclass(frozen=True)
-class Failure:
+class CaughtException:
     """An exception that was caught: what ran, the error in one line, and the line of code that raised it."""
 
     what: str
@@ -26,7 +26,7 @@ class Failure:
         return f"{self.what} raised {self.error} ({self.place}{code})"
 
 
-def describe_failure(what: str, error: BaseException) -> Failure:
+def describe_failure(what: str, error: BaseException) -> CaughtException:
     """Find the innermost line outside of this package and of installed ones, in the traceback of an exception.
 
     Example:
@@ -44,10 +44,10 @@ def describe_failure(what: str, error: BaseException) -> Failure:
     message = str(error).strip().splitlines()
     summary = f"{type(error).__name__}: {message[0]}" if message else type(error).__name__
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Failure(what, summary, place, (frame.line or "") if frame else "", text)
+    return CaughtException(what, summary, place, (frame.line or "") if frame else "", text)
 
 
-def guard(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[Any, Failure | None]:
+def guard(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[Any, CaughtException | None]:
     """Call a function; give its value and None, or None and its failure."""
     try:
         return function(*arguments), None

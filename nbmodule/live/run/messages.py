@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.live.run.failure import Failure
+from nbmodule.live.run.failure import CaughtException
 
 MOST = 100
 _LONGEST = 4000
@@ -50,7 +50,7 @@ class Messages:
         self._messages.append(Message(step, kind, text, detail))
         del self._messages[:-MOST]
 
-    def add_failure(self, step: int, failure: Failure) -> None:
+    def add_failure(self, step: int, failure: CaughtException) -> None:
         """Add an exception that was caught."""
         self.add(step, "error", str(failure), failure.traceback)
 

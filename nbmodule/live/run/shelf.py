@@ -20,7 +20,7 @@ MOST_ENTRIES = 1000
 """Entries kept of one name."""
 
 
-class Entry(NamedTuple):
+class ShelfItem(NamedTuple):
     """One logged thing: `kind` is 'text', 'array' or 'picture' (uint8 `[height, width, 3]`)."""
 
     step: int
@@ -42,13 +42,13 @@ class Shelf:
         self.budget = budget
         self.version = 0
         """Counts what was ever put."""
-        self._entries: dict[str, Thinned[Entry]] = {}
+        self._entries: dict[str, Thinned[ShelfItem]] = {}
         self._bytes = 0
 
     def put(self, name: str, step: int, value: Any) -> None:
         """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H, W, 3]`)."""
         kind, kept = _normalize(name, value)
-        self._entries.setdefault(name, Thinned(MOST_ENTRIES)).append(Entry(step, kind, kept))
+        self._entries.setdefault(name, Thinned(MOST_ENTRIES)).append(ShelfItem(step, kind, kept))
         self._bytes = self._count_bytes()
         self.version += 1
         while self._bytes > self.budget:
@@ -71,7 +71,7 @@ class Shelf:
         """Host memory held, in bytes."""
         return self._bytes
 
-    def __getitem__(self, name: str) -> list[Entry]:
+    def __getitem__(self, name: str) -> list[ShelfItem]:
         return self._entries[name].items
 
     def __contains__(self, name: object) -> bool:
@@ -84,7 +84,7 @@ class Shelf:
         return len(self._entries)
 
 
-def _bytes_of(entries: Thinned[Entry]) -> int:
+def _bytes_of(entries: Thinned[ShelfItem]) -> int:
     return sum(e.value.nbytes if isinstance(e.value, np.ndarray) else len(e.value) for e in entries.items)
 
 

@@ -1,6 +1,6 @@
 """What a watcher of a model is, and the statistics per submodule that watchers bring, kept over the steps.
 
-`Live` asks a `Watch` at a boundary to measure the step that follows, and takes what has been measured at later ones. A
+`Live` asks a `Watcher` at a boundary to measure the step that follows, and takes what has been measured at later ones. A
 watcher never waits for the device. `WATCHES` is the socket: each entry is asked once a run whether it can watch this
 model; the rooms that know modules plug theirs in, and `weights` plugs in the one that needs none.
 """
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 @runtime_checkable
-class Watch(Protocol):
+class Watcher(Protocol):
     """Measures a model while it trains."""
 
     about: str
@@ -68,7 +68,7 @@ class Watch(Protocol):
         """Let go of the model."""
 
 
-WATCHES: list[Callable[[Any, str | None], Watch | None]] = []
+WATCHES: list[Callable[[Any, str | None], Watcher | None]] = []
 """Each is called with the model and what is to be watched ('all' or 'weights'); it gives a watcher, or None where it has nothing to watch."""
 
 
@@ -155,6 +155,6 @@ def _spread(rows: NDArray[np.float32], places: Any, count: int) -> NDArray[np.fl
     return out
 
 
-def find_watches(model: Any, level: str | None) -> list[Watch]:
+def find_watches(model: Any, level: str | None) -> list[Watcher]:
     """Ask each entry of `WATCHES` for a watcher of this model."""
     return [watch for make in WATCHES if (watch := make(model, level)) is not None]

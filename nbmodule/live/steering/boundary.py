@@ -21,7 +21,7 @@ from nbmodule.live.steering.compiles import CompileClock
 from nbmodule.live.steering.intake import Intake
 from nbmodule.live.steering.pump import running_kernel
 from nbmodule.live.steering.route import Route, find_route, is_marimo
-from nbmodule.live.watching.watching import Watching
+from nbmodule.live.watching.watching import Sampling
 
 if TYPE_CHECKING:
     from nbmodule.live.live import Live
@@ -35,7 +35,7 @@ _NUMBERS_IN_A_LINE = 4
 class Boundary:
     """The work of one run between its steps."""
 
-    def __init__(self, live: Live, intake: Intake, watching: Watching, cost: CostMeter) -> None:
+    def __init__(self, live: Live, intake: Intake, watching: Sampling, cost: CostMeter) -> None:
         self._live, self._intake, self._watching, self._cost = live, intake, watching, cost
         self.compiles = CompileClock()
         self.conditions: list[tuple[str, Callable[[], Any]]] = []

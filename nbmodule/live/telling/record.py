@@ -13,15 +13,15 @@ import numpy as np
 from nbmodule.base.format import plain
 from nbmodule.live.run.encode import base64_of, heights_of, json_number, points_of, to_float32
 from nbmodule.live.run.series import Series, group_of, reduce_curve
-from nbmodule.live.run.shelf import Entry
+from nbmodule.live.run.shelf import ShelfItem
 from nbmodule.live.run.watch import FIELDS, Strips
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.forms.html import Markup, tag
 from nbmodule.views.forms.payload import picture_payload
 from nbmodule.views.forms.static import plain_form_of
 from nbmodule.views.forms.text import text_of
-from nbmodule.views.records.records import History as HistoryRecord
-from nbmodule.views.records.records import Series as SeriesRecord
+from nbmodule.views.records.records import HistoryRecord as HistoryRecord
+from nbmodule.views.records.records import SeriesRecord as SeriesRecord
 
 if TYPE_CHECKING:
     from nbmodule.live.live import Live
@@ -126,7 +126,7 @@ def shelf_of(live: Live) -> list[dict[str, Any]]:
     ]
 
 
-def entry_of(entry: Entry) -> dict[str, Any]:
+def entry_of(entry: ShelfItem) -> dict[str, Any]:
     """Give one logged text, array or picture, small enough to send."""
     if entry.kind == "text":
         lines = [plain(line, 400) for line in entry.value.splitlines()[:40]]

@@ -16,7 +16,7 @@ LOG_EVERY = 60.0
 _REDRAW_EVERY = 0.1
 
 
-class Line(Protocol):
+class ProgressLine(Protocol):
     """Something that shows progress as text."""
 
     def show(self, progress: Progress, numbers: dict[str, float]) -> None:
@@ -26,7 +26,7 @@ class Line(Protocol):
         """Show how it ended."""
 
 
-def make_line(stream: Any = None) -> Line:
+def make_line(stream: Any = None) -> ProgressLine:
     """Choose by what the stream (standard error) is: a tqdm bar, a line of our own, or a log."""
     stream = sys.stderr if stream is None else stream
     if not getattr(stream, "isatty", lambda: False)():

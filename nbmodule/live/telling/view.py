@@ -76,9 +76,9 @@ class NotebookView:
 
     def _join(self) -> None:
         """Open the line to the pages."""
-        from nbmodule.live.telling.widget import Link
+        from nbmodule.live.telling.widget import RunLink
 
-        self._link = Link(self._live.run_id, self._live.hear, lambda: json.dumps(record_of(self._live)))
+        self._link = RunLink(self._live.run_id, self._live.hear, lambda: json.dumps(record_of(self._live)))
         if self._link.is_shown:
             self._link.show()
 
@@ -193,10 +193,10 @@ class MarimoView(NotebookView):
         """Put the widget into the output of the cell."""
         import marimo  # pyright: ignore[reportMissingImports]
 
-        from nbmodule.live.telling.widget import Link
+        from nbmodule.live.telling.widget import RunLink
 
         record = json.dumps(record_of(self._live))
-        self._link = Link(self._live.run_id, self._live.hear, lambda: record, shown=True)
+        self._link = RunLink(self._live.run_id, self._live.hear, lambda: record, shown=True)
         self._link.show(marimo.output.append)
 
     def close(self, now: float) -> None:

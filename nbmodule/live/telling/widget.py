@@ -35,7 +35,7 @@ def _widget_class(shown: bool) -> type:
     )
 
 
-class Link:
+class RunLink:
     """Messages to and from the views of one run.
 
     Args:

@@ -21,7 +21,7 @@ import numpy as np
 from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
-from nbmodule.calls.watch import Watch as Choice
+from nbmodule.calls.watch import Choice as Choice
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.recording.tracker import Tracker
@@ -51,7 +51,7 @@ _TOO_MANY = "returns and gradients are not watched: the step or the shapes of it
 _COMPILING = "the step is being compiled once more, aside, to watch returns and gradients; training goes on"
 
 
-class StepWatch:
+class ReturnsWatcher:
     """Statistics of returns and gradients of each submodule.
 
     Args:
@@ -307,9 +307,9 @@ def _flat(picture: Any) -> Any:
     return picture.reshape(-1, *picture.shape[-2:])[0]
 
 
-def watch_steps(model: Any, level: str | None) -> StepWatch | None:
+def watch_steps(model: Any, level: str | None) -> ReturnsWatcher | None:
     """Make a watcher of returns and gradients of a module; None where there is none."""
-    return StepWatch(model) if level == "all" and model is not None and is_module(model) else None
+    return ReturnsWatcher(model) if level == "all" and model is not None and is_module(model) else None
 
 
 WATCHES.append(watch_steps)

@@ -9,7 +9,7 @@ import numpy as np
 
 from nbmodule.live.run.cost import WINDOW, Pace
 from nbmodule.live.run.failure import describe_failure, guard
-from nbmodule.live.run.watch import FIELDS, Sample, Strips, Watch, find_watches
+from nbmodule.live.run.watch import FIELDS, Sample, Strips, Watcher, find_watches
 
 if TYPE_CHECKING:
     from nbmodule.live.live import Live
@@ -23,7 +23,7 @@ _STEPS = 3
 _BAD = FIELDS.index("nonfinite")
 
 
-class Watching:
+class Sampling:
     """The watchers of one run.
 
     A measurement spans three steps: a plain one, the one that is watched, and the one beside which the device reduces what
@@ -34,7 +34,7 @@ class Watching:
     def __init__(self, live: Live, returns: str | None) -> None:
         self._live, self._level = live, returns and LEVELS[0]
         self.strips: dict[str, Strips] = {}
-        self._watches: list[Watch] | None = None
+        self._watches: list[Watcher] | None = None
         self._pace = Pace(live.budget / 2, least=_LEAST, most=_MOST)
         self._next = 0.0
         self._phase = self._done = 0

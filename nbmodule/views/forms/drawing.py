@@ -11,7 +11,7 @@ from nbmodule.base.format import format_count, format_number
 from nbmodule.views.arrays.pictures import FIRST, LAST
 from nbmodule.views.arrays.png import png_of
 from nbmodule.views.forms.html import Markup, tag
-from nbmodule.views.records.records import History, Picture
+from nbmodule.views.records.records import HistoryRecord, Picture
 
 BLUE, ORANGE, MAGENTA, MARK = (17, 88, 168), (199, 78, 8), (214, 20, 190), (20, 20, 20)
 CLASSES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#b2df8a")
@@ -111,7 +111,7 @@ def _bars(picture: Picture) -> Markup:
     return _svg(round(count * step), 80, *parts)
 
 
-def curve_image(history: History, width: int = 640, height: int = 200) -> Markup:
+def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> Markup:
     """Draw the series of a history as one `img`, each series on its own scale of values if they differ in unit."""
     parts: list[Markup] = []
     for k, series in enumerate(history.series[:8]):

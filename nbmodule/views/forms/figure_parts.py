@@ -12,7 +12,7 @@ from nbmodule.views.arrays.pictures import FIRST, LAST
 from nbmodule.views.forms.drawing import CLASSES, LINES, palette
 from nbmodule.views.forms.text import number_badges, spread
 from nbmodule.views.forms.trees import ordinal
-from nbmodule.views.records.records import CallRow, DifferenceRow, ModuleRow, Picture, Series, Statistics
+from nbmodule.views.records.records import CallRow, DifferenceRow, ModuleRow, Picture, SeriesRecord, Statistics
 
 BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"
 FILL = "#9db7d5"
@@ -197,7 +197,7 @@ def draw_changes(axes: Any, rows: Sequence[DifferenceRow]) -> None:
     axes.set_xlabel("change, relative to the first", fontsize=8)
 
 
-def draw_curves(axes: Any, members: Sequence[Series], step: str, log: bool) -> None:
+def draw_curves(axes: Any, members: Sequence[SeriesRecord], step: str, log: bool) -> None:
     """Draw series of one unit; values for validation are dashed, those that are not finite are crosses at the top."""
     for k, series in enumerate(members):
         steps, values = np.array(series.steps), np.array(series.values)

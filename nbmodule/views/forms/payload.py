@@ -21,14 +21,14 @@ from nbmodule.views.records.records import (
     CallRow,
     CallTable,
     DifferenceTree,
-    History,
+    HistoryRecord,
     ModuleRow,
     ModuleTree,
     Note,
     Picture,
     Record,
     ReturnTable,
-    Series,
+    SeriesRecord,
     VariableTree,
 )
 
@@ -298,14 +298,14 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
 
 
 @payload_of.register
-def _(history: History) -> dict[str, Any]:
+def _(history: HistoryRecord) -> dict[str, Any]:
     return _common(history, "curve") | {
         "axis": plain(history.axis),
         "series": [_series(s) for s in history.series],
     }
 
 
-def _series(series: Series) -> dict[str, Any]:
+def _series(series: SeriesRecord) -> dict[str, Any]:
     kept = thinned(series.values, MOST_POINTS)
     return {
         "name": plain(series.name),

@@ -19,7 +19,7 @@ from nbmodule.views.forms.text import module_line, text_of, variable_line
 from nbmodule.views.forms.titles import title_of
 from nbmodule.views.forms.trees import MOST_GROUPED, call_outline, module_outline, variable_outline
 from nbmodule.views.records.outline import Outline, open_at_first
-from nbmodule.views.records.records import ArrayCard, History, ModuleTree, ReturnTable, VariableTree
+from nbmodule.views.records.records import ArrayCard, HistoryRecord, ModuleTree, ReturnTable, VariableTree
 
 MOST_ROWS = 60
 MOST_IMAGES = 12
@@ -124,7 +124,7 @@ def _(table: ReturnTable) -> Markup:
 
 
 @body_of.register
-def _(history: History) -> Markup:
+def _(history: HistoryRecord) -> Markup:
     return tag("div", curve_image(history))
 
 

@@ -29,13 +29,13 @@ from nbmodule.views.records.records import (
     CallTable,
     DifferenceRow,
     DifferenceTree,
-    History,
+    HistoryRecord,
     ModuleRow,
     ModuleTree,
     Note,
     Record,
     ReturnTable,
-    Series,
+    SeriesRecord,
     Statistics,
     VariableRow,
     VariableTree,
@@ -237,8 +237,8 @@ def _difference_line(row: DifferenceRow) -> Line:
     return Line(cells, f"<- {remark}" if remark else "", "red" if row.status in ("missing", "shape") else "")
 
 
-@text_form(History)
-def _history(history: History, width: int, color: bool) -> list[str]:
+@text_form(HistoryRecord)
+def _history(history: HistoryRecord, width: int, color: bool) -> list[str]:
     lines = []
     for series in history.series:
         if not series.values:
@@ -256,7 +256,7 @@ def _history(history: History, width: int, color: bool) -> list[str]:
     return align(lines, frozenset({1}), width, color)
 
 
-def best_of(series: Series) -> float:
+def best_of(series: SeriesRecord) -> float:
     """The best value of a series: the highest of a score, the lowest of anything else.
 
     Example:

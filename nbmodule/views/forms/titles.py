@@ -11,7 +11,7 @@ from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,
     DifferenceTree,
-    History,
+    HistoryRecord,
     ModuleTree,
     Note,
     Record,
@@ -96,7 +96,7 @@ def _(tree: DifferenceTree) -> list[str]:
 
 
 @title_facts.register
-def _(history: History) -> list[str]:
+def _(history: HistoryRecord) -> list[str]:
     last = max((s.steps[-1] for s in history.series if s.steps), default=None)
     step = [f"{history.axis} {format_count(int(last))}"] if last is not None else ["no values yet"]
     return [plain(history.name), *step, *([plain(history.state)] if history.state else [])]

@@ -26,7 +26,7 @@ class Gone(Exception):
     """What a view showed is no longer there; the text says what to do."""
 
 
-class Source:
+class LiveSource:
     """One displayed value. A row is counted as in its record; the parts of a row are its arrays, each with a name."""
 
     nbytes = 0
@@ -65,7 +65,7 @@ class Source:
         """Let go of what is held."""
 
 
-class LeavesSource(Source):
+class LeavesSource(LiveSource):
     """An array, or the leaves of a tree."""
 
     def __init__(self, leaves: Sequence[Any], record: Record | None, weights: bool) -> None:
@@ -123,20 +123,20 @@ def _leaves(tree: Any) -> Sequence[Any]:
         return leaves_in_order(tree)
 
 
-_makers: dict[type, Callable[[Any], Source | None]] = {}
+_makers: dict[type, Callable[[Any], LiveSource | None]] = {}
 
 
-def register_source(kind: type, maker: Callable[[Any], Source | None]) -> None:
+def register_source(kind: type, maker: Callable[[Any], LiveSource | None]) -> None:
     """Say how values of a type are asked for more.
 
     Args:
         kind: A class; its subclasses are meant too.
-        maker: `maker(value)` gives a `Source`, or None where it is asked as any PyTree.
+        maker: `maker(value)` gives a `LiveSource`, or None where it is asked as any PyTree.
     """
     _makers[kind] = maker
 
 
-def source_for(value: Any, record: Record, cut: bool) -> Source | None:
+def source_for(value: Any, record: Record, cut: bool) -> LiveSource | None:
     """Say how a displayed value can be asked for more; None if there is nothing to ask.
 
     Args:

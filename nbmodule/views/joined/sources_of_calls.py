@@ -17,12 +17,12 @@ from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.forms.html import packed_data
 from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.forms.sizes import fitted
-from nbmodule.views.joined.sources import Gone, Source, register_source
+from nbmodule.views.joined.sources import Gone, LiveSource, register_source
 from nbmodule.views.makers.of_calls import call_table, listed_returns, recorder_record, shown_calls
 from nbmodule.views.records.records import Record
 
 
-class CallsSource(Source):
+class CallsSource(LiveSource):
     """Calls; a recorder has those of many steps."""
 
     def __init__(self, value: Calls | Recorder) -> None:
@@ -84,7 +84,7 @@ class CallsSource(Source):
         return {"data": packed_data(payload_of(fitted(self.at(int(message["step"])))))}
 
 
-class ReturnsSource(Source):
+class ReturnsSource(LiveSource):
     """What `model(x, track_submod_rets=True)` filled: a row for each return."""
 
     def __init__(self, value: SubmodRets) -> None:
@@ -98,7 +98,7 @@ class ReturnsSource(Source):
         return [("return" if len(leaves) == 1 else f"return {n + 1}", leaf) for n, leaf in enumerate(leaves)]
 
 
-class PairsSource(Source):
+class PairsSource(LiveSource):
     """Two trees, or two runs, side by side."""
 
     def __init__(self, value: Comparison | Difference) -> None:

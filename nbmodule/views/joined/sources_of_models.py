@@ -8,10 +8,10 @@ from typing import Any
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.variable import Parameter, Variable
-from nbmodule.core.running.module import Module
+from nbmodule.core.running.module import CoreModule
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.tree.container import Container
-from nbmodule.views.joined.sources import Gone, Source, register_source
+from nbmodule.views.joined.sources import Gone, LiveSource, register_source
 from nbmodule.views.makers.of_models import boxes_of, module_tree, variable_card, variable_tree
 from nbmodule.views.records.records import ModuleTree, Record
 
@@ -41,10 +41,10 @@ def _ref(box: Variable) -> Callable[[], Any]:
         return lambda: held
 
 
-class ModelSource(Source):
+class ModelSource(LiveSource):
     """A module: a row for each one below it."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: CoreModule) -> None:
         self._module = weakref.ref(module)
         self.renew()
 
@@ -54,7 +54,7 @@ class ModelSource(Source):
     def record(self) -> ModuleTree:
         return module_tree(self._there())
 
-    def _there(self) -> Module:
+    def _there(self) -> CoreModule:
         module = self._module()
         if module is None:
             raise Gone("the model is gone: run the cell again")
@@ -74,12 +74,12 @@ class ModelSource(Source):
         return hash(tuple(self.record().rows)) != self._rows
 
 
-class VariablesSource(Source):
+class VariablesSource(LiveSource):
     """The variables of a module: a row for each."""
 
     weights = True
 
-    def __init__(self, module: Module, boxes: Sequence[Variable]) -> None:
+    def __init__(self, module: CoreModule, boxes: Sequence[Variable]) -> None:
         self._module = weakref.ref(module)
         self._take(boxes)
 
@@ -107,7 +107,7 @@ class VariablesSource(Source):
         return self._watch.has_changed()
 
 
-class BoxSource(Source):
+class BoxSource(LiveSource):
     """One variable."""
 
     def __init__(self, box: Variable) -> None:
@@ -132,11 +132,11 @@ class BoxSource(Source):
         return box
 
 
-def _of_container(container: Container) -> Source | None:
+def _of_container(container: Container) -> LiveSource | None:
     found = boxes_of(container)
     return None if found is None else VariablesSource(*found)
 
 
-register_source(Module, ModelSource)
+register_source(CoreModule, ModelSource)
 register_source(Variable, BoxSource)
 register_source(Container, _of_container)

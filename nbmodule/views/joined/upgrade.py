@@ -28,7 +28,7 @@ from nbmodule.views.joined import sources_of_models  # noqa: F401 - it registers
 from nbmodule.views.joined.explore import slice_payload
 from nbmodule.views.joined.held import keep_view, running_cell_id
 from nbmodule.views.joined.link import link_class, needs_second_output
-from nbmodule.views.joined.sources import Gone, Source, source_for
+from nbmodule.views.joined.sources import Gone, LiveSource, source_for
 from nbmodule.views.joined.sources_of_calls import CallsSource
 from nbmodule.views.page.bundle import widget_module
 from nbmodule.views.records.records import Record
@@ -44,7 +44,7 @@ MOST_MEASURED = 500
 class LiveView:
     """One displayed value that can be asked for more."""
 
-    def __init__(self, key: str, name: str, source: Source, record: Record) -> None:
+    def __init__(self, key: str, name: str, source: LiveSource, record: Record) -> None:
         self.key, self.name, self.source = key, name, source
         self.left = _left_out(record)
         self.made = time.monotonic()
@@ -200,7 +200,7 @@ def source_again(view: LiveView, record: Record) -> Record:
     return record
 
 
-def measured(source: Source, rows: list[int]) -> dict[int, Any]:
+def measured(source: LiveSource, rows: list[int]) -> dict[int, Any]:
     """Statistics of the first array of each row, all read together."""
     found = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbmodule.files.compare import Comparison
+from nbmodule.files.compare import TreeComparison
 from nbmodule.views.makers.registry import register_record
 from nbmodule.views.records.records import DifferenceRow, DifferenceTree
 
@@ -12,7 +12,7 @@ _STATUS = {
 }  # fmt: skip
 
 
-def files_record(comparison: Comparison) -> DifferenceTree:
+def files_record(comparison: TreeComparison) -> DifferenceTree:
     """Make the record of two trees compared place by place.
 
     Example:
@@ -27,4 +27,4 @@ def files_record(comparison: Comparison) -> DifferenceTree:
     return DifferenceTree(*comparison.names, rows)
 
 
-register_record(Comparison, files_record)
+register_record(TreeComparison, files_record)

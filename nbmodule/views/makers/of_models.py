@@ -13,7 +13,7 @@ from typing import Any
 
 from nbmodule.core.boxes.describe import describe_device
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
-from nbmodule.core.running.module import Module
+from nbmodule.core.running.module import CoreModule
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import defined_children
 from nbmodule.core.shape.walk import aliases, plan_of
@@ -25,7 +25,7 @@ from nbmodule.views.records.records import ArrayCard, ModuleRow, ModuleTree, Var
 
 
 # -- what a model is made of -------------------------------------------------------------------------
-def module_tree(module: Module) -> ModuleTree:
+def module_tree(module: CoreModule) -> ModuleTree:
     """Make the record of a module: a row for each module below it, in the order of definition.
 
     Example:
@@ -104,7 +104,7 @@ def _about(kind: type) -> tuple[str | None, str | None]:
 
 
 # -- what its numbers are ----------------------------------------------------------------------------
-def variable_tree(module: Module, *, buffers: bool = True, name: str = "v") -> VariableTree:
+def variable_tree(module: CoreModule, *, buffers: bool = True, name: str = "v") -> VariableTree:
     """Make the record of a module's variables; shared ones are marked with their other name.
 
     Example:
@@ -152,7 +152,7 @@ def container_record(container: Container) -> VariableTree:
     return pytree_record(container, "Container") if module is None else variable_tree(module, buffers=False)
 
 
-def module_of(container: Container) -> Module | None:
+def module_of(container: Container) -> CoreModule | None:
     """The module whose current `v` a Container is."""
     link = container._link
     if link is None:
@@ -163,7 +163,7 @@ def module_of(container: Container) -> Module | None:
     return None
 
 
-def boxes_of(container: Container) -> tuple[Module, list[Variable]] | None:
+def boxes_of(container: Container) -> tuple[CoreModule, list[Variable]] | None:
     """The module whose current `v` a Container is, and its variables, one for each row of the record."""
     module = module_of(container)
     if module is None:
@@ -176,6 +176,6 @@ def variable_card(box: Variable) -> ArrayCard:
     return array_card(box.value, type(box).__name__)
 
 
-register_record(Module, module_tree)
+register_record(CoreModule, module_tree)
 register_record(Container, container_record)
 register_record(Variable, variable_card)

@@ -22,7 +22,7 @@ import numpy as np
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.forms.payload import thinned
-from nbmodule.views.records.records import History, Series
+from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 
 MOST_WAITING = 256
 """Values that may wait for the device before the oldest is read whatever it takes."""
@@ -101,10 +101,12 @@ class LossCurve:
                 kept = thinned(values, KEPT_POINTS // 2)
                 self._points[name] = ([steps[i] for i in kept], [values[i] for i in kept])
 
-    def record(self) -> History:
+    def record(self) -> HistoryRecord:
         """Give what has been read so far as a record."""
-        series = tuple(Series(name, tuple(steps), tuple(values)) for name, (steps, values) in self._points.items())
-        return History(plain(self.name), series, self.state, self.axis)
+        series = tuple(
+            SeriesRecord(name, tuple(steps), tuple(values)) for name, (steps, values) in self._points.items()
+        )
+        return HistoryRecord(plain(self.name), series, self.state, self.axis)
 
     def _show(self, *, last: bool = False) -> None:
         if self._output is None or not (self._changed or last):
@@ -171,7 +173,7 @@ class _Notebook:
         self._handle: Any = None
         self._whole_at = float("-inf")
 
-    def show(self, history: History, *, last: bool) -> None:
+    def show(self, history: HistoryRecord, *, last: bool) -> None:
         from IPython.display import display
 
         from nbmodule.views.showing.show import chosen_form, mimebundle
@@ -188,7 +190,7 @@ class _Notebook:
             self._handle = None
 
 
-def brief_bundle(history: History) -> dict[str, str]:
+def brief_bundle(history: HistoryRecord) -> dict[str, str]:
     """A display of a history for a page that has its renderer already: as many points as the curve has pixels.
 
     Example:
@@ -203,7 +205,7 @@ def brief_bundle(history: History) -> dict[str, str]:
 
     kept = [thinned(series.values, BRIEF_POINTS) for series in history.series]
     series = tuple(
-        Series(one.name, tuple(one.steps[i] for i in at), tuple(one.values[i] for i in at))
+        SeriesRecord(one.name, tuple(one.steps[i] for i in at), tuple(one.values[i] for i in at))
         for one, at in zip(history.series, kept, strict=True)
     )
     data = payload_of(dataclasses.replace(history, series=series))
@@ -215,7 +217,7 @@ def brief_bundle(history: History) -> dict[str, str]:
 
 
 class _Terminal:
-    def show(self, history: History, *, last: bool) -> None:
+    def show(self, history: HistoryRecord, *, last: bool) -> None:
         sys.stdout.write("\r\x1b[K" + one_line(history) + ("\n" if last else ""))
         sys.stdout.flush()
 
@@ -224,13 +226,13 @@ class _Log:
     def __init__(self) -> None:
         self._at = float("-inf")
 
-    def show(self, history: History, *, last: bool) -> None:
+    def show(self, history: HistoryRecord, *, last: bool) -> None:
         if last or time.monotonic() - self._at >= LOG_EVERY:
             print(one_line(history), flush=True)
             self._at = time.monotonic()
 
 
-def one_line(history: History) -> str:
+def one_line(history: HistoryRecord) -> str:
     """Write the last values in one line.
 
     Example:

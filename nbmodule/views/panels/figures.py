@@ -34,7 +34,7 @@ from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,
     DifferenceTree,
-    History,
+    HistoryRecord,
     ModuleTree,
     Picture,
     ReturnTable,
@@ -228,8 +228,8 @@ def _differences(figure: Any, tree: DifferenceTree) -> None:
     _titled(figure, tree, len(changed) - len(shown))
 
 
-@drawer(History)
-def _history(figure: Any, history: History, *, log: bool = False) -> None:
+@drawer(HistoryRecord)
+def _history(figure: Any, history: HistoryRecord, *, log: bool = False) -> None:
     groups: dict[str, list[Any]] = {}
     for series in history.series:
         if series.values:

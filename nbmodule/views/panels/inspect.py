@@ -14,7 +14,7 @@ from nbmodule.calls.statistics import reduce_tree
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.flow import Graph, headline
 from nbmodule.views.joined.held import BUDGET, keep_view, to_host
-from nbmodule.views.joined.sources import Source, register_source
+from nbmodule.views.joined.sources import LiveSource, register_source
 from nbmodule.views.makers.of_calls import call_table
 from nbmodule.views.makers.registry import record_for, register_record
 from nbmodule.views.panels.looking import NoModules, Ran, parts_of
@@ -212,7 +212,7 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
     return Calls(list(kept.values()), name=calls.name, known=calls.known, notes=notes), total
 
 
-class _Line(Source):
+class _Line(LiveSource):
     """Brings what is selected in a page to the object, and the other way round."""
 
     def __init__(self, view: Inspection) -> None:

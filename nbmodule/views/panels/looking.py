@@ -18,7 +18,7 @@ from nbmodule.calls.calls import Calls
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.running.module import Module
+from nbmodule.core.running.module import CoreModule
 from nbmodule.core.running.staging import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.captured import guess
@@ -75,7 +75,7 @@ def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts
 
 
 @parts_of.register
-def _(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
+def _(model: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
     run = functools.partial(look, model, model, args, kwargs)
     return Parts(type(model).__name__, run, lambda: _graph(model, args, kwargs))
 
@@ -87,7 +87,7 @@ def _graph(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
         return graph_of(model, args, kwargs)
 
 
-def _module_in(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Module:
+def _module_in(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CoreModule:
     """The one outermost module among the arguments of a function, else among what it reaches."""
     while isinstance(fn, Jit):
         fn = fn.fn
@@ -103,7 +103,7 @@ def _module_in(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Module
     raise NoModules(f"{name} holds no nb.Module: what it is made of and what it calls are not known, its graph is.")
 
 
-def look(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+def look(module: CoreModule, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
     """Call `fn` with the calls of `module` recorded, and leave everything as it was.
 
     Example:
@@ -117,7 +117,7 @@ def look(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return _once(module, fn, args, kwargs) if ran.error is None and first < REPEATED_WITHIN else ran
 
 
-def _once(module: Module, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+def _once(module: CoreModule, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
     error: Exception | None = None
     things = {id(thing): thing for thing in (module, *split((args, kwargs))[1], *(() if fn is module else guess(fn)))}
     with unchanged(list(things.values())), untracked():
@@ -147,7 +147,7 @@ def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
     return dataclasses.replace(tree, rows=rows)
 
 
-def _sources(module: Module) -> dict[str, Lines]:
+def _sources(module: CoreModule) -> dict[str, Lines]:
     found = {"": source_of(type(module))}
     for below, place in plan_of(module).modules.items():
         found[place.name] = source_of(type(below))

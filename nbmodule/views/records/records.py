@@ -226,7 +226,7 @@ class DifferenceTree(Titled):
     rows: Sequence[DifferenceRow]
 
 
-class Series(NamedTuple):
+class SeriesRecord(NamedTuple):
     """One number over the steps."""
 
     name: str
@@ -235,11 +235,11 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True)
-class History(Titled):
+class HistoryRecord(Titled):
     """Numbers over steps: loss, accuracy, learning rate."""
 
     name: str
-    series: tuple[Series, ...] = ()
+    series: tuple[SeriesRecord, ...] = ()
     state: str = ""
     """'running', 'done', 'stopped at 1,240', 'failed: ...'."""
     axis: str = "step"
@@ -271,4 +271,6 @@ class Note(Titled):
     is_error: bool = False
 
 
-Record = Titled | ModuleTree | VariableTree | CallTable | ReturnTable | DifferenceTree | History | ArrayCard | Note
+Record = (
+    Titled | ModuleTree | VariableTree | CallTable | ReturnTable | DifferenceTree | HistoryRecord | ArrayCard | Note
+)
