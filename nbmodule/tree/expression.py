@@ -236,7 +236,7 @@ def number_of(facts: tuple[Any, int, bool]) -> int:
     return number
 
 
-class Memory:
+class Unfinished:
     """What is remembered of Containers between operators, and when it ends.
 
     `changes` goes up with every change of any Container. What is known of one (`_known`) holds as long as this number is the
@@ -276,7 +276,7 @@ class Memory:
             object.__setattr__(container, "_known", None)
 
 
-memory = Memory()
+memory = Unfinished()
 
 
 def settle() -> None:

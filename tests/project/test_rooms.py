@@ -47,6 +47,8 @@ class Import:
     room: str
     target: str
     inside_function: bool
+    for_types: bool = False
+    names: tuple[str, ...] = ()  # what is taken from the target
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} imports {self.target}"
@@ -62,14 +64,17 @@ def imports_of(path: Path) -> list[Import]:
     package = ("nbmodule", *path.relative_to(PACKAGE).parts[:-1])
     found: list[Import] = []
 
-    def visit(node: ast.AST, inside: bool) -> None:
+    def visit(node: ast.AST, inside: bool, for_types: bool) -> None:
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        names = tuple(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ()
         for target in targets_of(node, package):
-            found.append(Import(str(path.relative_to(ROOT)), node.lineno, room_of(path), target, inside))
+            found.append(
+                Import(str(path.relative_to(ROOT)), node.lineno, room_of(path), target, inside, for_types, names)
+            )
         for child in ast.iter_child_nodes(node):
-            visit(child, inside or is_for_types_only(node))
+            visit(child, inside or is_for_types_only(node), for_types or is_for_types_only(node))
 
-    visit(tree, False)
+    visit(tree, False, False)
     return found
 
 
@@ -110,6 +115,60 @@ def test_imports_run_downward_only():
 
     wrong = [found for found in OWN if is_wrong(found)]
     assert not wrong, f"imports that run upward or sideways:\n{said(wrong)}"
+
+
+def arrows_of(found: list[Import]) -> dict[str, set[str]]:
+    """Which file takes something from which."""
+    arrows: dict[str, set[str]] = {}
+    for each in found:
+        targets = {file_of(f"{each.target}.{name}") for name in each.names} or {file_of(each.target)}
+        arrows.setdefault(each.file, set()).update(targets - {None, each.file})
+    return arrows
+
+
+def file_of(target: str) -> str | None:
+    """The file that an imported name lies in."""
+    parts = target.split(".")
+    while parts:
+        path = ROOT.joinpath(*parts)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return str(file.relative_to(ROOT))
+        parts.pop()
+    return None
+
+
+def circles_in(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Files that can all be reached from each other."""
+    reached: dict[str, set[str]] = {}
+    for start in arrows:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            new = arrows.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        reached[start] = seen
+    return [sorted(n for n in seen if start in reached.get(n, ())) for start, seen in reached.items() if start in seen]
+
+
+def test_no_circle_holds_more_than_two_files_not_even_through_imports_inside_functions():
+    circles = circles_in(arrows_of([found for found in OWN if not found.for_types]))
+    assert not [circle for circle in circles if len(circle) > 2], f"circles of imports: {circles}"
+
+
+def test_no_circle_runs_when_a_file_is_imported():
+    assert not circles_in(arrows_of([found for found in OWN if not found.inside_function]))
+
+
+def test_a_public_class_name_stands_in_one_file():
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    twice = {name: files for name, files in homes.items() if len(files) > 1}
+    assert not twice, f"one word, one idea: {twice}"
 
 
 @pytest.mark.parametrize("room", sorted(INSIDE))

@@ -18,7 +18,7 @@ from jax.core import Tracer
 from nbmodule.base.format import plain
 from nbmodule.views.arrays.arrays import Facts, facts_of, short_value
 from nbmodule.views.records.outline import Outline, group_neighbors
-from nbmodule.views.records.records import Statistics, VariableRow
+from nbmodule.views.records.records import ShownStatistics, VariableRow
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -45,7 +45,7 @@ class LeafRows(Sequence[VariableRow]):
     codes: list[int]
     shared: Mapping[int, int]
     values: Mapping[int, Any]
-    statistics: Mapping[int, Statistics | None] = field(default_factory=dict)
+    statistics: Mapping[int, ShownStatistics | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.codes)

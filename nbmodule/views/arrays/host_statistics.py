@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbmodule.views.arrays.arrays import to_host
-from nbmodule.views.records.records import Statistics
+from nbmodule.views.records.records import ShownStatistics
 
 BLOCK = 3 << 16
 SMALL = 1 << 13
@@ -42,7 +42,7 @@ class _Part(NamedTuple):
     zero: int
 
 
-def statistics_on_host(x: Any, bins: int = 32) -> Statistics:
+def statistics_on_host(x: Any, bins: int = 32) -> ShownStatistics:
     """Reduce one array of the host.
 
     Args:
@@ -76,15 +76,15 @@ def statistics_on_host(x: Any, bins: int = 32) -> Statistics:
     where = _place(low.low_at, shape), _place(high.high_at, shape)
     std = max(float(square), 0.0) ** 0.5
     bins_of = tuple(map(int, counts))
-    return Statistics(flat.size, float(mean), std, low.low, high.high, nan, inf, zero, bins_of, *where)
+    return ShownStatistics(flat.size, float(mean), std, low.low, high.high, nan, inf, zero, bins_of, *where)
 
 
-def _without_values(size: int, nan: int, inf: int) -> Statistics:
+def _without_values(size: int, nan: int, inf: int) -> ShownStatistics:
     none = float("nan")
-    return Statistics(size, none, none, none, none, nan, inf)
+    return ShownStatistics(size, none, none, none, none, nan, inf)
 
 
-def _of_few(flat: np.ndarray, shape: tuple[int, ...], bins: int) -> Statistics:
+def _of_few(flat: np.ndarray, shape: tuple[int, ...], bins: int) -> ShownStatistics:
     """The same for a small array, where each call of NumPy costs more than its elements."""
     wide = flat.astype(np.float64)
     zero, nan, inf = flat.size - int(np.count_nonzero(flat)), 0, 0
@@ -103,7 +103,7 @@ def _of_few(flat: np.ndarray, shape: tuple[int, ...], bins: int) -> Statistics:
     std = math.sqrt(float(np.dot(apart, apart)) / kept.size)
     codes = ((kept - low) * (bins / (high - low) if high > low else 0.0)).astype(np.intp)
     counts = np.bincount(np.minimum(codes, bins - 1), minlength=bins).tolist()
-    return Statistics(
+    return ShownStatistics(
         flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), _place(low_at, shape), _place(high_at, shape)
     )
 

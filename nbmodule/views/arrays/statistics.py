@@ -17,14 +17,14 @@ import numpy as np
 
 from nbmodule.views.arrays.arrays import facts_of
 from nbmodule.views.arrays.host_statistics import statistics_on_host
-from nbmodule.views.records.records import Statistics
+from nbmodule.views.records.records import ShownStatistics
 
 BINS = 32
 FETCH_WHOLE = 1 << 16
 """Bytes below which an array of another device is fetched rather than reduced there."""
 
 
-def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[Statistics | None]:
+def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatistics | None]:
     """Reduce each array to its statistics; None where there are no values to read.
 
     Example:
@@ -41,7 +41,7 @@ def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[Statistics | 
         (pending if lies_elsewhere(x) and facts.bytes > FETCH_WHOLE else fetched)[i] = x
     reduced = {i: _reduce_on_device(x, bins) for i, x in pending.items()}
     host, reduced = jax.device_get((fetched, reduced))
-    out: list[Statistics | None] = [None] * len(arrays)
+    out: list[ShownStatistics | None] = [None] * len(arrays)
     for i, x in host.items():
         out[i] = _or_none(statistics_on_host, x, bins)
     for i, parts in reduced.items():
@@ -78,11 +78,11 @@ def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
     return mean, square**0.5, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
 
 
-def _from_parts(x: Any, parts: tuple[Any, ...]) -> Statistics:
+def _from_parts(x: Any, parts: tuple[Any, ...]) -> ShownStatistics:
     mean, std, low, high, nan, inf, zero, counts, low_at, high_at = parts
     if int(nan) + int(inf) == x.size:
         none = float("nan")
-        return Statistics(x.size, none, none, none, none, int(nan), int(inf), int(zero))
+        return ShownStatistics(x.size, none, none, none, none, int(nan), int(inf), int(zero))
     where: Any = [tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)]
     mean, std, low, high = (float(v) for v in (mean, std, low, high))
-    return Statistics(x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where)
+    return ShownStatistics(x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where)

@@ -12,7 +12,7 @@ from nbmodule.views.arrays.pictures import FIRST, LAST
 from nbmodule.views.forms.drawing import CLASSES, LINES, palette
 from nbmodule.views.forms.text import number_badges, spread
 from nbmodule.views.forms.trees import ordinal
-from nbmodule.views.records.records import CallRow, DifferenceRow, ModuleRow, Picture, SeriesRecord, Statistics
+from nbmodule.views.records.records import CallRow, DifferenceRow, ModuleRow, Picture, SeriesRecord, ShownStatistics
 
 BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"
 FILL = "#9db7d5"
@@ -111,7 +111,7 @@ def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
     return codes, marks
 
 
-def draw_histogram(axes: Any, stats: Statistics, title: str) -> None:
+def draw_histogram(axes: Any, stats: ShownStatistics, title: str) -> None:
     """Draw the counts of an array's values, its mean and deviation in words; what is not finite stands in red."""
     wrong = ", ".join(number_badges(stats, zeros=False))
     axes.set_title(plain(title, 40), loc="left", fontsize=8, parse_math=False)

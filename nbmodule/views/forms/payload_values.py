@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.views.records.records import Picture, Statistics
+from nbmodule.views.records.records import Picture, ShownStatistics
 
 
 def filled(data: dict[str, Any]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def numbers(values: Sequence[Any]) -> list[Any] | None:
     return [number(v) for v in values] if any(v is not None for v in values) else None
 
 
-def statistics_payload(s: Statistics | None) -> dict[str, Any] | None:
+def statistics_payload(s: ShownStatistics | None) -> dict[str, Any] | None:
     """Turn statistics into what `views/page/marks.js` reads."""
     if s is None:
         return None

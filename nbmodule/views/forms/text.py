@@ -36,7 +36,7 @@ from nbmodule.views.records.records import (
     Record,
     ReturnTable,
     SeriesRecord,
-    Statistics,
+    ShownStatistics,
     VariableRow,
     VariableTree,
 )
@@ -152,7 +152,7 @@ def variable_line(row: VariableRow, name: str) -> Line:
     return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")
 
 
-def spread(stats: Statistics | None) -> str:
+def spread(stats: ShownStatistics | None) -> str:
     """Write mean and deviation.
 
     Example:
@@ -176,7 +176,7 @@ def variable_badges(row: VariableRow) -> list[str]:
     ]
 
 
-def number_badges(stats: Statistics | None, *, zeros: bool = True) -> list[str]:
+def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[str]:
     """Words for what is wrong or odd in the numbers."""
     if stats is None:
         return []

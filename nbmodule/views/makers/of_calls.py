@@ -33,7 +33,7 @@ from nbmodule.views.records.records import (
     Note,
     Picture,
     ReturnTable,
-    Statistics,
+    ShownStatistics,
     VariableTree,
 )
 
@@ -100,9 +100,9 @@ def _outcome(call: Call) -> str:
     return call.return_shapes + call.mark
 
 
-def _measured(calls: Sequence[Call]) -> dict[int, Statistics]:
+def _measured(calls: Sequence[Call]) -> dict[int, ShownStatistics]:
     """Statistics of the first return of each call: those that came out reduced, else worked out here, as far as the work allows."""
-    found: dict[int, Statistics] = {}
+    found: dict[int, ShownStatistics] = {}
     whole: dict[int, Any] = {}
     elements = 0
     for number, call in enumerate(calls[:MEASURED_CALLS]):
@@ -125,9 +125,9 @@ def _first(statistics: Any) -> Reduced | None:
     return statistics
 
 
-def as_shown(s: Reduced) -> Statistics:
+def as_shown(s: Reduced) -> ShownStatistics:
     """Statistics that were reduced inside compiled code, as views draw them."""
-    return Statistics(s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, round(s.zeros * s.size), s.histogram)
+    return ShownStatistics(s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, round(s.zeros * s.size), s.histogram)
 
 
 def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:

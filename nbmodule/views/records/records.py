@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from nbmodule.tree.sockets import socket
 
 
-class Statistics(NamedTuple):
+class ShownStatistics(NamedTuple):
     """What one array looks like in numbers; `mean` to `high` are over the finite elements, NaN where there are none."""
 
     size: int
@@ -133,7 +133,7 @@ class VariableRow(NamedTuple):
     sharding: str | None = None
     frozen: bool = False
     shared_with: str | None = None
-    statistics: Statistics | None = None
+    statistics: ShownStatistics | None = None
     values: str | Picture | None = None
     error: str | None = None
     keys: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class CallRow(NamedTuple):
     seconds: float | None = None
     start: float | None = None
     """Seconds after the first call began."""
-    statistics: Statistics | None = None
+    statistics: ShownStatistics | None = None
     error: str | None = None
     pictures: tuple[Picture, ...] = ()
     source: str | None = None
@@ -255,7 +255,7 @@ class ArrayCard(Titled):
     bytes: int = 0
     device: str = ""
     sharding: str | None = None
-    statistics: Statistics | None = None
+    statistics: ShownStatistics | None = None
     picture: Picture | None = None
     corner: tuple[tuple[str, ...], ...] = ()
     """At most 6 x 6 values as text, from index 0 of every other axis."""
