@@ -227,6 +227,8 @@ class Recorded(Calls):
             yield f"the last {len(steps.kept)} of {steps.count} steps are kept (last={steps.last}, budget={format_size(steps.budget)})"
         if any(not call.captured for call in self):
             yield "calls marked 'not captured' ran under a raw JAX transform: use the transform of the same name from nbmodule"
+            if any("while_loop" in call.lifted for call in self):
+                yield "those in nb.while_loop ran an unknown number of times: nb.scan records each turn"
         if not steps.count:
             yield "nothing was recorded: the model was not called, or only inside a function that jax.jit had compiled before (use nb.jit)"
 

@@ -270,9 +270,10 @@ def test_a_batched_write_names_the_variable_and_the_cures():
 
 @pytest.mark.parametrize("outside", [lambda fn: fn, nb.jit], ids=["eager", "jit"])
 def test_mapped_modules_that_write_their_buffers_come_out_as_a_stack(outside):
-    stack, halves = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), nb.BatchNorm1d(3)), X.reshape(2, 2, 3)
-    _, mapped = outside(nb.vmap(lambda norm, x: (norm(x), norm)))(stack, halves)
-    _, scanned = outside(lambda s, x: nb.scan(lambda c, norm: (norm(c), norm), x, s))(stack, halves[0])
+    one, other = (jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), nb.BatchNorm1d(3)) for _ in range(2))
+    halves = X.reshape(2, 2, 3)
+    _, mapped = outside(nb.vmap(lambda norm, x: (norm(x), norm)))(one, halves)
+    _, scanned = outside(lambda s, x: nb.scan(lambda c, norm: (norm(c), norm), x, s))(other, halves[0])
     np.testing.assert_allclose(mapped.running_mean.value, 0.1 * np.asarray(halves).mean(1), rtol=1e-5)
     np.testing.assert_allclose(scanned.running_mean.value[0], 0.1 * np.asarray(halves[0]).mean(0), rtol=1e-5)
 

@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, write
+from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, take_over, write
+from nbmodule.core.boxes.record import uncaptured
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.carried import carried, packed, unpacked
@@ -119,7 +120,7 @@ def _joined(traced: list[Any], infos: list[Any]) -> list[Any]:
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from turn to turn.
 
-    The number of turns is not known beforehand, so what submodules return in the body cannot be recorded.
+    The number of turns is not known beforehand, so the calls of submodules in the body are recorded without what they return.
 
     Raises:
         TracerLeakError: `cond_fun` writes a variable.
@@ -135,6 +136,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     """
     init_val = packed(init_val)
     boxes: list[Variable] = []
+    calls: tuple[Any, ...] = ()
 
     def test(state: Any) -> Any:
         def run(frame: Frame) -> Any:
@@ -150,14 +152,16 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     def body(state: Any) -> Any:
         def run(frame: Frame) -> Any:
             value = packed(body_fun(unpacked(state[0])))
-            return value, [frame.values[box] for box in boxes], EffectNames((frame.effects().names[0], ()))
+            return value, [frame.values[box] for box in boxes], EffectNames(frame.effects().names)
 
         return framed(run, zip(boxes, state[1]))
 
     def trial(known: list[Variable]) -> EffectNames:
-        nonlocal boxes
+        nonlocal boxes, calls
         boxes = known
-        return jax.eval_shape(body, (init_val, [box.value for box in known]))[2]
+        names = jax.eval_shape(body, (init_val, [box.value for box in known]))[2]
+        calls = names.names[1]
+        return names
 
     boxes = _written(trial)
     with serving(None):
@@ -166,6 +170,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         )
     for box, new in zip(boxes, values):
         write(box, new)
+    take_over(uncaptured(calls), [{} for _ in calls], "while_loop", asked=False)
     return unpacked(value)
 
 

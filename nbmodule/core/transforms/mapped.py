@@ -15,6 +15,7 @@ from nbmodule.core.shape.walk import named
 from nbmodule.core.transforms.carried import packed, unpacked
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
+from nbmodule.core.transforms.stacked import Rows, Stacks, local
 from nbmodule.errors import ArgumentError, BatchedWriteError
 
 P = ParamSpec("P")
@@ -45,7 +46,9 @@ def vmap(
 ) -> Callable[P, R]:  # fmt: skip
     """Map a function over an axis of its arguments; variables are shared by all rows.
 
-    A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and each row gets a copy.
+    A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and each row gets its own. What
+    the rows write into them (BatchNorm's statistics, the stream of a Dropout) is in the stack afterwards; `nb.stack` makes one.
+    A module whose axes are given leaf by leaf is copied.
 
     Args:
         fn: the function for one row.
@@ -83,40 +86,48 @@ def vmap(
         for i, argument in zip(shared, held):
             full[i] = argument
 
+        stacks = Stacks(full, axes, kwargs)
+
         def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
             def body(frame: Frame) -> Any:
-                outputs = packed(row(*fill(_local(args), things), **_local(kwargs)))
+                own = local((args, kwargs))
+                rows = Rows(own)
+                outputs = packed(row(*fill(own[0], things), **own[1]))
                 effects = frame.effects()
-                return outputs, effects.values, effects.records, EffectNames(effects.names)
+                written, numbers = stacks.written(rows)
+                return (
+                    outputs,
+                    effects.values,
+                    effects.records,
+                    EffectNames(effects.names),
+                    written,
+                    EffectNames(numbers),
+                )
 
             with handing_on(zeros):
                 return framed(body, axes=(name,) if split_streams else ())
 
         def run(out: Any, zeros: list[Any] | None = None) -> Any:
             return jax.vmap(
-                inner, in_axes=(tuple(axes), 0, 0), out_axes=(out_axes, out, 0, None), axis_name=name, axis_size=axis_size,
-                spmd_axis_name=spmd_axis_name,
+                inner, in_axes=(tuple(axes), 0, 0), out_axes=(out_axes, out, 0, None, stacks.out_axes, None), axis_name=name,
+                axis_size=axis_size, spmd_axis_name=spmd_axis_name,
             )(tuple(full), kwargs, zeros)  # fmt: skip
 
         size = _size(full, axes, kwargs, axis_size)
         try:
             zeros = lifted(lambda: jax.eval_shape(lambda: run(None)), size)
             with serving(None):
-                outputs, values, records, names = run(None, zeros)
+                outputs, values, records, names, own, numbers = run(None, zeros)
         except ValueError as error:
             written = _batched(run) if "out_axes" in str(error) else []
             if not written:
                 raise
             raise _refusal(written) from error
+        stacks.commit(numbers.names, own)
         replay(Effects(names.names, values, records), lifted=f"vmap {size}")
         return unpacked(outputs)
 
     return mapped
-
-
-def _local(arguments: Any) -> Any:
-    """Copies of the modules among them, born in this frame: what they write stays theirs, though JAX made them outside of it."""
-    return jax.tree.map(lambda leaf: leaf, arguments)
 
 
 def _depth() -> int:
@@ -157,8 +168,8 @@ def _refusal(boxes: list[Variable]) -> BatchedWriteError:
     return BatchedWriteError(
         f"nb.vmap: {written} would be written with a batched value, a different one for each row, and can hold only one. "
         "Nothing was changed. Average over the axis before writing (give axis_name='rows' and write "
-        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or ask for a stacked copy: pass the module as a "
-        "mapped argument and return it."
+        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or give each row its own: a stacked copy (nb.stack "
+        "makes one) as a mapped argument."
     )
 
 
@@ -173,7 +184,8 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run `f(carry, x)` over the leading axis of `xs`; variables that `f` writes are carried from step to step.
 
-    A module among `xs` is a stack of layers: each step gets the layer of its turn.
+    A module among `xs` is a stack of layers: each step gets the layer of its turn, and what it writes into its variables is
+    in the stack afterwards; `nb.stack` makes one.
 
     Args:
         f: gives `(carry, y)`.
@@ -196,18 +208,21 @@ def scan(
         >>> nb.scan(add, 0.0, jnp.arange(3.0))[0], seen()
         (Array(3., dtype=float32), Array(3., dtype=float32))
     """
-    init = packed(init)
+    init, stacks = packed(init), Stacks([xs], [0], {})
 
     def body(boxes: list[Variable]) -> Callable[..., Any]:
         def step(state: Any, given: Any) -> Any:
             (carry, values), (x, zeros) = state, given
 
             def run(frame: Frame) -> Any:
-                new, y = f(unpacked(carry), _local(x))
+                own = local(x)
+                rows = Rows(own)
+                new, y = f(unpacked(carry), own)
                 new, y = packed(new), packed(y)
                 effects = frame.effects()
                 kept = [frame.values[box] for box in boxes]
-                return (new, kept), (y, effects.records, EffectNames(effects.names))
+                written, numbers = stacks.written(rows)
+                return (new, kept), (y, effects.records, EffectNames(effects.names), written, EffectNames(numbers))
 
             with handing_on(zeros):
                 return framed(run, zip(boxes, values))
@@ -222,11 +237,12 @@ def scan(
     boxes = _written(lambda boxes: shapes(boxes)[1][2])
     zeros = lifted(lambda: shapes(boxes), _steps(xs, length))
     with serving(None):
-        (carry, values), (ys, records, names) = jax.lax.scan(
+        (carry, values), (ys, records, names, own, numbers) = jax.lax.scan(
             body(boxes), (init, [box.value for box in boxes]), (xs, zeros), length, reverse, unroll
         )
     for box, value in zip(boxes, values):
         write(box, value)
+    stacks.commit(numbers.names, own)
     replay(Effects(((), names.names[1]), [], records), lifted=f"scan {_steps(xs, length)}")
     return unpacked(carry), unpacked(ys)
 

@@ -1,0 +1,95 @@
+"""Stacks of modules: one module whose variables have one axis more, a row for each member, and what each row writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.frame import write
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.walk import is_module
+from nbmodule.core.transforms.binding import boxes_of
+
+_COPIED, _WHOLE = object(), object()  # in place of an axis: the boxes are copies; all rows have the same
+
+
+def local(arguments: Any) -> Any:
+    """Copies of the modules among them, born in this frame: JAX has made them outside of it."""
+    return jax.tree.map(lambda leaf: leaf, arguments)
+
+
+def has_boxes(thing: Any) -> bool:
+    """Whether `thing` is a module or a variable; both are nodes of a PyTree."""
+    return isinstance(thing, Variable) or is_module(thing)
+
+
+def stacked_boxes(arguments: Any) -> list[Variable]:
+    """The boxes of the modules among the arguments, in the order of their leaves."""
+    things = jax.tree.leaves(arguments, is_leaf=has_boxes)
+    return [box for thing in things if has_boxes(thing) for box in boxes_of(thing)]
+
+
+class Rows:
+    """The boxes that one row, or one step, has of stacked modules, to see which of them it writes."""
+
+    __slots__ = ("_before", "_boxes")
+
+    def __init__(self, arguments: Any) -> None:
+        self._boxes = stacked_boxes(arguments)
+        self._before = [box._value for box in self._boxes]
+
+    def written(self, axes: list[Any]) -> dict[Any, dict[int, Any]]:
+        """The new values, by number of the box, apart for each axis along which they are to be stacked."""
+        found: dict[Any, dict[int, Any]] = {axis: {} for axis in axes}
+        for i, (box, value, axis) in enumerate(zip(self._boxes, self._before, axes)):
+            if box._value is not value and axis is not _COPIED:
+                found[axis][i] = box._value
+        return found
+
+
+class Stacks:
+    """The stacked modules among the arguments of a function: where what its rows write is put.
+
+    Args:
+        arguments: positional arguments.
+        axes: for each of them its axis, or a tree of axes.
+        kwargs: arguments by name, whose axis is the first.
+    """
+
+    def __init__(self, arguments: Any, axes: Any, kwargs: dict[str, Any]) -> None:
+        self.boxes = stacked_boxes((arguments, kwargs))
+        self.axes: list[Any] = []
+        for argument, axis in (*zip(arguments, axes), *((kwargs[name], 0) for name in sorted(kwargs))):
+            things, tree = jax.tree.flatten(argument, is_leaf=has_boxes)
+            for thing, own in zip(things, _spread(axis, tree, len(things))):
+                self.axes += [own] * len(stacked_boxes(thing))
+        self.kinds = list(dict.fromkeys(self.axes))
+
+    @property
+    def out_axes(self) -> list[Any]:
+        """For `jax.vmap`: the axis of each list of new values."""
+        return [kind if isinstance(kind, int) else None for kind in self.kinds]
+
+    def written(self, rows: Rows) -> tuple[list[list[Any]], tuple[int, ...]]:
+        """The new values of one row, a list for each axis, and the numbers of their boxes in the same order."""
+        by_axis = rows.written(self.axes)
+        return [list(by_axis[kind].values()) for kind in self.kinds], tuple(
+            i for kind in self.kinds for i in by_axis[kind]
+        )
+
+    def commit(self, numbers: tuple[int, ...], values: list[list[Any]]) -> None:
+        """Put what all rows have written into the stacks."""
+        for i, value in zip(numbers, (value for own in values for value in own)):
+            write(self.boxes[i], value)
+
+
+def _spread(axis: Any, tree: Any, count: int) -> list[Any]:
+    """The axis of each of `count` things in an argument, from one for all or a tree of them."""
+    if isinstance(axis, int):
+        return [axis] * count
+    marked = jax.tree.map(lambda own: _WHOLE if own is None else own, axis, is_leaf=lambda own: own is None)
+    try:
+        return jax.tree.leaves(jax.tree.broadcast(marked, tree.unflatten(range(count))))
+    except ValueError:  # it goes on inside a module
+        return [_COPIED] * count
