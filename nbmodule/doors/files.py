@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.foreign import is_of_torch
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import flat
-from nbmodule.core.shape.state_dict import checked
+from nbmodule.core.shape.state_dict import checked, refuse_layouts_of_torch
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import FileFormatError
 from nbmodule.optim.boxes import put_all
@@ -57,8 +58,8 @@ def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) ->
     from nbmodule.files.weights import load_parts
 
     ensure_built(module)
-    variables, buffers, _ = load_parts(path, rename=rename, strict=strict)
-    arrays = _checked(module, path, variables, buffers, strict)
+    variables, buffers, _, origin = load_parts(path, rename=rename, strict=strict)
+    arrays = _checked(module, path, variables, buffers, strict, origin)
     put_all(tuple(arrays), tuple(arrays.values()))
     if strict:
         return None
@@ -67,7 +68,9 @@ def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) ->
     return compare_parts((variables, buffers), held, names, values=False)
 
 
-def _checked(module: Any, source: Any, variables: Any, buffers: Any, strict: bool) -> dict[Variable, Any]:
+def _checked(
+    module: Any, source: Any, variables: Any, buffers: Any, strict: bool, origin: str = "nbmodule"
+) -> dict[Variable, Any]:
     names, given = {}, {"/".join(chain): value for chain, value in flat(variables)}
     for box, place in plan_of(module).places.items():
         chain = "/".join(place.chain)
@@ -77,7 +80,15 @@ def _checked(module: Any, source: Any, variables: Any, buffers: Any, strict: boo
             names[f"{BUFFERS}/{chain}"] = box
     if buffers is not None:
         given |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
-    return checked(f"cannot load {os.fspath(source)} into {type(module).__name__}", names, given, strict)
+    title, cure = f"cannot load {os.fspath(source)} into {type(module).__name__}", ""
+    if origin == "torch" or is_of_torch(given, names):
+        cure = "PyTorch wrote it: `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
+        refuse_layouts_of_torch(title, module, names, given)
+    elif origin == "other":
+        cure = (
+            "If it is a state dict of PyTorch, `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
+        )
+    return checked(title, names, given, strict, cure=cure)
 
 
 def save_checkpoint(

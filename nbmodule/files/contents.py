@@ -19,7 +19,7 @@ from nbmodule.files.collector import collector_paused
 from nbmodule.files.fetch import fetch
 from nbmodule.files.hdf5_read import read_unsealed
 from nbmodule.files.leaves import TEXT, restore
-from nbmodule.files.npz_format import is_npz, read_npz
+from nbmodule.files.npz_format import is_npz, is_pickle, pickled, read_npz
 from nbmodule.files.packed import unpack
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
 from nbmodule.files.seal import GROUP, SealedRow, read_seal
@@ -78,6 +78,8 @@ def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> tuple[list[tuple[s
             contents.is_sealed = False
             if is_safetensors(file):
                 rows, contents.metadata = read_safetensors(file, where)
+            elif is_pickle(file):
+                raise pickled(where)
             elif is_npz(file):
                 rows, contents.metadata = read_npz(file, where)
             else:

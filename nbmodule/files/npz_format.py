@@ -33,6 +33,8 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     size = os.fstat(file.fileno()).st_size
     try:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+            if any(info.filename.endswith("data.pkl") for info in archive.infolist()):
+                raise pickled(where)
             members = [info for info in archive.infolist() if not info.is_dir()]
             if sum(info.file_size for info in members) > most_bytes(size):
                 raise FileFormatError(f"cannot load {where}: its arrays claim more bytes than such a file can hold.")
@@ -41,6 +43,21 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
         raise
     except Exception as error:
         raise FileFormatError(f"cannot load {where}: the archive is damaged ({str(error)[:120]}).") from error
+
+
+def pickled(where: str) -> FileFormatError:
+    """What is said of a file that `torch.save` or `pickle` wrote."""
+    return FileFormatError(
+        f"cannot load {where}: it holds pickled objects, as torch.save writes them, and those are never loaded, since loading runs "
+        "what they say. If you trust it, PyTorch reads it, and the numbers go into a model by "
+        "`nb.from_torch(torch.load(path, weights_only=True), like=model)`."
+    )
+
+
+def is_pickle(file: FileIO) -> bool:
+    """Whether a file begins as pickled objects do, as PyTorch wrote them before it wrote archives."""
+    head = read_at(file, 0, 2)
+    return head[:1] == b"\x80" and head[1:] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
 def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedRow:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
 from nbmodule.files.collector import collector_paused
 from nbmodule.files.compare import TreeComparison
-from nbmodule.files.contents import into_trees, read_rows
+from nbmodule.files.contents import Contents, into_trees, read_rows
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import build_skeleton
 from nbmodule.files.leaves import StoredLeaf, describe
@@ -159,16 +159,28 @@ def load(
         >>> load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    variables, own_buffers, report = load_parts(path, mmap=mmap, rename=rename, strict=strict, device=device)
+    variables, own_buffers, report, _ = load_parts(path, mmap=mmap, rename=rename, strict=strict, device=device)
     if report is not None and not strict:
         socket("show")(report)
     return (variables, Container() if own_buffers is None else own_buffers) if buffers else variables
 
 
+class LoadedParts(NamedTuple):
+    """What a weights file gives."""
+
+    variables: Any
+    buffers: Any
+    """None if the file was saved without any."""
+    report: TreeComparison | None
+    """What `rename` did; None without one."""
+    origin: str
+    """`torch` for a file that PyTorch wrote, `other` for one of another program or format, `nbmodule`."""
+
+
 def load_parts(
     path: str | os.PathLike[str], *, mmap: bool = False, rename: Rename = None, strict: bool = True, device: Any = None
-) -> tuple[Any, Any, TreeComparison | None]:
-    """Load variables, buffers (None if the file was saved without any) and what `rename` did (None without one); see `load`."""
+) -> LoadedParts:
+    """Load variables and buffers, and say what `rename` did and where the file comes from; see `load`."""
     report = None
     with collector_paused():
         rows, contents = read_rows(path, mmap=mmap)
@@ -178,7 +190,14 @@ def load_parts(
             rows = _placed(rows, device)
         into_trees(contents, rows, os.fspath(path))
         buffers = None if contents.buffers is None else _as_container(contents.buffers, path)
-        return _as_container(contents.variables, path), buffers, report
+        return LoadedParts(_as_container(contents.variables, path), buffers, report, _origin(contents))
+
+
+def _origin(contents: Contents) -> str:
+    if contents.is_sealed:
+        return "nbmodule"
+    about = contents.metadata
+    return "torch" if isinstance(about, dict) and about.get("format") == "pt" else "other"
 
 
 def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:

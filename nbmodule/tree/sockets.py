@@ -14,6 +14,7 @@ by its name as text, and is expected to plug itself in.
 | `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.watched` |
 | `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.interop.watched` |
 | `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.out` |
+| `laid_out_otherwise` | `fn(module)` | variables that PyTorch lays out otherwise, with the names of their layers' classes | `nbmodule.interop.torch_layers` |
 | `named` | `fn(box, modules)` | the name of a variable for messages; `modules` are those being called | `nbmodule.core.shape.walk` |
 | `kernels` | `fn()` | a context manager in which shared kernels are called | none |
 """
@@ -37,6 +38,7 @@ _HOMES: dict[str, str | None] = {
     "watched": "nbmodule.interop.watched",
     "as_module": "nbmodule.interop.watched",
     "to_framework": "nbmodule.interop.out",
+    "laid_out_otherwise": "nbmodule.interop.torch_layers",
     "named": "nbmodule.core.shape.walk",
     "kernels": None,
 }

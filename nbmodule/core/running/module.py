@@ -306,7 +306,8 @@ class CoreModule(metaclass=ModuleMeta):
         Raises:
             UnexpectedKeysError: the mapping has names that the model has not (unless `strict=False`).
             MissingKeysError: the mapping lacks names that the model has (unless `strict=False`).
-            ShapeError: an array has another shape than its variable.
+            ShapeError: an array has another shape than its variable, or it is a tensor of PyTorch for a weight whose axes that
+                has in another order (convolutions): `nb.from_torch(state, like=model)` takes those.
         """
         state_dict.load_state_dict(self, mapping, strict)
 

@@ -11,12 +11,14 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.core.boxes.describe import as_flag
+from nbmodule.base.foreign import FROM_TORCH, is_of_torch
+from nbmodule.core.boxes.describe import as_flag, describe_shape
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
 from nbmodule.core.shape.walk import aliases
 from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
+from nbmodule.tree.sockets import socket
 
 
 def state_dict(module: Any, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
@@ -44,10 +46,28 @@ def load_state_dict(module: Any, source: Any, strict: bool) -> None:
         raise ArgumentTypeError(
             f"load_state_dict takes a mapping from names to arrays, or a function; found {type(source).__name__}. No variable was changed."
         )
-    load_named(f"cannot load the state of {type(module).__name__}", names, given, strict)
+    title, cure = f"cannot load the state of {type(module).__name__}", ""
+    if is_of_torch(given, names):
+        cure = FROM_TORCH
+        refuse_layouts_of_torch(title, module, names, given)
+    load_named(title, names, given, strict, cure=cure)
 
 
-def load_named(title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool) -> None:
+def refuse_layouts_of_torch(title: str, module: Any, names: Mapping[str, Variable], given: Mapping[str, Any]) -> None:
+    """Refuse values of PyTorch for variables whose axes it has in another order: they may fit by chance, and be wrong."""
+    otherwise = socket("laid_out_otherwise")(module)
+    for name, box in names.items():
+        if name in given and box in otherwise:
+            raise ShapeError(
+                f'{title}: "{name}" comes from PyTorch, which orders the axes of the weight of a {otherwise[box]} otherwise, and the '
+                f"model holds {describe_shape(box)}. No variable was changed. `nb.from_torch(state, like=model)` converts names and "
+                "layouts. Values that lie as the model's do already are given as arrays: `tensor.numpy()`."
+            )
+
+
+def load_named(
+    title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool, *, cure: str = ""
+) -> None:
     """Set variables by name; all or nothing.
 
     Args:
@@ -55,22 +75,25 @@ def load_named(title: str, names: Mapping[str, Variable], given: Mapping[str, An
         names: variables by name; one of several names may be missing where others of the same variable are given.
         given: arrays by name.
         strict: whether the names must agree.
+        cure: the end of the error messages: what helps, where that is known.
     """
-    for box, array in checked(title, names, given, strict).items():
+    for box, array in checked(title, names, given, strict, cure=cure).items():
         box.value = array
 
 
-def checked(title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool) -> dict[Variable, Any]:
+def checked(
+    title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool, *, cure: str = ""
+) -> dict[Variable, Any]:
     """The arrays as the variables may hold them; nothing is changed yet."""
     if strict:
-        _check_names(title, names, given)
+        _check_names(title, names, given, cure)
     arrays: dict[Variable, Any] = {}
     for name, box in names.items():
         if name not in given:
             continue
         array = given[name]
         array = array.value if isinstance(array, Variable) else array
-        _check_shape(name, box, array)
+        _check_shape(name, box, array, cure)
         if box in arrays and not _same(arrays[box], array):
             warnings.warn(
                 f'{title}: two different values were given for one shared variable; that of "{name}", the last, is used.',
@@ -85,26 +108,27 @@ def _asked(source: Any, names: Mapping[str, Variable]) -> dict[str, Any]:
     return {name: answer for name, answer in answers.items() if answer is not None}
 
 
-def _check_names(title: str, names: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _check_names(title: str, names: Mapping[str, Any], given: Mapping[str, Any], cure: str) -> None:
+    cure = f" {cure}" if cure else ""
     unexpected = [str(name) for name in given if name not in names]
     missing = [name for name in names if name not in given]
     if unexpected:
         also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
         raise UnexpectedKeysError(
-            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\nNo variable was changed. `strict=False` ignores them."
+            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\nNo variable was changed. `strict=False` ignores them.{cure}"
         )
     if missing:
         raise MissingKeysError(
-            f"{title}: missing keys: {', '.join(missing)}.\nNo variable was changed. `strict=False` leaves those variables as they are."
+            f"{title}: missing keys: {', '.join(missing)}.\nNo variable was changed. `strict=False` leaves those variables as they are.{cure}"
         )
 
 
-def _check_shape(name: str, box: Variable, array: Any) -> None:
+def _check_shape(name: str, box: Variable, array: Any, cure: str) -> None:
     if tuple(np.shape(array)) != box.shape:
         found = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
         raise ShapeError(
             f'cannot load "{name}": the model holds {box.dtype}{list(box.shape)}, the mapping holds {found}.\n'
-            "No variable was changed. Was it saved by a model of another size?"
+            f"No variable was changed. {cure or 'Was it saved by a model of another size?'}"
         )
 
 

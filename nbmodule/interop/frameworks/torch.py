@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import need
 
 
 def arrays_of(source: Any) -> dict[str, np.ndarray]:
-    """The arrays of a module or of a state dict, by name, as copies on the host."""
-    torch = need("torch", "nb.from_torch")
-    if isinstance(source, torch.nn.Module):
+    """The arrays of a module or of a state dict (a nested one too, as `nb.load` gives it), by name, as copies on the host."""
+    if framework_of(source) == "torch":
         source = source.state_dict()
     if not isinstance(source, Mapping):
         raise ArgumentTypeError(
             f"nb.from_torch takes a torch.nn.Module or a state dict; found {type(source).__name__}. Nothing was converted."
         )
-    return {str(name): array_of(tensor) for name, tensor in source.items() if hasattr(tensor, "detach")}
+    return {
+        name: array_of(value) for name, value in _named(source) if hasattr(value, "detach") or hasattr(value, "dtype")
+    }
+
+
+def _named(level: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in level.items():
+        if isinstance(value, Mapping):
+            yield from _named(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def array_of(tensor: Any) -> np.ndarray:
+    if not hasattr(tensor, "detach"):
+        return np.array(tensor)
     torch = need("torch", "nb.from_torch")
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:

@@ -199,7 +199,7 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
     is named with its path. `model.conversion` of the result says what became of each layer.
 
     Args:
-        model: a `torch.nn.Module`; with `like=` also a state dict.
+        model: a `torch.nn.Module`; with `like=` also a state dict, of tensors or of arrays, such as `nb.load` of a file of PyTorch.
         like: a module that gets the numbers, under PyTorch's names and layouts (as `to_torch()` gives them), and is returned.
 
     Raises:

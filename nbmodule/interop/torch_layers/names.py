@@ -62,6 +62,17 @@ def entries_of(model: Any) -> Iterator[TorchTensor]:
                 yield entry._replace(name=prefix + entry.name)
 
 
+def laid_out_otherwise(model: Any) -> dict[Any, str]:
+    """The variables whose axes PyTorch has in another order, and the class of the layer that each belongs to."""
+    found = {}
+    for _, module, _ in named_modules(model, None, True):
+        if isinstance(module, (*CONVOLUTIONS, *TRANSPOSED)):
+            found |= {
+                box: type(module).__name__ for name, box in module.named_tensors(recursive=False) if name == "weight"
+            }
+    return found
+
+
 def own_entries(module: Any) -> Iterator[TorchTensor]:
     """The tensors of one layer."""
     if isinstance(module, MultiHeadAttention):
