@@ -5,9 +5,8 @@ It stands at the root, so that it is also in force where only `nbmodule` is coll
 
 import os
 
-# Before JAX is imported: tests run on the CPU, in JAX's default precision, whatever the machine has.
+# Before JAX is imported: tests run on the CPU, whatever the machine has; `jax_settings` sees to precision and the like.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.pop("JAX_ENABLE_X64", None)
 # Matplotlib draws into memory, also where a screen exists.
 os.environ.setdefault("MPLBACKEND", "agg")
 
@@ -20,7 +19,7 @@ from hypothesis import settings
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 
-pytest_plugins = ["missing_tools", "order", "harness.fixtures"]
+pytest_plugins = ["jax_settings", "missing_tools", "order", "harness.fixtures"]
 
 # Sphinx runs these itself.
 collect_ignore_glob = ["docs/*.py", "docs/_ext/*.py", "docs/notebooks/*"]

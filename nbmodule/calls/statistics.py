@@ -89,12 +89,13 @@ def _reduce(x: Any) -> tuple[Any, ...]:
 
 def _reduction(x: Any) -> tuple[Any, ...]:
     """Plain sums, careful figures (all zero where they are not needed), and for each element of a sample its interval."""
-    x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x).astype(jnp.float32)
+    x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x)
+    x = x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
     low, high, square = x.min(), x.max(), _dot(x, x)
-    sums = jnp.stack([x.sum(), square, low, high, _count(x == 0)])
+    sums = jnp.stack([x.sum(), square, low, high, _count(x == 0, x.dtype)])
     mean = sums[0] / x.size
     is_plain = jnp.isfinite(square) & (square / x.size >= (1 + _STEEP) * mean * mean)
-    careful = jax.lax.cond(is_plain, lambda x: jnp.zeros(7), _with_care, x)
+    careful = jax.lax.cond(is_plain, lambda x: jnp.zeros(7, x.dtype), _with_care, x)
     low, high = jnp.where(is_plain, low, careful[2]), jnp.where(is_plain, high, careful[3])
     return sums, careful, _intervals(x, low, high)
 
@@ -104,17 +105,17 @@ def _dot(x: Any, y: Any) -> Any:
     return jax.lax.dot_general(x, y, ((axes, axes), ((), ())), precision="highest")
 
 
-def _count(mask: Any) -> Any:
+def _count(mask: Any, dtype: Any) -> Any:
     """How many hold; by rows, which XLA does faster than all at once, and in floats."""
-    return mask.astype(jnp.float32).sum(axis=-1).sum()
+    return mask.astype(dtype).sum(axis=-1).sum()
 
 
 def _with_care(x: Any) -> Any:
     """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square overflows; NaN, infinite, zero."""
     finite = jnp.isfinite(x)
-    count, nan, zeros = _count(finite), _count(jnp.isnan(x)), _count(x == 0)
+    count, nan, zeros = (_count(mask, x.dtype) for mask in (finite, jnp.isnan(x), x == 0))
     low, high = jnp.where(finite, x, jnp.inf).min(), jnp.where(finite, x, -jnp.inf).max()
-    scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(jnp.float32).tiny)
+    scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)
     scaled = jnp.where(finite, x / scale, 0)
     mean = scaled.sum() / count
     apart = jnp.where(finite, scaled - mean, 0)

@@ -11,6 +11,8 @@ import nbmodule as nb
 from nbmodule.calls import track
 from nbmodule.core.recording.parcel import Parcel
 
+from jax_settings import FLOAT
+
 
 def squares(model, x):
     return (model(x) ** 2).sum()
@@ -67,7 +69,7 @@ def test_small_returns_leave_in_one_vector_for_each_dtype(net, x):
         step(x)
     (kept,) = calls._steps.kept
     assert isinstance(kept.values, Parcel)
-    assert [v.dtype for v in kept.values.vectors] == [np.float32]
+    assert [v.dtype for v in kept.values.vectors] == [FLOAT]
     assert kept.values.large == []
     assert kept.values.hosts is None  # nothing was cut before somebody looks
     calls["stem"].returns
@@ -75,9 +77,10 @@ def test_small_returns_leave_in_one_vector_for_each_dtype(net, x):
 
 
 def test_large_returns_leave_as_they_are(net):
+    net.to(dtype="float32")
     step = nb.jit(lambda x: net(x))
     with track(net) as calls:
-        y = step(jnp.ones((1000, 3)))
+        y = step(jnp.ones((1000, 3), "float32"))
     (kept,) = calls._steps.kept
     assert {x.shape for x in kept.values.large} == {(1000, 4)}
     np.testing.assert_array_equal(calls["head"].returns, y)

@@ -9,6 +9,8 @@ from nbmodule.calls import Recorder, check, compare, diff, first_nonfinite, memo
 from nbmodule.views import html_of, record_for
 from nbmodule.views.forms.text import text_of
 
+from jax_settings import FLOAT
+
 
 @pytest.fixture
 def calls(net, x):
@@ -23,7 +25,7 @@ def test_the_table_of_calls_holds_what_ran(calls, net):
     assert [row.depth for row in table.rows] == [0, 1, 1, 2, 2, 2, 1, 2, 2, 2, 1]
     assert (table.rows[3].parent, table.rows[5].index, table.rows[0].start) == (2, 1, 0)
     np.testing.assert_allclose(table.rows[1].statistics.mean, np.mean(calls["stem"].returns), rtol=1e-5)
-    assert table.rows[1].pictures[0].of == "float32[5, 4]"
+    assert table.rows[1].pictures[0].of == f"{FLOAT}[5, 4]"
     text = text_of(table, width=120)
     assert text.splitlines()[0].startswith("1 call of Net  10 submodule calls")
     assert "not called: spare" in text
@@ -52,7 +54,7 @@ def test_the_failing_call_shows_what_it_was_given(net):
     with pytest.raises(nb.ShapeError), track(net) as calls:
         net(jnp.ones((2, 7)))
     text = text_of(record_for(calls), width=200)
-    assert "float32[2, 7] → raised" in text
+    assert f"{FLOAT}[2, 7] → raised" in text
     assert "must have 3 features" in text
 
 

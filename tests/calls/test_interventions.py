@@ -8,6 +8,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.calls import patch, track
 
+from jax_settings import FLOAT
+
 
 def rest(net, h, start=0):
     for block in net.blocks[start:]:
@@ -68,7 +70,7 @@ def test_whole_trees_are_replaced(x):
 
 def test_another_shape_is_refused(net, x):
     with pytest.raises(
-        nb.ShapeError, match=r"Linear returns float32\[5, 4\], what was given instead is float32\[2, 2\]"
+        nb.ShapeError, match=rf"Linear returns {FLOAT}\[5, 4\], what was given instead is {FLOAT}\[2, 2\]"
     ):
         net(x, replace_submod_rets={"stem": jnp.ones((2, 2))})
 

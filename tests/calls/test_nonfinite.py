@@ -10,6 +10,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.calls import first_nonfinite
 
+from jax_settings import FLOAT
+
 
 class Logs(nb.Module):
     def forward(self, x):
@@ -137,7 +139,7 @@ def test_nothing_is_changed_and_nothing_compiled_again(x):
 def test_the_text_says_all_of_it(x):
     text = repr(first_nonfinite(Net(Logs()), x))
     assert "first non-finite value: log in blocks.1 (forward pass)" in text
-    assert "given float32[5, 4] from" in text
+    assert f"given {FLOAT}[5, 4] from" in text
     assert "carried on by head" in text
 
 

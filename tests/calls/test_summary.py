@@ -6,6 +6,8 @@ import numpy as np
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 
 class Twice(nb.Module):
     def __init__(self):
@@ -19,7 +21,8 @@ class Twice(nb.Module):
 def test_rows_tell_sizes_shapes_calls_and_flops():
     table = nb.summary(Twice(), jnp.ones((8, 4)))
     block = table["block"]
-    assert (block.parameters, block.bytes, block.calls, block.outputs) == (20, 80, 2, "float32[8, 4]")
+    assert (block.parameters, block.calls, block.outputs) == (20, 2, f"{FLOAT}[8, 4]")
+    assert block.bytes == 20 * jnp.dtype(FLOAT).itemsize
     assert block.flops >= 2 * 2 * 8 * 4 * 4
     assert (table["norm"].buffers, table["idle"].calls, table["idle"].outputs) == (8, 0, "")
     assert table[""].parameters == 20 + 8 + 6

@@ -10,6 +10,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.calls import tap, track
 
+from jax_settings import FLOAT
+
 
 def squares(model, x):
     return (model(x) ** 2).sum()
@@ -62,7 +64,11 @@ def test_calls_know_parent_index_depth_and_shapes(net, x):
         net(x)
     second = calls["blocks.0.act", 1]
     assert (second.index, second.depth, second.parent.path, second.parent.parent.path) == (1, 2, "blocks.0", "")
-    assert (calls[0].parent, calls[0].input_shapes, calls[0].return_shapes) == (None, "float32[5, 3]", "float32[5, 2]")
+    assert (calls[0].parent, calls[0].input_shapes, calls[0].return_shapes) == (
+        None,
+        f"{FLOAT}[5, 3]",
+        f"{FLOAT}[5, 2]",
+    )
     assert calls["blocks.1.act"].index == 0
     assert calls.not_called == ("spare",)
 
@@ -222,7 +228,7 @@ def test_an_exception_leaves_what_was_recorded_and_marks_the_failing_call(way, n
     with pytest.raises(nb.ShapeError), track(net) as calls:
         runs[way](jnp.ones((2, 7)))
     assert [(call.path, bool(call.error)) for call in calls] == [("stem", False), ("head", True)]
-    assert calls.failed.input_shapes == "float32[2, 7]"
+    assert calls.failed.input_shapes == f"{FLOAT}[2, 7]"
     assert "ShapeError" in calls.failed.error
     if way == "eager":
         np.testing.assert_array_equal(calls["stem"].returns, net.stem(jnp.ones((2, 3))))

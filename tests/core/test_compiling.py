@@ -11,6 +11,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 X = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
 
 
@@ -194,7 +196,7 @@ def test_a_list_and_an_object_of_the_users_can_be_named_too():
         model(X + 1, plain)
 
     assert [float(x[1, 2]) for x in listed] == [0.0, 1.0]
-    assert (float(plain.total), plain.name) == (12.0, "written")
+    assert (float(plain.total), plain.name) == (pytest.approx(12.0), "written")
 
 
 def test_an_object_of_the_surroundings_is_named_by_itself():
@@ -260,5 +262,5 @@ def test_a_retrace_of_a_compiled_call_with_named_objects_is_explained():
 
     assert not nb.explain_retrace(model, X, held).expected
     assert [str(change) for change in nb.explain_retrace(model, X[:1], held).changes] == [
-        "argument x: float32[2, 3] before, float32[1, 3] now"
+        f"argument x: {FLOAT}[2, 3] before, {FLOAT}[1, 3] now"
     ]

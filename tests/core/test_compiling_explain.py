@@ -11,6 +11,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 X = jnp.ones((4, 3))
 
 
@@ -53,15 +55,15 @@ CHANGES = {
     "hook": (lambda m: m[2].register_forward_hook(doubled), "forward hooks of model.2: none before, doubled now"),
     "frozen": (
         freeze,
-        "model.0.weight: Parameter float32[2, 3] before, Parameter float32[2, 3] frozen now",
+        f"model.0.weight: Parameter {FLOAT}[2, 3] before, Parameter {FLOAT}[2, 3] frozen now",
     ),
     "dtype": (
         lambda m: m[0].to(dtype="bfloat16"),
-        "model.0.bias: Parameter float32[2] before, Parameter bfloat16[2] now",
+        f"model.0.bias: Parameter {FLOAT}[2] before, Parameter bfloat16[2] now",
     ),
     "shared": (
         lambda m: setattr(m[2][0], "bias", m[0].bias),
-        "model.2.0.bias: Parameter float32[2] before, the box 0.bias now",
+        f"model.2.0.bias: Parameter {FLOAT}[2] before, the box 0.bias now",
     ),
 }  # fmt: skip
 
@@ -90,10 +92,10 @@ def test_what_changed_in_a_model_is_named_before_and_after_the_call(model, name)
 
 
 ARGUMENTS = {
-    "shape": ((jnp.ones((5, 3)),), {}, "argument x: float32[4, 3] before, float32[5, 3] now"),
-    "dtype": ((jnp.ones((4, 3), "float16"),), {}, "argument x: float32[4, 3] before, float16[4, 3] now"),
+    "shape": ((jnp.ones((5, 3)),), {}, f"argument x: {FLOAT}[4, 3] before, {FLOAT}[5, 3] now"),
+    "dtype": ((jnp.ones((4, 3), "float16"),), {}, f"argument x: {FLOAT}[4, 3] before, float16[4, 3] now"),
     "static": ((X,), {"mode": "test"}, "argument mode: 'train' before, 'test' now"),
-    "count": ((X, 2.0), {}, "argument scale: not there before, float32[] from a Python number now"),
+    "count": ((X, 2.0), {}, f"argument scale: not there before, {FLOAT}[] from a Python number now"),
 }
 
 
@@ -128,7 +130,7 @@ def test_a_known_call_names_its_own_trace(model):
         counted.step(jnp.ones((rows, 3)))
 
     assert [nb.explain_retrace(counted.step, jnp.ones((rows, 3))).trace for rows in (4, 5, 6)] == [1, 2, 3]
-    assert "float32[9, 3]" in repr(nb.explain_retrace(counted.step, jnp.ones((9, 3))))
+    assert f"{FLOAT}[9, 3]" in repr(nb.explain_retrace(counted.step, jnp.ones((9, 3))))
 
 
 def test_settings_of_jax_are_named(model):
@@ -171,7 +173,7 @@ def test_a_compiled_module_is_explained_by_its_own_arguments():
     assert not nb.explain_retrace(model).expected  # its first call
     assert repr(nb.explain_retrace(model, jnp.ones((7, 3)))).splitlines() == [
         "Linear was traced once; this call would be traced, since compared with trace 1",
-        "  argument x: float32[4, 3] before, float32[7, 3] now",
+        f"  argument x: {FLOAT}[4, 3] before, {FLOAT}[7, 3] now",
     ]
 
 

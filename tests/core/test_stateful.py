@@ -9,6 +9,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 
 class Linear(nb.Module):
     def __init__(self, in_size, out_size, device=None, v=None, **kwargs):
@@ -200,7 +202,7 @@ def test_setting_v_checks_everything_before_anything_changes():
     wrong["l1"]["w"] = jnp.ones((5, 5))
     wrong["l0"]["b"] = jnp.ones(3)
     with pytest.raises(
-        nb.StructureError, match=r'(?s)"l1/w" is float32\[5, 5\], not float32\[2, 3\].*Nothing was changed'
+        nb.StructureError, match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\].*Nothing was changed'
     ):
         model.v = wrong
     assert model.v is kept
@@ -381,8 +383,8 @@ def test_an_exception_carries_path_class_and_shapes():
     with pytest.raises(Exception) as caught:
         model(jnp.ones((1, 7)))
     notes = "\n".join(caught.value.__notes__)
-    assert "in _l0 (Linear), called with float32[1, 7]" in notes
-    assert "in the called module (FCAttributes), called with float32[1, 7]" in notes
+    assert f"in _l0 (Linear), called with {FLOAT}[1, 7]" in notes
+    assert f"in the called module (FCAttributes), called with {FLOAT}[1, 7]" in notes
 
 
 def test_devices_and_dtypes_are_checked_and_used():

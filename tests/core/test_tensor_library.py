@@ -11,6 +11,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT, INT
+
 
 class Block(nb.Module):
     def __init__(self):
@@ -35,8 +37,8 @@ class Net(nb.Module):
 
 # -- boxes -------------------------------------------------------------------------------------------
 def test_repr_is_that_of_the_contract():
-    assert repr(nb.Parameter([1, 2, 3, 4])) == "Parameter([1 2 3 4], dtype=int32, device=cpu:0)"
-    assert repr(nb.Buffer(jnp.ones(2))) == "Buffer([1. 1.], device=cpu:0)"
+    assert repr(nb.Parameter([1, 2, 3, 4])) == f"Parameter([1 2 3 4], dtype={INT}, device=cpu:0)"
+    assert repr(nb.Buffer(jnp.ones(2, "float32"))) == "Buffer([1. 1.], device=cpu:0)"
 
 
 def test_an_operation_on_boxes_gives_a_plain_array():
@@ -66,17 +68,17 @@ def test_items_are_set_in_place():
     p[0] = 1.0
     p[1, 1] = jnp.float32(5)
     np.testing.assert_array_equal(p, [[1, 1], [0, 5]])
-    with pytest.raises(nb.DtypeError, match="float32 values"):
+    with pytest.raises(nb.DtypeError, match=f"{FLOAT} values"):
         nb.Buffer([1, 2])[0] = 1.5
 
 
 def test_a_write_keeps_dtype_and_shape():
     p = nb.Parameter(jnp.zeros(2))
     p.value = np.arange(2)
-    assert p.dtype == jnp.float32 and not p.value.weak_type
+    assert p.dtype == FLOAT and not p.value.weak_type
     with pytest.raises(nb.ShapeError, match=r"shape \[3\]: its shape is \[2\].*left unchanged"):
         p.value = jnp.ones(3)
-    with pytest.raises(nb.DtypeError, match="float32 values: its dtype is int32"):
+    with pytest.raises(nb.DtypeError, match=f"{FLOAT} values: its dtype is {INT}"):
         nb.Buffer([1, 2]).value = jnp.ones(2)
     np.testing.assert_array_equal(p, [0, 1])
 
@@ -182,7 +184,7 @@ def test_a_frozen_parameter_gets_no_gradient():
 def test_to_changes_floating_dtypes_only():
     model = nb.Module(w=nb.Parameter(jnp.ones(2)), n=jnp.arange(2))
     assert model.to(dtype=jnp.bfloat16) is model
-    assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, jnp.int32)
+    assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, INT)
 
 
 def test_register_buffer():
@@ -235,7 +237,7 @@ def test_loading_a_state_dict_is_the_identity():
         (
             lambda s: s.update({"head.bias": np.ones(9)}),
             nb.ShapeError,
-            r'(?s)cannot load "head.bias": the model holds float32\[2\].*float64\[9\]',
+            rf'(?s)cannot load "head.bias": the model holds {FLOAT}\[2\].*float64\[9\]',
         ),
     ],
 )
@@ -277,7 +279,7 @@ def test_loading_keeps_boxes_sharing_and_dtype():
     box = model.head.weight
     state = {name: np.asarray(array, np.float64) * 2 for name, array in model.state_dict().items()}
     model.load_state_dict(state)
-    assert model.head.weight is box and box.dtype == jnp.float32
+    assert model.head.weight is box and box.dtype == FLOAT
     assert model.blocks[1].linear.weight is model.blocks[0].linear.weight
     state["blocks.1.linear.weight"] = state["blocks.1.linear.weight"] + 1
     with pytest.warns(UserWarning, match="two different values.*blocks.1.linear.weight"):

@@ -18,7 +18,7 @@ from nbmodule.flow.graph import read_graph
 from nbmodule.flow.writing.options import Options, prepare
 
 ROOT = Path(__file__).parents[2]
-X = jnp.ones((2, 3))
+X = jnp.ones((2, 3), "float32")
 
 
 def model(x):

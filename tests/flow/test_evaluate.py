@@ -16,6 +16,8 @@ from jax import lax
 from nbmodule.errors import ArgumentError, ShapeError, TraceError
 from nbmodule.flow import evaluate, trace_graph
 
+from jax_settings import FLOAT
+
 Program = tuple  # (name, argument numbers, inner programs)
 SIZE = 4
 
@@ -185,7 +187,7 @@ def test_another_fixed_argument_is_refused():
 
 
 def test_another_shape_is_refused():
-    with pytest.raises(ShapeError, match=r"input 0 of the graph is float32\[4\], the array given has shape \[2\]"):
+    with pytest.raises(ShapeError, match=rf"input 0 of the graph is {FLOAT}\[4\], the array given has shape \[2\]"):
         evaluate(trace_graph(jnp.sin, A), A[:2])
 
 

@@ -13,7 +13,7 @@ from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
 from nbmodule.flow import save, to_dot, to_svg, trace_graph
 from nbmodule.flow.writing import dot, export
 
-X = jnp.ones((2, 3))
+X = jnp.ones((2, 3), "float32")
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 
 

@@ -12,6 +12,8 @@ from jax import lax
 import nbmodule as nb
 from nbmodule.flow import to_svg, trace_graph
 
+from jax_settings import FLOAT
+
 X = jnp.ones((2, 4))
 
 
@@ -49,7 +51,7 @@ def test_the_failure_names_line_shapes_and_message():
     assert "contracting dimensions" in failure.message
     assert failure.source.line == line_of(failing, "z @ w")
     assert failure.code == "return z @ w"
-    assert failure.shapes == (("z", "float32[2, 4]"), ("w", "float32[3, 5]"))
+    assert failure.shapes == (("z", f"{FLOAT}[2, 4]"), ("w", f"{FLOAT}[3, 5]"))
     assert failure.operation == "matmul"
 
 
@@ -120,7 +122,7 @@ def test_an_error_before_any_operation_leaves_the_inputs():
 
     assert operations(graph) == []
     assert [n.kind for n in graph.nodes][:2] == ["input", "input"]
-    assert graph.failure.shapes == (("x", "float32[2, 4]"), ("W", "float32[3, 5]"))
+    assert graph.failure.shapes == (("x", f"{FLOAT}[2, 4]"), ("W", f"{FLOAT}[3, 5]"))
 
 
 def test_attributes_and_items_of_the_failing_line_have_their_shapes():
@@ -134,7 +136,7 @@ def test_attributes_and_items_of_the_failing_line_have_their_shapes():
 
     shapes = dict(trace_graph(Layer(), X).failure.shapes)
 
-    assert shapes == {"x": "float32[2, 4]", "self.weight": "float32[3, 5]"}
+    assert shapes == {"x": f"{FLOAT}[2, 4]", "self.weight": f"{FLOAT}[3, 5]"}
 
 
 def test_reading_shapes_runs_no_code_of_the_user():
@@ -178,7 +180,7 @@ def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_na
     assert graph.failure.path == "2"
     failed = next(node for node in graph.nodes if node.kind == "failure")
     assert [graph.nodes[x.node].path for x in failed.inputs] == ["1"]  # what the layer was given
-    assert dict(graph.failure.shapes)["x"] == "float32[3, 8]"
+    assert dict(graph.failure.shapes)["x"] == f"{FLOAT}[3, 8]"
     assert "<- failed" in str(graph)
     assert 'class="x"' in to_svg(graph, depth=0)  # never folded away
     assert "<- failed" in str(graph.drawn(depth=0))

@@ -12,7 +12,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.flow import to_svg, trace_graph
 from nbmodule.flow.graph import read_graph
 
-X = jnp.ones((2, 3))
+X = jnp.ones((2, 3), "float32")
 
 
 def model(x):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from nbmodule.flow import Options, headline, outline, trace_graph
 
-X = jnp.ones((2, 3))
+X = jnp.ones((2, 3), "float32")
 
 
 def model(x):

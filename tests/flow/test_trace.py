@@ -18,6 +18,8 @@ from nbmodule.errors import ArgumentError
 from nbmodule.flow import Ref, Value, data, outline, to_dot, to_svg, trace_graph
 from nbmodule.flow.graph import read_graph
 
+from jax_settings import FLOAT
+
 X = jnp.ones((2, 3))
 
 
@@ -33,7 +35,7 @@ def test_nodes_carry_operation_shape_and_dtype():
     graph = trace_graph(lambda a, b: jnp.tanh(a @ b), X, jnp.ones((3, 4), jnp.bfloat16))
     dot = graph.nodes[2]
 
-    assert (dot.operation, dot.shape, dot.dtype) == ("dot_general", (2, 4), "float32")
+    assert (dot.operation, dot.shape, dot.dtype) == ("dot_general", (2, 4), FLOAT)
     assert dot.parameters == "axes 1·0"
 
 
@@ -48,7 +50,7 @@ def test_edges_run_from_the_maker_to_the_reader():
         (2, 3, 0),
     ]
     assert graph.edges[0].shape == (2, 3)
-    assert graph.edges[0].dtype == "float32"
+    assert graph.edges[0].dtype == FLOAT
 
 
 def test_tracing_never_runs_the_computation():

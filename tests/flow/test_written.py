@@ -11,6 +11,8 @@ import nbmodule as nb
 from nbmodule.flow import evaluate, evaluate_written
 from nbmodule.flow.writing.text import headline
 
+from jax_settings import FLOAT
+
 X = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
 
 
@@ -39,7 +41,7 @@ def test_running_statistics_are_outputs_with_their_names(model):
 
     assert names(graph) == ["written: 1.running_mean", "written: 1.running_var"]
     assert not any(node.dead for node in graph.nodes)
-    assert headline(graph).endswith("float32[4, 3] → float32[4, 4] · writes 2 variables")
+    assert headline(graph).endswith(f"{FLOAT}[4, 3] → {FLOAT}[4, 4] · writes 2 variables")
 
 
 def test_their_values_are_those_of_the_call(model):
@@ -113,7 +115,7 @@ def test_many_written_variables_fold_into_one_box_beside_the_outputs():
 
     lines = str(nb.graph(model, X).drawn(depth=0)).splitlines()
 
-    assert lines[-2:] == ["├─ output  float32[4, 3]", "└─ written  10  120 B"]
+    assert lines[-2:] == [f"├─ output  {FLOAT}[4, 3]", f"└─ written  10  {30 * X.itemsize} B"]
 
 
 def test_a_plain_function_of_jax_writes_nothing():

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
+from jax_settings import spelled
+
 
 class TorchGEGLU(torch.nn.Module):
     def forward(self, x):
@@ -108,7 +110,7 @@ def test_shape_and_dtype_stay(shape, layer):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

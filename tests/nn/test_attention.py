@@ -11,6 +11,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.positions import RotaryPositionalEncoding
 
+from jax_settings import spelled
+
 E, H = 8, 2
 
 
@@ -225,7 +227,7 @@ def test_dtype_and_given_variables():
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

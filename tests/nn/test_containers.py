@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
 
+from jax_settings import spelled
+
 
 def network():
     return nb.Sequential(nb.Linear(3, 4, key=0), nb.ReLU(), nb.Linear(4, 2, key=1))
@@ -264,7 +266,7 @@ def test_a_sequential_changes_like_a_list(changes):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

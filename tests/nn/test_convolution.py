@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
+from jax_settings import spelled
+
 CONV = {1: (nb.Conv1d, torch.nn.Conv1d), 2: (nb.Conv2d, torch.nn.Conv2d), 3: (nb.Conv3d, torch.nn.Conv3d)}
 SPREAD = {
     1: (nb.ConvTranspose1d, torch.nn.ConvTranspose1d),
@@ -182,7 +184,7 @@ def test_a_compiled_layer_gives_what_an_eager_one_gives(draws):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

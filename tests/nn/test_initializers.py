@@ -14,6 +14,8 @@ from nbmodule.core.numbers.random import RandomStream, seed
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn import initializers as ini
 
+from jax_settings import FLOAT, INT, spelled
+
 KEY = jax.random.key(3)
 RANDOM = [
     ini.Uniform(2, "fan_out", 0.5, 1.5),
@@ -51,9 +53,9 @@ def drawn(initializer, shape, **options):
 def test_the_numbers_are_those_of_jax_for_the_same_key(ours, theirs):
     shape = (4, 3, 2, 6)
     if isinstance(ours, ini.Orthogonal):  # JAX flattens the axes that are not columns in another order
-        theirs = theirs(KEY, (shape[0], math.prod(shape[1:])), jnp.float32).reshape(shape)
+        theirs = theirs(KEY, (shape[0], math.prod(shape[1:])), FLOAT).reshape(shape)
     else:
-        theirs = theirs(KEY, shape, jnp.float32)
+        theirs = theirs(KEY, shape, FLOAT)
     np.testing.assert_allclose(drawn(ours, shape), theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -153,7 +155,7 @@ def test_values_have_the_dtype_that_is_asked_for(initializer, dtype):
 
 @random
 def test_integers_cannot_be_drawn(initializer):
-    with pytest.raises(DtypeError, match=rf"{type(initializer).__name__} draws floating values, found dtype int32"):
+    with pytest.raises(DtypeError, match=rf"{type(initializer).__name__} draws floating values, found dtype {INT}"):
         initializer.create_variables((4, 6), dtype=int)
 
 
@@ -207,7 +209,7 @@ def test_constants_fill_any_shape_and_dtype():
 
 
 def test_a_fraction_is_no_integer():
-    with pytest.raises(DtypeError, match=r"Constant\(0\.5\) cannot be held in dtype int32"):
+    with pytest.raises(DtypeError, match=rf"Constant\(0\.5\) cannot be held in dtype {INT}"):
         ini.Constant(0.5).create_variables((2,), dtype=int)
 
 
@@ -215,7 +217,7 @@ def test_the_variable_is_a_parameter_that_waits():
     box = ini.KaimingNormal().create_variables((4, 6), "cpu:0")
     assert type(box) is Parameter
     assert box.is_pending
-    assert (box.shape, box.dtype) == ((4, 6), jnp.float32)
+    assert (box.shape, box.dtype) == ((4, 6), FLOAT)
     assert isinstance(box.value, jax.Array)
     assert not box.is_pending
 
@@ -287,7 +289,7 @@ def test_a_users_own_initializer_needs_draw_only():
     ],
 )
 def test_choices_without_meaning_are_refused(make, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         make()
 
 

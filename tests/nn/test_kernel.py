@@ -11,6 +11,8 @@ from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.nn.kernel import kernel, plain
 
+from jax_settings import spelled
+
 
 @kernel(static=("power",))
 def affine(x, weight, bias=None, *, power=1):
@@ -134,7 +136,7 @@ def test_an_error_of_ours_comes_without_jax():
     ],
 )
 def test_arguments_that_jax_cannot_take_are_named(call, message):
-    with pytest.raises(ArgumentTypeError, match=message):
+    with pytest.raises(ArgumentTypeError, match=spelled(message)):
         call()
 
 

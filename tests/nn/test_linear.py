@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, StructureError
 
+from jax_settings import FLOAT, spelled
+
 BATCHES = st.sampled_from([(), (1,), (0,), (4,), (2, 3), (2, 1, 3)])
 
 
@@ -124,7 +126,7 @@ def test_dtype_and_device_are_those_asked_for():
     layer = nb.Linear(3, 2, dtype="bfloat16", device="cpu:0")
     assert layer.weight.dtype == layer.bias.dtype == jnp.bfloat16
     assert layer(jnp.ones((2, 3), jnp.bfloat16)).dtype == jnp.bfloat16
-    assert layer(jnp.ones((2, 3))).dtype == jnp.float32
+    assert layer(jnp.ones((2, 3))).dtype == FLOAT
     assert layer.weight.device == jax.devices("cpu")[0]
 
 
@@ -183,7 +185,7 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

@@ -10,6 +10,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, BatchedWriteError, DtypeError, ShapeError
 from nbmodule.nn.normalization import LocalResponseNorm
 
+from jax_settings import spelled
+
 SHAPES = {1: (4, 5, 3), 2: (2, 5, 4, 3), 3: (2, 3, 2, 4, 3)}
 
 
@@ -253,7 +255,7 @@ def test_dtype_is_the_one_asked_for_and_outputs_have_that_of_the_input(make):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

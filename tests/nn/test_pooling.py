@@ -9,6 +9,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.resizing import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, Upsample
 
+from jax_settings import spelled
+
 SIZES = (7, 6, 5)
 
 
@@ -127,7 +129,7 @@ def test_pooling_layers_hold_no_variables():
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

@@ -8,6 +8,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.positions import LearnedPositionalEncoding, RotaryPositionalEncoding, SinusoidalPositionalEncoding
 
+from jax_settings import spelled
+
 
 def test_sinusoids_follow_the_formula():
     found = SinusoidalPositionalEncoding(6)(jnp.zeros((3, 9, 6)))
@@ -81,6 +83,6 @@ def test_leading_axes_are_only_a_batch(layer, draws):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)

@@ -8,6 +8,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.recurrent import GRU, LSTM, RNN
 
+from jax_settings import spelled
+
 KINDS = {RNN: torch.nn.RNN, LSTM: torch.nn.LSTM, GRU: torch.nn.GRU}
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
@@ -192,7 +194,7 @@ def test_an_eager_call_is_one_program(draws):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

@@ -7,6 +7,8 @@ import torch
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.spectral import DCT, FFT, IDCT, IFFT, IRFFT, RFFT
 
+from jax_settings import spelled
+
 
 @pytest.mark.parametrize(
     ("layer", "theirs"),
@@ -54,7 +56,7 @@ def test_options_of_the_cosine_layer_reach_the_function(draws):
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

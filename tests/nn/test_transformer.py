@@ -16,6 +16,8 @@ from nbmodule.nn.transformer import (
     TransformerEncoderLayer,
 )
 
+from jax_settings import spelled
+
 E, H, F = 8, 2, 12
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
@@ -246,7 +248,7 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

@@ -10,6 +10,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 CASES = {
     "sgd": (lambda v, g, i: (nb.sgd_update(v, g, 0.1, weight_decay=0.1),), 0, lambda: nb.SGD(0.1, weight_decay=0.1)),
     "momentum": (
@@ -91,7 +93,7 @@ def test_wrong_arguments_are_named():
         nb.StructureError, match='(?s)cannot take a step of Adam: variables and vw differ.*missing: "w"'
     ):
         nb.adam_update(v, v, 0.1, v, {}, 1)
-    with pytest.raises(nb.ShapeError, match=r'"w" is float32\[2\], in mw it is float32\[3\]'):
+    with pytest.raises(nb.ShapeError, match=rf'"w" is {FLOAT}\[2\], in mw it is {FLOAT}\[3\]'):
         nb.adam_update(v, v, 0.1, {"w": jnp.ones(3)}, v, 1)
     with pytest.raises(nb.ArgumentError, match="Adam: beta1 must be 0 or more"):
         nb.adam_update(v, v, 0.1, v, v, 1, beta1=-1.0)

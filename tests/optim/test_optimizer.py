@@ -129,7 +129,7 @@ def test_gradients_of_unknown_variables_are_named(net, gradients):
 
 def test_a_gradient_of_another_shape_is_refused_before_anything_changes(net, gradients):
     grads, optimizer, before = gradients(0), nb.Adam(), net.v
-    grads["layers/v1/weight"] = jnp.zeros((3, 2))
+    grads["layers/v1/weight"] = jnp.zeros((3, 2), "f")
     message = r'"layers/v1/weight" is float32\[2, 3\], in gradients it is float32\[3, 2\]'
     with pytest.raises(nb.ShapeError, match=message):
         optimizer.update(net, grads)

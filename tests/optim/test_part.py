@@ -10,6 +10,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 
 def test_boxes_in_a_dict_are_read_as_arrays():
     v = {"w": nb.Parameter([1.0, 2.0])}
@@ -46,16 +48,16 @@ def test_what_is_no_array_is_refused():
 
 
 def test_a_gradient_of_another_kind_is_refused():
-    with pytest.raises(nb.DtypeError, match='the gradient of "w" is complex64, the variable is float32'):
+    with pytest.raises(nb.DtypeError, match=f'the gradient of "w" is complex64, the variable is {FLOAT}'):
         nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2, jnp.complex64)})
     float0 = jax.grad(lambda w: 1.0 * w.sum(), allow_int=True)(jnp.arange(2))
-    with pytest.raises(nb.DtypeError, match='the gradient of "w" is .*the variable is float32'):
+    with pytest.raises(nb.DtypeError, match=f'the gradient of "w" is .*the variable is {FLOAT}'):
         nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": float0})
 
 
 def test_a_gradient_of_another_precision_will_do():
     new = nb.Adam(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2, jnp.bfloat16)})
-    assert new["w"].dtype == jnp.float32
+    assert new["w"].dtype == FLOAT
     np.testing.assert_allclose(new["w"], 0.9, rtol=1e-5)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 V, G = {"w": jnp.zeros(1)}, {"w": jnp.ones(1)}
 
 
@@ -185,7 +187,7 @@ def test_a_number_may_be_replaced_by_a_schedule_and_back():
         ),
         ("0.1", nb.ArgumentTypeError, "found str"),
         (None, nb.ArgumentTypeError, "found NoneType"),
-        (jnp.ones(2), nb.ShapeError, r"a learning rate is one number; found float32\[2\]"),
+        (jnp.ones(2), nb.ShapeError, rf"a learning rate is one number; found {FLOAT}\[2\]"),
         (nb.Buffer(np.ones(2, "f")), nb.ShapeError, r"a learning rate is one number; found buffer float32\[2\]"),
         (lambda a, b: 0.1, nb.ArgumentTypeError, "wants a, b"),
         (lambda *, step: 0.1, nb.ArgumentTypeError, "wants step"),
@@ -205,5 +207,5 @@ def test_what_a_function_gives_is_checked():
         nb.SGD(lambda: -1.0).step(V, G)
     with pytest.raises(nb.ArgumentTypeError, match="the function given as lr, .* must return a number"):
         nb.SGD(lambda: "fast").step(V, G)
-    with pytest.raises(nb.ShapeError, match=r"a learning rate is one number; the function gave float32\[1\]"):
+    with pytest.raises(nb.ShapeError, match=rf"a learning rate is one number; the function gave {FLOAT}\[1\]"):
         nb.SGD(lambda step: jnp.ones(1) * step).step(V, G)

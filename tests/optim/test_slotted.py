@@ -101,7 +101,7 @@ def test_a_state_that_does_not_fit_is_refused_whole(net, gradients, agree):
         (lambda s: s.__delitem__("vw/bias"), '(?s)"mw" and "vw" differ.*missing: "bias"'),
         (lambda s: (s.__delitem__("vw/bias"), s.__delitem__("mw/bias")), 'missing: "mw/bias", "vw/bias"'),
         (
-            lambda s: (s.__setitem__("mw/bias", jnp.ones(4)), s.__setitem__("vw/bias", jnp.ones(4))),
+            lambda s: (s.__setitem__("mw/bias", jnp.ones(4, "f")), s.__setitem__("vw/bias", jnp.ones(4, "f"))),
             r'"mw/bias" is float32\[4\], not float32\[3\]',
         ),
     ):
@@ -143,7 +143,7 @@ def test_a_layer_that_is_gone_leaves_its_state_behind(net, gradients):
 def test_one_optimizer_for_two_models_of_other_shapes_is_refused(net, gradients):
     optimizer = nb.Adam(1e-2)
     optimizer.update(net, gradients(0))
-    v = {"bias": jnp.zeros(5)}
+    v = {"bias": jnp.zeros(5, "f")}
     message = r'Adam cannot take a step: its state for "bias" is float32\[3\], the variable is float32\[5\].*one optimizer for each model'
     with pytest.raises(nb.StructureError, match=message):
         optimizer.step(v, v)

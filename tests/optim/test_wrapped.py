@@ -171,7 +171,7 @@ def test_a_state_that_does_not_fit_is_refused(net, gradients, agree):
     optimizer.update(net, gradients(0))
     before = optimizer.state
     wrong = before.cont_deep_copy()
-    wrong["optax/v0/mu/bias"] = jnp.ones(7)
+    wrong["optax/v0/mu/bias"] = jnp.ones(7, "f")
     with pytest.raises(nb.StructureError, match=r'"v0/mu/bias" is float32\[7\], not float32\[3\]'):
         optimizer.set_state(wrong)
     with pytest.raises(nb.StructureError, match='a Container of "count" and "optax" is wanted'):

@@ -9,6 +9,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 from nbmodule.nn.functional import activations as a
 from nbmodule.nn.functional import rectifiers as r
 
+from jax_settings import COMPLEX, FLOAT, INT, spelled
+
 POINTWISE = {
     "relu": (r.relu, F.relu),
     "relu6": (r.relu6, F.relu6),
@@ -69,7 +71,7 @@ def test_program_holds_no_nested_call(name, operations):
 @pytest.mark.parametrize("name", [n for n in POINTWISE if n not in ("relu", "relu6")])
 def test_integers_are_refused_in_one_line(name):
     with pytest.raises(
-        DtypeError, match=r"^\w+: x must hold floating values, found int32\[2, 4\]. Convert it first: x"
+        DtypeError, match=rf"^\w+: x must hold floating values, found {INT}\[2, 4\]. Convert it first: x"
     ):
         POINTWISE[name][0](jnp.ones((2, 4), int))
 
@@ -81,11 +83,11 @@ def test_half_precision_stays_half():
 
 def test_relu_takes_integers():
     np.testing.assert_array_equal(r.relu(jnp.array([-2, 3])), [0, 3])
-    assert r.relu(jnp.array([-2, 3])).dtype == jnp.int32
+    assert r.relu(jnp.array([-2, 3])).dtype == INT
 
 
 def test_relu_refuses_complex_numbers():
-    with pytest.raises(DtypeError, match=r"relu: x must hold real values, found complex64\[2\]"):
+    with pytest.raises(DtypeError, match=rf"relu: x must hold real values, found {COMPLEX}\[2\]"):
         r.relu(jnp.ones(2, complex))
 
 
@@ -107,9 +109,9 @@ def test_prelu_has_one_slope_for_all(shape, draws, agrees_with_torch):
 
 def test_prelu_with_a_wrong_number_of_slopes_is_refused():
     message = r"prelu: weight must hold one slope or 3, as many as x has channels on axis 1, found float32\[2\] for x float32\[4, 3\]"
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(ShapeError, match=spelled(message)):
         r.prelu(jnp.ones((4, 3)), jnp.ones(2))
-    with pytest.raises(ShapeError, match=r"prelu: weight must have one axis or none, found float32\[3, 3\]"):
+    with pytest.raises(ShapeError, match=rf"prelu: weight must have one axis or none, found {FLOAT}\[3, 3\]"):
         r.prelu(jnp.ones((4, 3)), jnp.ones((3, 3)))
 
 
@@ -134,7 +136,7 @@ def test_geglu_gates_by_gelu(draws, agrees_with_torch):
 
 @pytest.mark.parametrize("fn", [a.glu, a.geglu])
 def test_an_odd_axis_cannot_be_halved(fn):
-    with pytest.raises(ShapeError, match=r"glu: axis 1 must have an even size, to be halved, found float32\[2, 3\]"):
+    with pytest.raises(ShapeError, match=rf"glu: axis 1 must have an even size, to be halved, found {FLOAT}\[2, 3\]"):
         fn(jnp.ones((2, 3)))
 
 
@@ -172,7 +174,7 @@ def test_a_word_is_no_flag():
     ],
 )
 def test_constants_without_meaning_are_refused(call, message):
-    with pytest.raises(ArgumentError, match=message):
+    with pytest.raises(ArgumentError, match=spelled(message)):
         call(jnp.ones(2))
 
 

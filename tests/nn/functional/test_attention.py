@@ -14,6 +14,8 @@ from nbmodule.nn.functional.attention import (
     split_heads,
 )
 
+from jax_settings import spelled
+
 
 @pytest.fixture
 def qkv(draws):
@@ -218,5 +220,5 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_does_not_fit_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()

@@ -10,6 +10,8 @@ from sklearn import metrics
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.classification import binary_cross_entropy, cross_entropy, ctc_loss, hinge_loss, kl_div
 
+from jax_settings import spelled
+
 REDUCTIONS = ("mean", "sum", "none")
 
 
@@ -327,7 +329,7 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()
 
 

@@ -10,6 +10,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 from nbmodule.nn.functional.convolution import conv1d, conv2d, conv3d, depthwise_conv2d
 from nbmodule.nn.functional.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
 
+from jax_settings import spelled
+
 CONV = {1: (conv1d, F.conv1d), 2: (conv2d, F.conv2d), 3: (conv3d, F.conv3d)}
 SPREAD = {
     1: (conv_transpose1d, F.conv_transpose1d),
@@ -88,7 +90,7 @@ def test_transposed_convolution_agrees_with_torch(n, c_in, c_out, options, draws
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (4, 3), (1, 2)])
 def test_same_transposed_convolution_is_the_gradient_of_the_same_convolution(kernel, stride, draws):
     small, weight = draws.normal(size=(2, 4, 3)).astype("f"), draws.normal(size=(5, kernel, 3)).astype("f")
-    large = jnp.zeros((2, 4 * stride, 5))
+    large = jnp.zeros((2, 4 * stride, 5), "f")
     forward = lambda x: conv1d(x, weight.transpose(2, 1, 0), stride=stride, padding="SAME")
     (wanted,) = jax.vjp(forward, large)[1](small)
     np.testing.assert_allclose(
@@ -240,7 +242,7 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_does_not_fit_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message) as caught:
+    with pytest.raises(error, match=spelled(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
 

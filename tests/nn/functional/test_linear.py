@@ -11,6 +11,8 @@ from nbmodule.core.boxes.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.linear import bilinear, embedding, linear, renormed
 
+from jax_settings import COMPLEX, FLOAT, spelled
+
 
 @pytest.mark.parametrize("batch", [(), (4,), (2, 0), (2, 3, 4)])
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -29,8 +31,8 @@ def test_linear_takes_boxes_and_leaves_two_operations(operations):
 def test_linear_promotes_mixed_precision_and_keeps_half():
     half = jnp.ones((2, 2), jnp.bfloat16)
     assert linear(half, half).dtype == jnp.bfloat16
-    assert linear(half, jnp.ones((2, 2))).dtype == jnp.float32
-    assert linear(jnp.ones(2, complex), jnp.ones((2, 2))).dtype == jnp.complex64
+    assert linear(half, jnp.ones((2, 2))).dtype == FLOAT
+    assert linear(jnp.ones(2, complex), jnp.ones((2, 2))).dtype == COMPLEX
 
 
 @pytest.mark.parametrize(
@@ -62,12 +64,12 @@ def test_linear_promotes_mixed_precision_and_keeps_half():
     ],
 )
 def test_linear_refuses_what_does_not_fit(args, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         linear(*args)
 
 
 def test_an_error_inside_a_transform_is_the_same_one_line():
-    with pytest.raises(ShapeError, match=r"linear: x must have 5 features .* found float32\[3\]"):
+    with pytest.raises(ShapeError, match=rf"linear: x must have 5 features .* found {FLOAT}\[3\]"):
         jax.jit(jax.vmap(lambda x: linear(x, jnp.ones((4, 5)))))(jnp.ones((2, 3)))
 
 
@@ -101,7 +103,7 @@ def test_bilinear_agrees_with_torch(batch, draws, agrees_with_torch):
     ],
 )
 def test_bilinear_refuses_what_does_not_fit(shapes, message):
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(ShapeError, match=spelled(message)):
         bilinear(*map(jnp.ones, shapes))
 
 
@@ -152,5 +154,5 @@ def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
     ],
 )  # fmt: skip
 def test_embedding_refuses_what_makes_no_sense(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()

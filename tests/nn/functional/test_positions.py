@@ -6,6 +6,8 @@ import pytest
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions
 
+from jax_settings import spelled
+
 
 @pytest.mark.parametrize("features", [6, 7])
 def test_sines_and_cosines_are_those_of_the_formula(features):
@@ -72,7 +74,7 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()
 
 

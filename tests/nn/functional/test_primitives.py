@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from nbmodule.nn.functional.primitives import along, promoted, spread, where
 
+from jax_settings import FLOAT
+
 SHAPES = st.sampled_from([(), (3,), (1, 3), (2, 1), (2, 3)])
 
 
@@ -28,7 +30,7 @@ def test_numbers_take_the_dtype_of_the_array():
 def test_none_stays_none_when_promoting():
     x, nothing, y = promoted(jnp.ones(2, jnp.bfloat16), None, jnp.ones(2))
     assert nothing is None
-    assert x.dtype == y.dtype == jnp.float32
+    assert x.dtype == y.dtype == FLOAT
 
 
 def test_selection_leaves_no_nested_call():

@@ -8,6 +8,8 @@ from nbmodule.core.boxes.variable import Buffer
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 
+from jax_settings import spelled
+
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 SCANS = {"RNN": rnn, "LSTM": lstm, "GRU": gru}
 CELLS = {"RNN": rnn_cell, "LSTM": lstm_cell, "GRU": gru_cell}
@@ -112,7 +114,7 @@ def test_padding_is_not_seen(kind, draws):
 @kinds
 def test_biases_may_be_left_out(kind, draws):
     x, w = draws.normal(size=(5, 3)).astype("f"), weights(draws, kind)
-    zeros = jnp.zeros(len(w[0]))
+    zeros = jnp.zeros(len(w[0]), "f")
     for mine, other in zip(
         jax.tree.leaves(SCANS[kind](x, None, *w[:2])),
         jax.tree.leaves(SCANS[kind](x, None, *w[:2], zeros, zeros)),
@@ -190,5 +192,5 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_does_not_fit_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()

@@ -14,6 +14,8 @@ from nbmodule.nn.functional.regression import (
     mse_loss,
 )
 
+from jax_settings import spelled
+
 LOSSES = {
     "mse": (mse_loss, F.mse_loss, {}),
     "mae": (mae_loss, F.l1_loss, {}),
@@ -102,5 +104,5 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.resize import interpolate
 
+from jax_settings import spelled
+
 FORMAT = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 CASES = [
     (1, {"size": 7}),
@@ -102,5 +104,5 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD)
 def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=spelled(message)):
         call()
