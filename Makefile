@@ -12,6 +12,9 @@ LAB_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_FLAGS ?=
 WORKERS ?= 2
+# Settings of JAX under which the rooms that compute are tested once more.
+SETTINGS ?= x64 strict nans transfers eager leaks
+COMPUTING := tests/core tests/calls tests/flow tests/nn tests/optim
 
 # The first of these that is there and is new enough. `make lab PYTHON=/path/to/python3.13` chooses another.
 PYTHON ?= $(eval PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -24,14 +27,15 @@ MOVED := $(if $(filter $(CURDIR),$(shell cat $(VENV)/folder 2>/dev/null)),,moved
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test test-long docs bench lint format leaks clean moved provision frontend
+.PHONY: help lab demo test test-long settings docs bench lint format leaks clean moved provision frontend
 
 help:
 	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
 	@echo "make demo    run that notebook without a screen and write build/$(FIRST).html, one page that needs no network"
 	@echo "make test    run every test (TEST_FLAGS is passed on to pytest)"
 	@echo "make test-long  run the tests that take minutes: files killed and damaged many thousand times"
-	@echo "make leaks   run the tests of the core with JAX's own check for leaked tracers"
+	@echo "make settings  run the tests of what computes under settings of JAX: 64 bits, strict promotion, ... (SETTINGS=\"x64 nans\" for some)"
+	@echo "make leaks   the same with JAX's own check for leaked tracers alone"
 	@echo "make docs    run the notebooks and build the documentation into build/docs; a warning is an error"
 	@echo "make bench   time nbmodule against raw JAX and the peers that are installed (BENCH_FLAGS is passed on)"
 	@echo "make lint    ruff, pyright and tsc; \`make format\` mends what can be mended"
@@ -49,10 +53,17 @@ test: provision $(VENV)/installed-test frontend
 
 test-long: provision $(VENV)/installed-test
 	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)
+	@$(MAKE) --no-print-directory settings
 
-# Caches of compiled functions are off while JAX looks for leaks, so this is slow and stands apart.
-leaks: $(VENV)/installed-test
-	@JAX_CHECK_TRACER_LEAKS=1 $(PY) -m pytest -n $(WORKERS) --dist loadfile $(wildcard tests/core tests/nn tests/optim tests/calls) $(TEST_FLAGS)
+# Each of tests/plugins/jax_settings.py in turn; the last line of each tells how long it took. While JAX compiles nothing (eager) or looks
+# for leaked tracers, its caches are of no use: those two take longest and come last.
+settings: $(VENV)/installed-test
+	@failed=; for setting in $(SETTINGS); do \
+	NBMODULE_SETTING=$$setting $(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(COMPUTING) $(TEST_FLAGS) || failed="$$failed $$setting"; done; \
+	test -z "$$failed" || { echo "failed under:$$failed"; exit 1; }
+
+leaks:
+	@$(MAKE) --no-print-directory settings SETTINGS=leaks
 
 docs: $(VENV)/installed-docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs

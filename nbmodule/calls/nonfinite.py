@@ -117,17 +117,18 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
     """
     if not callable(fn):
         raise ArgumentTypeError(f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}.")
-    with untracked():
+    # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
+    with untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
         with Tracker(_nothing, _nothing_kept, "first_nonfinite"):  # who calls whom is wanted, and no values
             closed = jax.make_jaxpr(run)(*arrays)
         watch = _Watch(roots())
         outputs = evaluate(closed, arrays, watch)
-    if watch.found is not None:
-        return watch.record()
-    if not any(_count(x) for x in outputs):
-        return None
-    return _from_the_start(closed, arrays, names, fn) or watch.record(watch.first_nan)
+        if watch.found is not None:
+            return watch.record()
+        if not any(_count(x) for x in outputs):
+            return None
+        return _from_the_start(closed, arrays, names, fn) or watch.record(watch.first_nan)
 
 
 def _as_function(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from nbmodule.base.promotion import mixed_dtypes, widened
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.part import flatten
@@ -22,20 +23,22 @@ from nbmodule.optim.rule import chunks_of, placement, scaled_by
 @functools.partial(jax.jit, inline=True)
 def _sum_of_squares(arrays: Sequence[Any]) -> Any:
     def squares(x: Any) -> Any:
-        wide = jnp.promote_types(x.dtype, jnp.float32)
+        wide = widened(x.dtype)
         return jnp.sum(jnp.square(jnp.abs(x).astype(jnp.finfo(wide).dtype)))
 
-    return sum(map(squares, arrays))
+    with mixed_dtypes():
+        return sum(map(squares, arrays))
 
 
 @functools.partial(jax.jit, inline=True)
 def _norm(parts: Sequence[Any]) -> Any:
-    return jnp.sqrt(sum(parts))
+    with mixed_dtypes():
+        return jnp.sqrt(sum(parts))
 
 
 @functools.partial(jax.jit, inline=True)
 def _factor(parts: Sequence[Any], max_norm: Any) -> Any:
-    norm = jnp.sqrt(sum(parts))
+    norm = _norm(parts)
     return jnp.where(norm < max_norm, 1.0, max_norm / norm)
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import birthplace, now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.transforms.jit import Jit, jit
@@ -175,7 +176,7 @@ def rate_now(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
         return rate.value
     if now.frame is not None or isinstance(count, Tracer):
         try:
-            return as_scalar(rate(count - 1))
+            return _scheduled(rate, count)
         except _UNTRACEABLE as error:
             raise TraceError(
                 f"the schedule {rate!r} cannot be compiled: it wants the step as a Python number. Nothing was changed. Write it "
@@ -187,7 +188,7 @@ def rate_now(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
 def _outside(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
     _, known = compiled.get(id(rate), (rate, None))
     if known is None:
-        known = jit(lambda count: as_scalar(rate(count - 1)))
+        known = jit(lambda count: _scheduled(rate, count))
         compiled[id(rate)] = (rate, known)
     if isinstance(known, Jit):
         try:
@@ -195,6 +196,11 @@ def _outside(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
         except _UNTRACEABLE:
             compiled[id(rate)] = (rate, rate)  # plain Python: asked with a plain number from now on
     return as_scalar(as_number(rate(int(count) - 1)))
+
+
+def _scheduled(schedule: Any, count: Any) -> Any:
+    with mixed_dtypes():
+        return as_scalar(schedule(count - 1))
 
 
 def as_scalar(value: Any) -> Any:

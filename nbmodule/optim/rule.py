@@ -20,6 +20,8 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jax.tree_util import GetAttrKey, SequenceKey
 
+from nbmodule.base.promotion import mixed_dtypes
+
 CHUNK = 8  # leaves in one kernel: more take longer to compile and run no faster
 
 
@@ -55,6 +57,12 @@ class Rule:
         """
         import optax
 
+        with mixed_dtypes():
+            return self._applied(optax, weights, grads, slots, rate, count)
+
+    def _applied(
+        self, optax: Any, weights: Sequence[Any], grads: Sequence[Any], slots: Sequence[Any], rate: Any, count: Any
+    ) -> tuple[Any, Any]:
         transformation = self.make(rate, **dict(self.options))
         weights = list(weights)
         grads = [grad.astype(jnp.promote_types(grad.dtype, weight.dtype)) for grad, weight in zip(grads, weights)]
@@ -109,7 +117,8 @@ def kernel(rule: Rule, stop: bool, gated: bool) -> Callable[..., Any]:
 @functools.partial(jax.jit, inline=True)
 def averaged(means: Any, grads: Any, calls: Any) -> list[Any]:
     """The running average of gradients, with those of one more call; `calls` were averaged before."""
-    return [mean + ((grad - mean) / (calls + 1)).astype(mean.dtype) for mean, grad in zip(means, grads)]
+    with mixed_dtypes():
+        return [mean + ((grad - mean) / (calls + 1)).astype(mean.dtype) for mean, grad in zip(means, grads)]
 
 
 @functools.partial(jax.jit, inline=True)

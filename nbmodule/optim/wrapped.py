@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.building import ensure_built
@@ -230,8 +231,9 @@ class Optax(Optimizer):
         form, transformation = own["_form"], own["_transformation"].thing
         chains = tuple(chain for chain, _, _ in form.variables)
         v = as_container(chains, weights)
-        updates, after = transformation.update(as_container(chains, grads), form.state(state), v, **extra)
-        after_v: Any = optax.apply_updates(v, updates)
+        with mixed_dtypes():
+            updates, after = transformation.update(as_container(chains, grads), form.state(state), v, **extra)
+            after_v: Any = optax.apply_updates(v, updates)
         index = dict(flat(after_v))
         new = [index[chain] for chain in chains]
         return list(map(jax.lax.stop_gradient, new)) if own["_stop_gradients"] else new, form.arrays(after)
@@ -270,7 +272,10 @@ class Optax(Optimizer):
         return known_values([boxes[i] for i in kept])
 
     def _initial_state(self, chains: tuple[Chain, ...], weights: list[Any]) -> Any:
-        init = vars(self)["_transformation"].thing.init
+        def init(v: Any) -> Any:
+            with mixed_dtypes():
+                return vars(self)["_transformation"].thing.init(v)
+
         if not any(isinstance(weight, Tracer) for weight in weights):
             with jax.ensure_compile_time_eval():
                 return init(as_container(chains, weights))

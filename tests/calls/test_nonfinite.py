@@ -149,3 +149,9 @@ def test_bad_requests_are_refused():
     with pytest.raises(nb.ArgumentError, match="nothing to differentiate by"):
         first_nonfinite(lambda x: x * 1.0, jnp.arange(3), backward=True)
     assert first_nonfinite(jax.nn.relu, jnp.ones(2)) is None
+
+
+def test_what_jax_would_raise_at_is_found_all_the_same(x):
+    with jax.debug_nans(True):
+        found = first_nonfinite(Net(nb.Lambda(lambda y: jnp.log(y * 0 - 1))), x)
+    assert (found.path, found.operation) == ("blocks.1", "log")

@@ -12,6 +12,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import with_mixed_dtypes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -64,7 +66,7 @@ def reference() -> Callable[..., dict[str, Any]]:
 
     def run(transformation: Any, v: nb.Container, grads: list[nb.Container]) -> dict[str, Any]:
         params = jax.tree.map(jnp.array, v.cont_to_dict())
-        state, update = transformation.init(params), jax.jit(transformation.update)
+        state, update = transformation.init(params), jax.jit(with_mixed_dtypes(transformation.update))
         for each in grads:
             updates, state = update(each.cont_to_dict(), state, params)
             params = optax.apply_updates(params, updates)

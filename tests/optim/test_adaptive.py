@@ -9,6 +9,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import with_mixed_dtypes
+
 PAIRS = {
     "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2, eps=1e-7)),
     "adam, other options": (lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2), lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2)),
@@ -132,7 +134,7 @@ def test_a_changed_option_is_used_from_the_next_step_on(net, gradients, referenc
     first = optax.adam(1e-2, eps=1e-7)
     state = first.init(expected)
     for transformation, i in ((first, 0), (optax.adam(1e-2, 0.0, eps=1e-7), 1)):
-        updates, state = transformation.update(gradients(i).cont_to_dict(), state, expected)
+        updates, state = with_mixed_dtypes(transformation.update)(gradients(i).cont_to_dict(), state, expected)
         expected = optax.apply_updates(expected, updates)
     agree(net.v, expected)
     with pytest.raises(nb.ArgumentError, match="beta1 must be"):

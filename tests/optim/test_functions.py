@@ -10,7 +10,7 @@ import pytest
 
 import nbmodule as nb
 
-from jax_settings import FLOAT
+from jax_settings import FLOAT, with_mixed_dtypes
 
 CASES = {
     "sgd": (lambda v, g, i: (nb.sgd_update(v, g, 0.1, weight_decay=0.1),), 0, lambda: nb.SGD(0.1, weight_decay=0.1)),
@@ -106,7 +106,7 @@ def test_wrong_arguments_are_named():
 def test_adam_update_agrees_with_optax(gradients, agree):
     g = gradients(0).cont_to_dict()
     transformation = optax.adam(0.1, eps=1e-7)
-    updates, state = transformation.update(g, transformation.init(g), g)
+    updates, state = with_mixed_dtypes(transformation.update)(g, transformation.init(g), g)
     zeros = jax.tree.map(jnp.zeros_like, g)
     v, mw, vw = nb.adam_update(g, g, 0.1, zeros, zeros, 1)
     agree(v, optax.apply_updates(g, updates))

@@ -10,13 +10,15 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import with_mixed_dtypes
+
 
 @pytest.mark.parametrize("how", ["update", "jit", "scan"])
 def test_accumulated_gradients_agree_with_optax(how, net, gradients, agree):
     optimizer = nb.Adam(1e-2, accumulate=3, clip_norm=1.0)
     steps = optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2, eps=1e-7)), 3)
     params = net.v.cont_to_dict()
-    state, update = steps.init(params), jax.jit(steps.update)
+    state, update = steps.init(params), jax.jit(with_mixed_dtypes(steps.update))
     for i in range(7):
         updates, state = update(gradients(i).cont_to_dict(), state, params)
         params = optax.apply_updates(params, updates)
@@ -90,7 +92,7 @@ def test_a_compiled_step_holds_no_more_than_optax_does(net, gradients):
     params = net.v.cont_to_dict()
 
     def plain(params, state, grads):
-        updates, state = transformation.update(grads, state, params)
+        updates, state = with_mixed_dtypes(transformation.update)(grads, state, params)
         return optax.apply_updates(params, updates), state
 
     theirs = jax.jit(plain, donate_argnums=(0, 1)).lower(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import jax
+import optax
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nbmodule as nb
 from nbmodule.optim.rule import CHUNK, chunks_of
 
 
@@ -22,3 +26,23 @@ def test_equal_leaves_make_few_kernels(first, second):
     chunks = chunks_of(("a",) * first + ("b",) * second, (0,) * (first + second))
     signatures = {tuple("a" if place < first else "b" for place in chunk) for chunk in chunks}
     assert len(signatures) <= 4
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nb.Adam(nb.cosine_schedule(0.1, 100), clip_norm=1.0, accumulate=2),
+        lambda: nb.AdamW(0.1),
+        lambda: nb.LAMB(0.1),
+        lambda: nb.Optax(optax.adam(optax.cosine_decay_schedule(0.1, 100))),
+    ],
+)
+def test_dtypes_that_are_never_promoted_are_no_hindrance(make, net, make_net, gradients, agree):
+    """Counts meet floats inside of optax, which raises by itself where JAX promotes nothing."""
+    other, first, second = make_net(), make(), make()
+    for i in range(3):
+        first.update(net, gradients(i))
+    with jax.numpy_dtype_promotion("strict"):
+        for i in range(3):
+            second.update(other, gradients(i))
+    agree(other.v, net.v)

@@ -13,6 +13,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import with_mixed_dtypes
+
 TRANSFORMATIONS = {
     "adam": lambda: optax.adam(1e-2),
     "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
@@ -28,7 +30,7 @@ TRANSFORMATIONS = {
 def test_five_steps_agree_with_optax(name, net, make_net, gradients, agree):
     transformation, eager, donated = (TRANSFORMATIONS[name]() for _ in range(3))
     params = net.v.cont_to_dict()
-    state, plain = transformation.init(params), jax.jit(transformation.update)
+    state, plain = transformation.init(params), jax.jit(with_mixed_dtypes(transformation.update))
     for i in range(5):
         updates, state = plain(gradients(i).cont_to_dict(), state, params)
         params = optax.apply_updates(params, updates)
@@ -88,7 +90,7 @@ def test_extra_arguments_reach_the_transformation(net, gradients, agree):
     optimizer, transformation = nb.Optax(make()), make()
     step = nb.jit(lambda g, loss: optimizer.update(net, g, value=loss))
     params = net.v.cont_to_dict()
-    state, plain = transformation.init(params), jax.jit(transformation.update)
+    state, plain = transformation.init(params), jax.jit(with_mixed_dtypes(transformation.update))
     for i, loss in enumerate((1.0, 2.0, 2.0, 2.0, 2.0)):
         updates, state = plain(gradients(i).cont_to_dict(), state, params, value=loss)
         params = optax.apply_updates(params, updates)
@@ -121,7 +123,7 @@ def test_random_keys_in_the_state_are_kept_as_their_data():
     state = transformation.init(params)
     step = nb.jit(optimizer.step)
     for _ in range(2):
-        updates, state = transformation.update(params, state)
+        updates, state = with_mixed_dtypes(transformation.update)(params, state)
         params = optax.apply_updates(params, updates)
         v = step(v, v)
     np.testing.assert_allclose(v["w"], params["w"], rtol=1e-5)

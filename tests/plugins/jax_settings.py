@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,18 @@ def spelled(message: str) -> str:
     return re.sub(
         rf"\b({'|'.join(NUMBERS)})\b", lambda found: NUMBERS[found[0]] if SETTING == "x64" else found[0], message
     )
+
+
+def with_mixed_dtypes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference from elsewhere that takes JAX's default promotion for granted, such as optax."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        import jax
+
+        with jax.numpy_dtype_promotion("standard"):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_rank, check_shape, show
 from nbmodule.nn.functional.dropout import dropout
@@ -183,7 +184,7 @@ def _heads(name: str, which: str, x: Array, num_heads: Any) -> Array:
 
 
 def _wide(dtype: Any) -> Any:
-    return jnp.promote_types(dtype, jnp.float32)
+    return widened(dtype)
 
 
 def _checked(name: str, query: Array, key: Array, value: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:

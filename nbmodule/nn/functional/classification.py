@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Integer, Real
 
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.activations import log_softmax, softplus
 from nbmodule.nn.functional.checks import (
@@ -111,7 +112,7 @@ def _of_labels(
 ) -> Array:
     classes = log_p.shape[axis]
     target = lax.convert_element_type(
-        target, jnp.promote_types(jnp.int32, target.dtype) if target.dtype.kind == "i" else jnp.int32
+        target, widened(target.dtype, jnp.int32) if target.dtype.kind == "i" else jnp.int32
     )
     is_label = lax.broadcasted_iota(target.dtype, log_p.shape, axis) == lax.expand_dims(target, (axis,))
     values = -jnp.sum(where(is_label, _weighted(log_p, weight), 0), axis)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape, show
 from nbmodule.nn.functional.primitives import along
@@ -349,7 +350,7 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
 
 
 def _widened(x: Array) -> Array:
-    return lax.convert_element_type(x, jnp.promote_types(x.dtype, jnp.float32))
+    return lax.convert_element_type(x, widened(x.dtype))
 
 
 def _moments(x: Array, axes: tuple[int, ...], axis_name: Any = None) -> tuple[Array, Array]:

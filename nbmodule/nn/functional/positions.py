@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Real
 
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_real, show
 from nbmodule.nn.functional.windows import sizes
@@ -84,7 +85,7 @@ def rotary_embedding(
         raise ShapeError(
             f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found {show(positions)}."
         )
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = widened(x.dtype)
     frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)
     angle = lax.convert_element_type(positions, wide)[..., None] * frequency
     cos, sin = lax.cos(angle), lax.sin(angle)

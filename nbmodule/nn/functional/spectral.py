@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Float, Inexact
 
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact, show
 from nbmodule.nn.functional.windows import sizes
@@ -190,7 +191,7 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
         )
         return jnp.real(lax.fft(mirrored, lax.FftType.RFFT, (2 * (n - 1),)))
     m = np.arange(n)
-    complex_dtype = jnp.promote_types(x.dtype, jnp.complex64)
+    complex_dtype = widened(x.dtype, jnp.complex64)
     turn = np.exp(-0.5j * np.pi * m / n)
     if type == 2:
         before, after = np.ones(n), 2 * turn
@@ -232,8 +233,8 @@ def _factor(norm: str, n: int, *, inverse: bool) -> float:
 
 def _single(x: Array) -> Array:
     """At least float32: there is no Fourier transform of half precision."""
-    return lax.convert_element_type(x, jnp.promote_types(x.dtype, jnp.float32))
+    return lax.convert_element_type(x, widened(x.dtype))
 
 
 def _complex(x: Array) -> Array:
-    return lax.convert_element_type(x, jnp.promote_types(x.dtype, jnp.complex64))
+    return lax.convert_element_type(x, widened(x.dtype, jnp.complex64))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.promotion import widened
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn.initializers.base import Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
@@ -194,7 +195,7 @@ class Orthogonal(Initializer):
         rows, columns = shape[0], math.prod(shape[1:])
         if 0 in shape:
             return np.zeros(shape, dtype)
-        work = jnp.promote_types(dtype, jnp.float32)  # half precision cannot be factored
+        work = widened(dtype)  # half precision cannot be factored
         normal = draw_normal(key, (max(rows, columns), min(rows, columns)), work)
         library: Any = jnp if isinstance(normal, jax.Array) else np
         q, r = library.linalg.qr(normal)

@@ -1,0 +1,29 @@
+"""Mixing dtypes where the library itself asks for it, also under `jax_numpy_dtype_promotion=strict`.
+
+That setting makes JAX refuse to combine a user's arrays of two dtypes. The float32 in which half precision is summed, and the
+counts that optax multiplies floats with, are no mistakes of the user's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def mixed_dtypes() -> Any:
+    """The context in which dtypes are promoted as JAX does by default. It costs a few microseconds: for code that is being traced."""
+    return jax.numpy_dtype_promotion("standard")
+
+
+def widened(dtype: Any, least: Any = jnp.float32) -> Any:
+    """The dtype that holds the numbers of both.
+
+    Example:
+        >>> from nbmodule.base.promotion import widened
+        >>> widened(jnp.bfloat16), widened(jnp.float64)
+        (dtype('float32'), dtype('float64'))
+    """
+    with mixed_dtypes():
+        return jnp.promote_types(dtype, least)
