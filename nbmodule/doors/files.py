@@ -21,6 +21,7 @@ from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.older import in_older_form, in_present_form
 from nbmodule.core.shape.state_dict import checked, refuse_layouts_of_torch
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import FileFormatError
@@ -80,6 +81,7 @@ def _checked(
             names[f"{BUFFERS}/{chain}"] = box
     if buffers is not None:
         given |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
+    given = in_present_form(given, names)
     title, cure = f"cannot load {os.fspath(source)} into {type(module).__name__}", ""
     if origin == "torch" or is_of_torch(given, names):
         cure = "PyTorch wrote it: `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
@@ -218,7 +220,7 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
 
 
 def _load_optimizer(optimizer: Any, model: Any, state: Any, arrays: Mapping[Variable, Any], where: str) -> None:
-    optimizer.load_state_dict(state)
+    optimizer.load_state_dict(_present_names(state, model))
     variables = {place.chain: box for box, place in plan_of(model).places.items()}
     check_belongs(optimizer, f"cannot restore {where}", variables)
     layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
@@ -226,6 +228,18 @@ def _load_optimizer(optimizer: Any, model: Any, state: Any, arrays: Mapping[Vari
         from nbmodule.scale.shard import shard_state
 
         shard_state(optimizer, model, layout.mesh)
+
+
+def _present_names(state: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """State of an optimizer by name, where the chain of a variable at its end may be of the older form."""
+    chains = ["/".join(place.chain) for place in plan_of(model).places.values()]
+    present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
+
+    def renamed(name: str) -> str:
+        starts = (at + 1 for at, letter in enumerate(name) if letter == "/")
+        return next((name[:at] + present[name[at:]] for at in starts if name[at:] in present), name)
+
+    return {renamed(name): value for name, value in state.items()}
 
 
 # -- sharded -----------------------------------------------------------------------------------------
@@ -254,6 +268,7 @@ def restore_sharded(directory: Any, model: Any, step: int | None) -> tuple[int, 
     from nbmodule.files.sharded import restore_sharded as restore
 
     boxes = {place.chain: box for box, place in plan_of(model).places.items()}
+    boxes = {in_older_form(chain): box for chain, box in boxes.items()} | boxes
 
     def place(chain: tuple[str, ...], shape: tuple[int, ...]) -> Any:
         """As the variable whose chain ends this one; what belongs to none is read as NumPy arrays."""

@@ -22,7 +22,8 @@ class Sequential(Module):
     """Calls its layers one after the other, each on what the one before returned.
 
     Layers are modules or plain functions, given one by one, as a list, or as a dict of names. In `v` the layers are
-    `v0`, `v1`, ..., or have their names; a named layer is also an attribute. It can be indexed by number or name, sliced
+    `submodules/v0`, `submodules/v1`, ..., or have their names there; elsewhere they are `0`, `1`, ...; a named layer is also an
+    attribute. It can be indexed by number or name, sliced
     (giving a Sequential of the same layers), extended and changed in place. Further arguments of a call go to the first layer.
 
     Once its state is exported (`nb.export_state`), it takes and returns the state: `y, state = model(x, state)`.
@@ -40,7 +41,7 @@ class Sequential(Module):
         ((5, 2), 3, 4)
     """
 
-    _listed = "submodules"
+    _listed = "_submodules"
 
     def __init__(self, *layers: Any, device: Any = None, v: Any = None) -> None:
         if len(layers) == 1 and isinstance(layers[0], dict):
@@ -52,12 +53,12 @@ class Sequential(Module):
             self.names = ()
             if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
                 layers = tuple(layers[0])
-        self.submodules = [_callable(layer, "Sequential") for layer in layers]
+        self._submodules = [_callable(layer, "Sequential") for layer in layers]
         super().__init__(device=device, v=v)
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs, state = split_state(args, kwargs)
-        for number, layer in enumerate(self.submodules):
+        for number, layer in enumerate(self._submodules):
             more, named = (args, kwargs) if number == 0 else ((), {})
             if state is None:
                 x = layer(x, *more, **named)
@@ -65,20 +66,25 @@ class Sequential(Module):
                 x, state = call_with_state(layer, state, x, *more, **named)
         return x if state is None else (x, state)
 
+    @property
+    def submodules(self) -> list[Any]:
+        """The layers, as the list that is called; it may be changed in place."""
+        return self._submodules
+
     # -- as a list -----------------------------------------------------------------------------------
     def __len__(self) -> int:
-        return len(self.submodules)
+        return len(self._submodules)
 
     def __bool__(self) -> bool:
         """A model is there, also if it has no layers yet."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.submodules)
+        return iter(self._submodules)
 
     def __getattr__(self, name: str) -> Any:
         names = vars(self).get("names", ())
-        return self.submodules[names.index(name)] if name in names else super().__getattr__(name)
+        return self._submodules[names.index(name)] if name in names else super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self).get("names", ()):
@@ -97,18 +103,18 @@ class Sequential(Module):
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
-            return self.submodules[self._number(index)]
-        chosen = self.submodules[index]
+            return self._submodules[self._number(index)]
+        chosen = self._submodules[index]
         part = Sequential(dict(zip(self.names[index], chosen)) if self.names else chosen)
         part.training = self.training
         return part
 
     def __setitem__(self, index: Any, layer: Any) -> None:
-        self.submodules[self._number(index)] = _callable(layer, "Sequential")
+        self._submodules[self._number(index)] = _callable(layer, "Sequential")
 
     def __delitem__(self, index: Any) -> None:
         index = index if isinstance(index, slice) else self._number(index)
-        del self.submodules[index]
+        del self._submodules[index]
         if self.names:
             names = list(self.names)
             del names[index]
@@ -117,7 +123,7 @@ class Sequential(Module):
     def __add__(self, other: Iterable[Any]) -> Sequential:
         added = list(other)
         if not self.names and not getattr(other, "names", ()):
-            return Sequential([*self.submodules, *added])
+            return Sequential([*self._submodules, *added])
         joined = Sequential(dict(self.named_layers()))
         names = getattr(other, "names", ()) or (None,) * len(added)
         for name, layer in zip(names, added):
@@ -126,12 +132,12 @@ class Sequential(Module):
 
     def named_layers(self) -> Iterator[tuple[str, Any]]:
         """Names and layers, in order; the names are numbers unless the layers were given names."""
-        return zip(self.names or map(str, range(len(self))), list(self.submodules))
+        return zip(self.names or map(str, range(len(self))), list(self._submodules))
 
     def insert(self, index: int, layer: Any, name: str | None = None) -> Sequential:
         """Put a layer before that number; returns the module. Among named layers it is named by the first free number."""
         layer = _callable(layer, "Sequential")
-        if self.names or (name is not None and not self.submodules):
+        if self.names or (name is not None and not self._submodules):
             names = list(self.names)
             free = (str(number) for number in count(len(names)) if str(number) not in names)
             names.insert(index, _free_name(next(free) if name is None else name, self.names))
@@ -140,7 +146,7 @@ class Sequential(Module):
             raise ArgumentError(
                 "Sequential.insert: its layers have no names, so the new one cannot have one. Nothing was changed."
             )
-        self.submodules.insert(index, layer)
+        self._submodules.insert(index, layer)
         return self
 
     def append(self, layer: Any, name: str | None = None) -> Sequential:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nbmodule.core.shape.older import in_older_form
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.optim.part import Chain, text
 from nbmodule.tree.paths import hint, match
@@ -39,7 +40,7 @@ class Groups:
         Raises:
             PathError: a pattern fits no variable at all.
         """
-        spelled = [(text(chain), ".".join(chain), names.get(chain, "")) for chain in chains]
+        spelled = [(text(chain), ".".join(chain), in_older_form(text(chain)), names.get(chain, "")) for chain in chains]
         fits = [[any(match(group.pattern, name) for name in three) for group in self.all] for three in spelled]
         for group, column in zip(self.all, zip(*fits)):
             if not any(column):

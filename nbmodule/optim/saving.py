@@ -12,6 +12,7 @@ import numpy as np
 
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.state_dict import frozen_copy
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import (
@@ -65,6 +66,7 @@ def load_state_dict(optimizer: Any, mapping: Any, strict: bool) -> None:
     }
     rates = {name: as_number(mapping[name]) for name in rates_of(optimizer) if name in mapping}
     known = named_state(optimizer)
+    given = in_present_form(given, known)
     wanted = optimizer._wanted_names(list(known), list(given))
     if strict:
         _check_names(title, wanted, given)

@@ -17,6 +17,7 @@ from jax.core import Tracer
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
@@ -147,6 +148,7 @@ class Slotted(Optimizer):
         title = f"cannot set the state of {type(self).__name__}"
         slots, numbers = self._read(title, state)
         known, by_chain = self._known(), self._by_chain()
+        slots = {name: in_present_form(arrays, known) for name, arrays in slots.items()}
         if known and slots:
             expected = {text((name, *chain)): box for name in slots for chain, box in known.items()}
             found = {text((name, *chain)): array for name, arrays in slots.items() for chain, array in arrays.items()}

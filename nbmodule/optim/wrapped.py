@@ -15,6 +15,7 @@ from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import is_module, nest
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
@@ -359,6 +360,7 @@ class Optax(Optimizer):
         if form is None:
             vars(self)["_given"] = given or None
         else:
+            given = in_present_form(given, form.chains)
             boxes = dict(zip(form.chains, vars(self)["_leaves"]))
             difference = structure_difference(
                 {text(c): box for c, box in boxes.items()}, {text(c): array for c, array in given.items()}

@@ -38,11 +38,11 @@ def test_weights_come_back_with_buffers_and_plain_h5py_reads_them(tmp_path):
     other.load_weights(path)
     assert same(model, other)
     with h5py.File(path) as file:
-        np.testing.assert_array_equal(file["/v0/w"][()], model[0].weight)
-        assert "running_mean" in file["__buffers__/v1"]
+        np.testing.assert_array_equal(file["/submodules/v0/w"][()], model[0].weight)
+        assert "running_mean" in file["__buffers__/submodules/v1"]
     assert nb.load(path).cont_all_key_chains() == model.v.cont_all_key_chains()
     _variables, buffers = nb.load(path, buffers=True)
-    assert buffers.cont_all_key_chains() == ["v1/running_mean", "v1/running_var"]
+    assert buffers.cont_all_key_chains() == ["submodules/v1/running_mean", "submodules/v1/running_var"]
 
 
 def test_a_file_without_buffers_asks_for_none(tmp_path):
@@ -60,7 +60,7 @@ def test_a_file_of_another_model_changes_nothing(tmp_path):
     nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 5)).save_weights(path)
     model = net()
     before = model.state_dict()
-    with pytest.raises(nb.ShapeError, match=r'cannot load "v3/b": the model holds float32\[2\].*float32\[5\]'):
+    with pytest.raises(nb.ShapeError, match=r'cannot load "submodules/v3/b": the model holds float32\[2\].*float32\[5\]'):
         model.load_weights(path)
     nb.Linear(3, 4).save_weights(path)
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: b, w"):
@@ -131,9 +131,9 @@ def test_loading_that_is_not_strict_says_what_matched(tmp_path):
     other = nb.Sequential(nb.Linear(2, 3), nb.LayerNorm(3), nb.Linear(3, 1))
     report = other.load_weights(tmp_path / "w.h5", strict=False)
     kinds = {row.path: row.kind for row in report.rows}
-    assert kinds["v0/w"] == "equal"
-    assert kinds["v2/w"] == "only in second"
-    assert kinds["__buffers__/v1/running_mean"] == "only in first"
+    assert kinds["submodules/v0/w"] == "equal"
+    assert kinds["submodules/v2/w"] == "only in second"
+    assert kinds["__buffers__/submodules/v1/running_mean"] == "only in first"
     assert report.names == ("w.h5", "Sequential")
     assert "text/html" in report._repr_mimebundle_()
-    assert other.load_weights(tmp_path / "w.h5", strict=False, rename={"v1": None}).of_kind("shape") == []
+    assert other.load_weights(tmp_path / "w.h5", strict=False, rename={"submodules/v1": None}).of_kind("shape") == []

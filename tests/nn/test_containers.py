@@ -1,5 +1,6 @@
 import copy
 import pickle
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nbmodule as nb
+from nbmodule import files
+from nbmodule.doors.files import by_chain
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
 
 from jax_settings import spelled
@@ -48,7 +51,7 @@ def test_further_arguments_go_to_the_first_layer():
 
 def test_variables_are_listed_by_number():
     model = network()
-    assert list(model.v.cont_all_key_chains()) == ["v0/b", "v0/w", "v2/b", "v2/w"]
+    assert list(model.v.cont_all_key_chains()) == [f"submodules/{chain}" for chain in ("v0/b", "v0/w", "v2/b", "v2/w")]
     assert list(model.state_dict()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
     assert [name for name, _ in model.named_modules()] == ["", "0", "1", "2"]
     keys = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
@@ -62,7 +65,7 @@ def test_ten_and_more_layers_are_listed_in_order():
 
 def test_named_layers_have_their_names_everywhere():
     model = named()
-    assert list(model.v.cont_all_key_chains()) == ["first/b", "first/w", "last/b", "last/w"]
+    assert list(model.v.cont_all_key_chains()) == [f"submodules/{chain}" for chain in ("first/b", "first/w", "last/b", "last/w")]
     assert list(model.state_dict()) == ["first.bias", "first.weight", "last.bias", "last.weight"]
     assert model["last"] is model.last is model[2]
     assert "last" in dir(model)
@@ -86,7 +89,7 @@ def test_a_slice_is_a_sequential_of_the_same_layers():
     part = model[1:]
     assert isinstance(part, nb.Sequential)
     assert part[1] is model[2]
-    assert list(part.v.cont_all_key_chains()) == ["v1/b", "v1/w"]
+    assert list(part.v.cont_all_key_chains()) == ["submodules/v1/b", "submodules/v1/w"]
     assert list(named()[::2].state_dict()) == ["first.bias", "first.weight", "last.bias", "last.weight"]
     assert not network().eval()[:1].training
     assert model[-1] is model[2]
@@ -140,10 +143,10 @@ def test_a_compiled_model_notices_a_change_of_its_layers():
 def test_one_layer_may_stand_twice_and_its_gradients_add_up():
     layer = nb.Linear(2, 2, with_bias=False, v={"w": np.eye(2, dtype="f") * 3})
     model = nb.Sequential(layer, layer)
-    assert list(model.v.cont_all_key_chains()) == ["v0/w"]
+    assert list(model.v.cont_all_key_chains()) == ["submodules/v0/w"]
     assert list(model.state_dict()) == ["0.weight", "1.weight"]
     grads = nb.grad(lambda model: model(jnp.array([1.0, 0.0])).sum())(model)
-    np.testing.assert_allclose(grads.v0.w, [[6, 0], [6, 0]])
+    np.testing.assert_allclose(grads.submodules.v0.w, [[6, 0], [6, 0]])
 
 
 def test_copies_and_pickles_keep_layers_and_names():
@@ -155,8 +158,99 @@ def test_copies_and_pickles_keep_layers_and_names():
 
 
 def test_variables_can_be_given():
-    given = {"v0": {"w": np.ones((1, 2), "f"), "b": np.zeros(1, "f")}}
+    given = {"submodules": {"v0": {"w": np.ones((1, 2), "f"), "b": np.zeros(1, "f")}}}
     assert nb.Sequential(nb.Linear(2, 1), nb.ReLU(), v=given)(jnp.ones(2)).tolist() == [2.0]
+
+
+def two_layers() -> nb.Sequential:
+    return nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)}))
+
+
+def older_form(tree):
+    """The nested arrays as they stood before the level of the layers was there."""
+    made = {}
+    for key, value in tree.items():
+        value = older_form(value) if isinstance(value, Mapping) else np.array(value)
+        made.update(value) if key == "submodules" else made.setdefault(key, value)
+    return made
+
+
+def test_v_has_a_level_for_the_layers_and_other_spellings_do_not():
+    model = two_layers()
+    chains = model.v.cont_all_key_chains()
+    assert chains == [
+        *(f"submodules/v{i}/{name}" for i in range(2) for name in "bw"),
+        *(f"submodules/v2/submodules/last/{name}" for name in "bw"),
+    ]
+    assert model.v.submodules.v0 is model[0].v and model.v.submodules.v2 is model[2].v
+    names = ["0.bias", "0.weight", "1.bias", "1.weight", "2.last.bias", "2.last.weight"]
+    assert [name for name, _ in model.named_parameters()] == names
+    assert [name for name in model.state_dict() if "running" not in name] == names
+    assert [name for name, _ in model.named_modules()] == ["", "0", "1", "2", "2.last"]
+    assert jax.tree_util.keystr(jax.tree_util.tree_leaves_with_path(model)[0][0]) == "[0].bias"
+    assert model.submodules is model._submodules and len(model.submodules) == 3
+
+
+def test_variables_of_the_older_form_are_taken_everywhere():
+    model, other, x = two_layers(), two_layers(), jnp.ones((4, 2))
+    older = older_form(other.v)
+    assert sorted(older) == ["v0", "v1", "v2"] and sorted(older["v2"]) == ["last"]
+    wanted = other.eval()(x)
+    np.testing.assert_array_equal(model.eval()(x, v=older), wanted)
+    model.v = older
+    np.testing.assert_array_equal(model(x), wanted)
+    made = nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)}), v=older)
+    np.testing.assert_array_equal(made.eval()(x), wanted)
+    with pytest.raises(nb.StructureError, match=r"v7"):
+        model.v = {**older, "v7": {"w": jnp.ones(1)}}
+    np.testing.assert_array_equal(model(x), wanted)
+
+
+def test_files_and_checkpoints_of_the_older_form_load(tmp_path):
+    other, x = two_layers(), jnp.ones((4, 2))
+    optimizer = nb.Adam(lr=0.1)
+    optimizer.update(other, nb.grad(lambda m: m(x).sum())(other))
+    files.save(tmp_path / "w.h5", older_form(other.v), buffers=older_form(by_chain(other, nb.Buffer)))
+    model = two_layers()
+    model.load_weights(tmp_path / "w.h5")
+    assert_same_state(model, other)
+
+    state = {name.replace("submodules/", ""): value for name, value in optimizer.state_dict().items()}
+    trees = {"model": older_form(other.v), "buffers": older_form(by_chain(other, nb.Buffer)), "optimizer": state}
+    files.save_checkpoint(tmp_path, step=3, trees=trees)
+    for used in (False, True):
+        model, again = two_layers(), nb.Adam(lr=0.1)
+        if used:
+            again.update(model, nb.grad(lambda m: m(x).sum())(model))
+        assert nb.restore_checkpoint(tmp_path, model=model, optimizer=again) == (3, None)
+        assert_same_state(model, other)
+        assert again.state.cont_all_key_chains() == optimizer.state.cont_all_key_chains()
+        twin = copy.deepcopy(other)
+        gradients = nb.grad(lambda m: m(x).sum())(copy.deepcopy(other))
+        again.update(model, gradients), copy.deepcopy(optimizer).update(twin, gradients)
+        assert_same_state(model, twin)
+
+
+def assert_same_state(model, other):
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
+    class More(nb.Sequential):
+        def __init__(self):
+            super().__init__(nb.Linear(2, 2))
+            self.zeta, self.alpha = nb.Parameter(1.0), nb.Parameter(2.0)
+
+    model = More()
+    assert model.v.cont_all_key_chains() == ["alpha", "submodules/v0/b", "submodules/v0/w", "zeta"]
+    assert list(model.v) == ["alpha", "submodules", "zeta"]
+    model = nb.Module(submodules=nb.Module(a=nb.Parameter(1.0)), _submodules=nb.Module(b=nb.Parameter(1.0)))
+    with pytest.raises(nb.StructureError, match='both spelled "submodules"'):
+        model.v  # noqa: B018 - reading walks
+
 
 
 def stateful():

@@ -128,7 +128,7 @@ def test_they_stand_in_a_model_that_is_compiled_trained_copied_and_exported(draw
     exported, state = nb.export_state(copy.deepcopy(model))
     found, state = exported(x, state)
     grads = nb.jit(nb.grad(lambda model: (model(x) ** 2).sum()))(model)
-    assert {"v0/layer/w", "v1/w", "v2/scale"} <= set(grads.cont_all_key_chains())
+    assert {"submodules/v0/layer/w", "submodules/v1/w", "submodules/v2/scale"} <= set(grads.cont_all_key_chains())
     assert model[0].left().tolist() != [1, 0, 0, 0]
     np.testing.assert_allclose(state[nb.StateKey("[0].left")], model[0].left(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-4)

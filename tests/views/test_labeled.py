@@ -30,7 +30,7 @@ def test_labels_that_fit_nothing_are_said_not_dropped():
 def test_a_number_for_each_path_tints_rows_of_both_trees():
     model = nb.Sequential(nb.Linear(4, 3), nb.ReLU())
     assert payload_of(with_colors(record_for(model), {"0": 2.5}))["color"] == {0: 2.5}
-    data = payload_of(with_colors(record_for(model.v), {"0.weight": -1.0, "v0/b": float("nan")}))
+    data = payload_of(with_colors(record_for(model.v), {"0.weight": -1.0, "submodules/v0/b": float("nan")}))
     assert data["color"] == {data["step"].index("w"): -1, data["step"].index("b"): "NaN"}
 
 

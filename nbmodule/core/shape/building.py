@@ -19,6 +19,7 @@ from nbmodule.core.boxes.pending import Pending
 from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.shape.linked import flat, matched, v_of
+from nbmodule.core.shape.older import in_older_form
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
 
@@ -303,6 +304,8 @@ def use_given(module: Any, given: Mapping[str, Any]) -> None:
         if not child._nbm.built:
             depth = len(place.chain)
             part = {chain[depth:]: rest.pop(chain) for chain in list(rest) if chain[:depth] == place.chain}
+            older = in_older_form(place.chain)
+            part |= {chain[len(older) :]: rest.pop(chain) for chain in list(rest) if chain[: len(older)] == older != ()}
             if part:
                 child._nbm.given = nest(part)
     config = module._nbm.config or PLAIN

@@ -19,6 +19,7 @@ import jax
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import Plan, plan_of
 from nbmodule.errors import ShapeStructureError, StructureError
 from nbmodule.tree.compare import structure_difference
@@ -236,6 +237,7 @@ def matched(
             f"{what}: a Container or a dict of arrays is wanted, found {type(given).__name__}. Nothing was changed."
         )
     wanted, found = dict(flat(template)), dict(flat(given))
+    found = in_present_form(found, wanted)
     agree = (found.keys() <= wanted.keys()) if partial else (found.keys() == wanted.keys())
     if agree and shapes:
         agree = all(tuple(jax.numpy.shape(array)) == wanted[chain].shape for chain, array in found.items())

@@ -32,11 +32,11 @@ _walkable: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 class Item(NamedTuple):
-    """One step down: the key entry, its part of the dotted name, its part of the chain, and what is there."""
+    """One step down: the key entry, its part of the dotted name, its part of the chain (one key, or two), and what is there."""
 
     key: Any
     name: str
-    chain: str
+    chain: tuple[str, ...]
     value: Any
 
 
@@ -49,36 +49,59 @@ class Place(NamedTuple):
     claimed: bool  # `_create_variables` of the owner took the box over: this name wins over others
     order: int
     owner: Any = None  # the module that holds it; None for the root itself
+    ends: tuple[int, ...] = ()  # how long the chain is after each step of the path
+
+    def step(self, item: Item, owner: Any, claimed: bool, order: int) -> Place:
+        """The place of what lies directly below this one."""
+        dotted = f"{self.name}.{item.name}" if self.name else item.name
+        chain = self.chain + item.chain
+        return Place((*self.path, item.key), dotted, chain, claimed, order, owner, (*self.ends, len(chain)))
+
+    def levels(self) -> Iterator[tuple[tuple[str, ...], Path]]:
+        """Chain and path of each level above."""
+        start = 0
+        for number, end in enumerate(self.ends):
+            for within in range(start + 1, end):  # a level of the chain that is no step of the path
+                yield self.chain[:within], (*self.path[:number], GetAttrKey(self.chain[within - 1]))
+            if number + 1 < len(self.ends):
+                yield self.chain[:end], self.path[: number + 1]
+            start = end
 
 
 def items(thing: Any) -> list[Item]:
     """What is directly below `thing`, in canonical order: attributes and dict keys sorted, list items by number."""
     if isinstance(thing, (list, tuple)):
-        return [Item(SequenceKey(i), str(i), f"v{i}", value) for i, value in enumerate(thing)]
+        return [Item(SequenceKey(i), str(i), (f"v{i}",), value) for i, value in enumerate(thing)]
     if isinstance(thing, Mapping):
-        named = [Item(DictKey(key), str(key), str(key), value) for key, value in thing.items()]
+        named = [Item(DictKey(key), str(key), (str(key),), value) for key, value in thing.items()]
         return sorted(named, key=lambda item: item.name)
     listed = getattr(type(thing), "_listed", None)
     short = getattr(type(thing), "_short_names", {})
     found = [
-        Item(GetAttrKey(name), name, short.get(name) or name.removeprefix("_"), value)
+        Item(GetAttrKey(name), name, (short.get(name) or name.removeprefix("_"),), value)
         for name, value in vars(thing).items()
         if not isinstance(value, _LEAF_TYPES) and name != listed
     ]
     inner = getattr(thing, "_nbm", None)
     if inner is not None:
-        found += [Item(GetAttrKey(name), name, name, value) for name, value in inner.variables.items()]
-    found.sort(key=lambda item: item.chain)
-    return found + listed_items(thing, listed) if listed is not None else found
+        found += [Item(GetAttrKey(name), name, (name,), value) for name, value in inner.variables.items()]
+    if listed is not None:
+        found += listed_items(thing, listed)
+    found.sort(key=lambda item: item.chain[0])
+    return found
 
 
 def listed_items(thing: Any, listed: str) -> list[Item]:
-    """The items of a module that is itself a list: its layers stand directly below it, by number or by name."""
+    """The items of a module that is itself a list: its layers stand directly below it, by number or by name.
+
+    In `v` there is one level more, `submodules`, as the stateful library has it.
+    """
+    level = listed.removeprefix("_")
     layers = vars(thing).get(listed, ())
     names = vars(thing).get("names") or ()
     if len(names) == len(layers) and names:
-        return [Item(DictKey(name), name, name, value) for name, value in zip(names, layers)]
-    return [Item(SequenceKey(i), str(i), f"v{i}", value) for i, value in enumerate(layers)]
+        return [Item(DictKey(name), name, (level, name), value) for name, value in zip(names, layers)]
+    return [Item(SequenceKey(i), str(i), (level, f"v{i}"), value) for i, value in enumerate(layers)]
 
 
 def is_module(thing: Any) -> bool:
@@ -186,9 +209,9 @@ class _Walker:
         self.hidden: dict[Variable, None] = {}  # Parameters of parts with store_vars=False: they have no value here
         self.apart = 0  # how many such parts the walk is in
         self.root, self.count = root, 0
-        self.below(root, (), "", (), None)
+        self.below(root, Place((), "", (), False, 0), None)
 
-    def below(self, thing: Any, path: Path, name: str, chain: tuple[str, ...], owner: Any) -> None:
+    def below(self, thing: Any, here: Place, owner: Any) -> None:
         self.seen.add(id(thing))
         inner = getattr(thing, "_nbm", None)
         apart = thing is not self.root and keeps_nothing(thing)
@@ -209,17 +232,15 @@ class _Walker:
         for item in items(thing):
             value = item.value
             if isinstance(value, Variable):
-                self.found(value, item, path, name, chain, owner)
+                self.found(value, item, here, owner)
             elif is_module(value):
                 if owner is not None:
                     remember_parent(value, owner)
                 if id(value) not in self.seen:
-                    here = _step(item, path, name, chain, owner, False, len(self.modules))
-                    self.modules[value] = here
-                    self.below(value, here.path, here.name, here.chain, owner)
+                    self.modules[value] = place = here.step(item, owner, False, len(self.modules))
+                    self.below(value, place, owner)
             elif is_branch(value) and id(value) not in self.seen:
-                here = _step(item, path, name, chain, owner, False, 0)
-                self.below(value, here.path, here.name, here.chain, owner)
+                self.below(value, here.step(item, owner, False, 0), owner)
         self.apart -= apart
 
     def watch(self, thing: Any) -> None:
@@ -229,19 +250,14 @@ class _Walker:
         else:
             self.watched.append((thing, thing.copy()))
 
-    def found(self, box: Variable, item: Item, path: Path, name: str, chain: tuple[str, ...], owner: Any) -> None:
+    def found(self, box: Variable, item: Item, here: Place, owner: Any) -> None:
         if self.apart and isinstance(box, Parameter):
             self.hidden[box] = None
             return
         claimed = owner is not None and box in owner._nbm.taken
-        place = _step(item, path, name, chain, owner, claimed, self.count)
+        place = here.step(item, owner, claimed, self.count)
         self.count += 1
         self.boxes.setdefault(box, []).append(place)
-
-
-def _step(item: Item, path: Path, name: str, chain: tuple[str, ...], owner: Any, claimed: bool, order: int) -> Place:
-    dotted = f"{name}.{item.name}" if name else item.name
-    return Place((*path, item.key), dotted, (*chain, item.chain), claimed, order, owner)
 
 
 def _compares_by_identity(thing: Any) -> bool:
@@ -280,10 +296,10 @@ def _check_branches(root: Any, plan: Plan) -> None:
     """`_linear` and `linear` give one chain, `linear`: their variables would be mixed."""
     origins: dict[tuple[str, ...], tuple[Path, Place]] = {}
     for place in plan.places.values():
-        for end in range(1, len(place.path)):
-            path, other = origins.setdefault(place.chain[:end], (place.path[:end], place))
-            if path != place.path[:end]:
-                raise _clash(root, other, place, "/".join(place.chain[:end]))
+        for chain, here in place.levels():
+            path, other = origins.setdefault(chain, (here, place))
+            if path != here:
+                raise _clash(root, other, place, "/".join(chain))
 
 
 def _clash(root: Any, a: Place, b: Place, chain: str) -> StructureError:
