@@ -41,10 +41,10 @@ class Groups:
             PathError: a pattern fits no variable at all.
         """
         spelled = [(text(chain), ".".join(chain), in_older_form(text(chain)), names.get(chain, "")) for chain in chains]
-        fits = [[any(match(group.pattern, name) for name in three) for group in self.all] for three in spelled]
+        fits = [[any(match(group.pattern, name) for name in known) for group in self.all] for known in spelled]
         for group, column in zip(self.all, zip(*fits)):
             if not any(column):
-                known = [name or dotted for _, dotted, name in spelled]
+                known = [name or dotted for _, dotted, _, name in spelled]
                 raise PathError(
                     f'{whose}: the pattern "{group.pattern}" of groups= fits no variable{hint(group.pattern, known)} Nothing was '
                     "changed. Patterns are globs on names such as blocks.0.weight, or on chains such as blocks/v0/w."

@@ -16,6 +16,7 @@ from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.running.entry import ConstructorSignature
 from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
@@ -261,6 +262,7 @@ class Optimizer:
                 "`step(v, grads)`, which returns new ones."
             )
         ensure_built(model)
+        warn_if_nothing_trains(model, "a step changes nothing")
 
         def step(model: Any, grads: Any, extra: Any) -> None:
             boxes, chains, idle = parameters_of(model)

@@ -60,7 +60,9 @@ def test_a_file_of_another_model_changes_nothing(tmp_path):
     nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 5)).save_weights(path)
     model = net()
     before = model.state_dict()
-    with pytest.raises(nb.ShapeError, match=r'cannot load "submodules/v3/b": the model holds float32\[2\].*float32\[5\]'):
+    with pytest.raises(
+        nb.ShapeError, match=r'cannot load "submodules/v3/b": the model holds float32\[2\].*float32\[5\]'
+    ):
         model.load_weights(path)
     nb.Linear(3, 4).save_weights(path)
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: b, w"):

@@ -65,7 +65,9 @@ def test_ten_and_more_layers_are_listed_in_order():
 
 def test_named_layers_have_their_names_everywhere():
     model = named()
-    assert list(model.v.cont_all_key_chains()) == [f"submodules/{chain}" for chain in ("first/b", "first/w", "last/b", "last/w")]
+    assert list(model.v.cont_all_key_chains()) == [
+        f"submodules/{chain}" for chain in ("first/b", "first/w", "last/b", "last/w")
+    ]
     assert list(model.state_dict()) == ["first.bias", "first.weight", "last.bias", "last.weight"]
     assert model["last"] is model.last is model[2]
     assert "last" in dir(model)
@@ -249,8 +251,7 @@ def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
     assert list(model.v) == ["alpha", "submodules", "zeta"]
     model = nb.Module(submodules=nb.Module(a=nb.Parameter(1.0)), _submodules=nb.Module(b=nb.Parameter(1.0)))
     with pytest.raises(nb.StructureError, match='both spelled "submodules"'):
-        model.v  # noqa: B018 - reading walks
-
+        model.v
 
 
 def stateful():

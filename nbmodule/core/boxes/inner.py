@@ -31,6 +31,7 @@ class Inner:
         "slot",  # the weak name of the module in static data
         "special",  # whether a call must take the long way
         "taken",  # boxes of other modules that `_create_variables` has taken over
+        "told",  # whether it was said that there is nothing to train
         "training",
         "variables",  # what `_create_variables` returned: a nested dict of boxes
         "version",  # counts changes of structure
@@ -47,6 +48,7 @@ class Inner:
         self.parents: list[weakref.ref[Any]] = []
         self.results = (None, None)
         self.special = True
+        self.told = False
         self.taken: frozenset[Any] = frozenset()
         self.training = True
         self.variables: dict[str, Any] = {}

@@ -12,6 +12,7 @@ import numpy as np
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.arrays import boxed, is_holder
 from nbmodule.core.shape.walk import is_branch, is_module, items, plan_of, remember_parent
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
@@ -38,6 +39,10 @@ def assign(module: Any, name: str, value: Any) -> None:
             return
         if isinstance(value, _ARRAYS) and not is_property(type(module), name):
             value = Buffer(value)
+    elif is_holder(value) and is_branch(value) and not is_property(type(module), name):
+        home, trace = module._nbm.home, here()
+        local = trace == EAGER or (home is not None and home.trace == trace)
+        value = boxed(value, module.__dict__.get(name, ()), local=local)
     bind(module, name, value)
 
 

@@ -20,8 +20,10 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import describe_shape
+from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.boxes.variable import Parameter, Variable
-from nbmodule.errors import StructureError
+from nbmodule.core.shape.arrays import boxed, is_holder, restored
+from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.sockets import plug
 
 Path = tuple[Any, ...]
@@ -208,6 +210,9 @@ class _Walker:
         self.seen: set[int] = set()
         self.hidden: dict[Variable, None] = {}  # Parameters of parts with store_vars=False: they have no value here
         self.apart = 0  # how many such parts the walk is in
+        self.plain = 0  # how many plain objects it is in, whose lists are their own
+        before = getattr(getattr(root, "_nbm", None), "plan", None)
+        self.before = {} if before is None else {id(now): then for now, then in before.watched}
         self.root, self.count = root, 0
         self.below(root, Place((), "", (), False, 0), None)
 
@@ -216,6 +221,7 @@ class _Walker:
         inner = getattr(thing, "_nbm", None)
         apart = thing is not self.root and keeps_nothing(thing)
         self.apart += apart
+        plain = 0
         if inner is not None and is_module(thing):
             owner = thing
             if thing is not self.root:
@@ -226,9 +232,13 @@ class _Walker:
         elif inner is not None and hasattr(type(thing), "_unwatched"):
             self.versions.append((inner, inner.version))
         elif isinstance(thing, (list, dict)):
+            if owner is not None and not self.plain and is_holder(thing):
+                self.box_arrays(thing, owner)
             self.watch(thing)
         elif not isinstance(thing, tuple):
+            plain = 1
             self.watched.append((vars(thing), dict(vars(thing))))
+        self.plain += plain
         for item in items(thing):
             value = item.value
             if isinstance(value, Variable):
@@ -242,6 +252,17 @@ class _Walker:
             elif is_branch(value) and id(value) not in self.seen:
                 self.below(value, here.step(item, owner, False, 0), owner)
         self.apart -= apart
+        self.plain -= plain
+
+    def box_arrays(self, holder: Any, module: Any) -> None:
+        """Make buffers of arrays that were put into a list or dict of `module` since the last walk."""
+        before, home = self.before.get(id(holder), ()), module._nbm.home
+        trace = here()
+        try:
+            boxed(holder, before, deep=False, local=trace == EAGER or (home is not None and home.trace == trace))
+        except TracerLeakError:
+            restored(holder, before)
+            raise
 
     def watch(self, thing: Any) -> None:
         """Keep a shallow copy of a list or dict, to see whether it is changed in place."""
@@ -296,9 +317,9 @@ def _check_branches(root: Any, plan: Plan) -> None:
     """`_linear` and `linear` give one chain, `linear`: their variables would be mixed."""
     origins: dict[tuple[str, ...], tuple[Path, Place]] = {}
     for place in plan.places.values():
-        for chain, here in place.levels():
-            path, other = origins.setdefault(chain, (here, place))
-            if path != here:
+        for chain, path in place.levels():
+            known, other = origins.setdefault(chain, (path, place))
+            if path != known:
                 raise _clash(root, other, place, "/".join(chain))
 
 
@@ -328,6 +349,14 @@ def plan_of(root: Any) -> Plan:
     return plan
 
 
+def settle_lists(things: Iterable[Any]) -> None:
+    """Before a transform ends: what was put into lists and dicts of modules meanwhile goes into their buffers, or is refused."""
+    for thing in things:
+        plan = None if isinstance(thing, Variable) else thing._nbm.plan
+        if plan is not None and plan.watched:
+            plan_of(thing)
+
+
 def named(box: Variable) -> str:
     """`buffer "norm.running_mean" (float32[3])`, for messages: as the widest of the living walks calls it."""
     found = [plan for plan in list(_living) if box in plan.places]
@@ -348,6 +377,7 @@ plug("named", _named_in)
 
 def aliases(root: Any) -> Iterator[tuple[str, Variable]]:
     """Every name of every variable, shared ones under each of them: own variables first, then those below."""
+    plan_of(root)  # arrays that were put into lists have their boxes then
     yield from _aliases(root, "", (), False)
 
 

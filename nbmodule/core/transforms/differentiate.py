@@ -14,6 +14,7 @@ from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody, slot_of
 from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, nest, plan_of
 from nbmodule.core.transforms.carried import is_stateful, packed, unpacked
 from nbmodule.errors import ArgumentError, GradientError
@@ -31,10 +32,14 @@ class Wrt:
         self.boxes: tuple[Variable, ...] = ()
         if is_stateful(argument):
             self.boxes = tuple(box for box in self._all() if box.requires_grad and is_floating(box))
+            if not self.boxes and is_module(argument):
+                warn_if_nothing_trains(argument, "its gradient is empty")
             self.arrays: Any = [box.value for box in self.boxes]
         elif isinstance(argument, Container) and not allow_int:
             self.leaves = {chain: _plain(leaf) for chain, leaf in flat(argument)}
             self.arrays = [leaf for leaf in self.leaves.values() if is_floating(leaf)]
+            if not self.leaves and argument._link is not None and (model := argument._link.module()) is not None:
+                warn_if_nothing_trains(model, "the gradient by its v is empty")
         else:
             self.arrays = argument
 

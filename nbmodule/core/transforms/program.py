@@ -21,7 +21,7 @@ from nbmodule.core.recording.parcel import pack
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.structure import Structure, functions_of, structure_of
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import plan_of, settle_lists
 from nbmodule.core.transforms.binding import Binding, Made
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
@@ -162,6 +162,7 @@ class Program:
                 filled[position] = things[number]
             outputs = packed(self.fn(*filled, **kwargs))
             check_outputs(self.fn, outputs)
+            settle_lists((*things, *captured))
             effects = frame.effects()
             effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
             if frame.log.infos:

@@ -1,0 +1,108 @@
+"""Arrays in lists, tuples and dicts of a module: buffers, as in attributes.
+
+An array that is assigned within a list becomes a `Buffer` at once, one that is put into the list later when the model is walked
+next. Where a buffer of that shape and dtype stood before and is nowhere else in the list, it gets the value, as an attribute would:
+so `self.means[0] = x` keeps the variable, and a compiled function sees another value and not another structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core.boxes.frame import write
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.errors import TracerLeakError
+from nbmodule.tree.container import Container
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` is an array that a variable can hold; arrays of text or objects are not."""
+    if isinstance(value, jax.Array):
+        return True
+    return isinstance(value, np.ndarray) and (value.dtype.kind in "biufc" or jnp.issubdtype(value.dtype, np.number))
+
+
+def is_holder(value: Any) -> bool:
+    """Whether arrays in `value` are made buffers; a Container is a snapshot of variables and stays as it is."""
+    return isinstance(value, (list, tuple, dict)) and not isinstance(value, Container)
+
+
+def boxed(holder: Any, before: Any = (), *, deep: bool = True, local: bool = True, seen: tuple[int, ...] = ()) -> Any:
+    """Make the arrays in a list, tuple or dict, and in those within it, buffers. Lists and dicts are changed in place.
+
+    Args:
+        holder: the list, tuple or dict.
+        before: what stood at its places before.
+        deep: whether lists and dicts within it are looked into as well.
+        local: whether the module was made where we are, so that it may hold what is traced.
+        seen: ids of the holders around it.
+
+    Returns:
+        `holder`, or for a tuple that holds arrays a new one.
+    """
+    if id(holder) in seen:
+        return holder
+    changed = {}
+    for key, value in _places(holder):
+        old = _at(before, key)
+        if is_array(value):
+            changed[key] = _box_of(value, old, holder, local)
+        elif is_holder(value) and (deep or isinstance(value, tuple)):
+            made = boxed(value, old if is_holder(old) else (), deep=deep, local=local, seen=(*seen, id(holder)))
+            if made is not value:
+                changed[key] = made
+    if not isinstance(holder, tuple):
+        for key, value in changed.items():
+            holder[key] = value
+        return holder
+    if not changed:
+        return holder
+    parts = [changed.get(key, value) for key, value in enumerate(holder)]
+    kind: Any = type(holder)
+    return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+
+
+def _places(holder: Any) -> Iterable[tuple[Any, Any]]:
+    return list(holder.items()) if isinstance(holder, dict) else enumerate(holder)
+
+
+def _at(before: Any, key: Any) -> Any:
+    if isinstance(before, dict):
+        return before.get(key)
+    return before[key] if isinstance(key, int) and key < len(before) else None
+
+
+def _box_of(value: Any, old: Any, holder: Any, local: bool) -> Variable:
+    """The buffer for an array: that which stood at its place, where it fits and has not moved, or a new one."""
+    traced = isinstance(value, jax.core.Tracer)
+    if isinstance(old, Buffer) and old.shape == value.shape and old.dtype == value.dtype:
+        if not any(other is old for _, other in _places(holder)):
+            write(old, old.admitted(value))
+            return old
+    if traced and not local:
+        raise TracerLeakError(
+            f"a traced value ({value.dtype}{list(value.shape)}) was put into a {type(holder).__name__} of a module inside a "
+            "transform, where no buffer of its shape stood: it cannot stay there. Put an array there before, outside, or "
+            "return the value."
+        )
+    if traced or local:
+        return Buffer(value)
+    with jax.ensure_compile_time_eval():
+        box = Buffer(value)
+    box._home = None
+    return box
+
+
+def restored(holder: Any, before: Any) -> None:
+    """Put back into a list or dict what it held."""
+    if isinstance(holder, list):
+        holder[:] = before
+    else:
+        holder.clear()
+        holder.update(before)

@@ -1,0 +1,199 @@
+"""Arrays in lists, tuples and dicts of a module are buffers, as in attributes."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+class Held(nb.Module):
+    def __init__(self):
+        self.layers = [nb.Linear(2, 2), jnp.array([1.0, 2.0])]
+        self.table = {"mean": np.array([3.0, 4.0], "f"), "deep": [{"x": jnp.ones(1)}, (jnp.zeros(2), "text", 7)]}
+        self.pair = Pair(jnp.full(2, 5.0), None)
+        self.words = [np.array(["a", "b"])]
+
+    def forward(self, x):
+        return self.layers[0](x) * self.layers[1] + self.table["mean"] + self.pair.a
+
+
+BUFFERS = ["layers.1", "pair.0", "table.deep.0.x", "table.deep.1.0", "table.mean"]
+
+
+def test_they_are_listed_saved_and_leaves_and_not_in_v(tmp_path):
+    model = Held()
+    assert [name for name, _ in model.named_buffers()] == BUFFERS
+    assert model.v.cont_all_key_chains() == ["layers/v0/b", "layers/v0/w"]
+    assert set(BUFFERS) <= set(model.state_dict()) and len(jax.tree.leaves(model)) == 7
+    assert type(model.layers[1]) is type(model.table["mean"]) is type(model.pair.a) is nb.Buffer
+    assert type(model.pair) is Pair and isinstance(model.words[0], np.ndarray)
+    model.save_weights(tmp_path / "w.h5")
+    other = Held()
+    other.layers[1].value = jnp.zeros(2)
+    other.load_weights(tmp_path / "w.h5")
+    np.testing.assert_array_equal(other.layers[1].value, [1.0, 2.0])
+    twin = copy.deepcopy(model)
+    twin.layers[1][0] = 9.0
+    assert model.layers[1][0] == 1.0
+
+
+def test_what_is_put_in_later_is_a_buffer_too():
+    model = Held()
+    model.layers.append(jnp.ones(3))
+    model.table["new"] = np.ones(4, "f")
+    model.table["deep"].append((jnp.ones(1),))
+    names = [name for name, _ in model.named_buffers()]
+    assert {"layers.2", "table.new", "table.deep.2.0"} <= set(names)
+    assert type(model.layers[2]) is nb.Buffer and model.state_dict()["table.new"].shape == (4,)
+
+
+@pytest.mark.parametrize("way", ["argument", "captured"])
+def test_a_compiled_function_sees_their_values_and_not_constants(way):
+    model, traces = Held(), []
+
+    def body(model, x):
+        traces.append(1)
+        return model(x)
+
+    fn = nb.jit(body) if way == "argument" else None
+    captured = nb.jit(lambda x: body(model, x))
+    call = (lambda x: fn(model, x)) if way == "argument" else captured
+    x = jnp.ones(2)
+    for value in ([1.0, 2.0], [3.0, 4.0], [5.0, 6.0]):
+        model.layers[1] = jnp.array(value)
+        model.table["mean"][:] = value[0]
+        np.testing.assert_allclose(call(x), model(x), rtol=1e-6)
+    assert len(traces) == 1
+    jaxpr = jax.make_jaxpr(lambda m, x: m(x))(model, x)
+    assert not jaxpr.consts
+
+
+def test_an_array_put_where_a_buffer_stood_goes_into_that_buffer():
+    model = Held()
+    model(jnp.ones(2)), model.state_dict()
+    box = model.layers[1]
+    model.layers[1] = np.array([7.0, 8.0], "f")
+    assert model.state_dict()["layers.1"].tolist() == [7.0, 8.0]
+    assert model.layers[1] is box
+    model.layers[1] = jnp.ones(5)
+    assert model.state_dict()["layers.1"].shape == (5,) and model.layers[1] is not box
+
+
+def test_a_buffer_that_has_moved_in_its_list_keeps_its_value():
+    model = nb.Module(items=[jnp.array([1.0]), jnp.array([2.0])])
+    first, second = model.items
+    assert len(list(model.buffers())) == 2
+    model.items.insert(0, jnp.array([0.0]))
+    assert [float(value[0]) for value in model.state_dict().values()] == [0.0, 1.0, 2.0]
+    assert model.items[1] is first and model.items[2] is second
+
+
+def test_a_list_that_is_assigned_again_keeps_its_buffers():
+    model = nb.Module(h=[jnp.zeros(2), jnp.ones(2)])
+    boxes = list(model.h)
+    model.h = [jnp.full(2, 3.0), jnp.full(2, 4.0)]
+    assert [a is b for a, b in zip(model.h, boxes, strict=True)] == [True, True]
+    np.testing.assert_array_equal(model.h[1].value, [4.0, 4.0])
+
+
+class Remembers(nb.Module):
+    def __init__(self):
+        self.last, self.both = [jnp.zeros(2)], {"x": jnp.zeros(2)}
+
+    def forward(self, x):
+        y = x + self.last[0]
+        self.last[0] = y
+        self.both = {"x": y * 2}
+        return y
+
+
+def test_state_in_a_list_is_carried_out_of_a_compiled_call():
+    compiled, eager = Remembers(), Remembers()
+    step = nb.jit(lambda m, x: m(x))
+    for x in (jnp.ones(2), jnp.full(2, 2.0), jnp.full(2, 3.0)):
+        np.testing.assert_array_equal(step(compiled, x), eager(x))
+    assert type(compiled.last[0]) is nb.Buffer
+    np.testing.assert_array_equal(compiled.state_dict()["last.0"], [6.0, 6.0])
+    np.testing.assert_array_equal(compiled.state_dict()["both.x"], eager.state_dict()["both.x"])
+
+
+def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_was():
+    class Grows(nb.Module):
+        def __init__(self):
+            self.seen, self.layer = [], nb.Linear(2, 2)
+
+        def forward(self, x):
+            self.seen.append(x)
+            return self.layer(x)
+
+    model = Grows()
+    with pytest.raises(nb.TracerLeakError, match=r"a traced value \(float32\[2\]\) was put into a list of a module"):
+        nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
+    assert model.seen == []
+    model(jnp.ones(2))
+    assert [name for name, _ in model.named_buffers()] == ["seen.0"]
+
+
+def test_a_container_that_is_kept_stays_a_container():
+    model = nb.Linear(2, 2)
+    model.best = model.v
+    assert list(model.named_buffers()) == [] and isinstance(model.best.w, jax.Array)
+    model.v = model.v * 2
+    model.v = model.best
+
+
+class Forgotten(nb.Module):
+    """All its arrays are buffers: somebody forgot `nb.Parameter`."""
+
+    def __init__(self):
+        self.w, self.more = jnp.ones(2), [jnp.ones(2), jnp.ones(2), jnp.ones(2)]
+
+    def forward(self, x):
+        return (x * self.w * self.more[0]).sum()
+
+
+def gradient_by(model):
+    return nb.grad(lambda m: m(jnp.ones(2)))(model)
+
+
+SAID = r"Forgotten has no trainable parameter: .*more\.0, more\.1, more\.2 and 1 more.*assign nb\.Parameter\(array\)"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        gradient_by,
+        nb.jit(gradient_by),
+        lambda model: nb.value_and_grad(lambda m: m(jnp.ones(2)))(model),
+        lambda model: nb.execute_with_gradients(lambda v: model(jnp.ones(2), v=v), model.v),
+        lambda model: nb.SGD(lr=0.1).update(model, nb.Container()),
+    ],
+    ids=["grad", "compiled grad", "value_and_grad", "execute_with_gradients", "update"],
+)
+def test_a_model_with_nothing_to_train_is_told_the_cure_once(use, recwarn):
+    model = Forgotten()
+    use(model), use(model), gradient_by(model)
+    assert len(recwarn.list) == 1
+    assert re.search(SAID, str(recwarn[0].message))
+    assert recwarn[0].filename == __file__
+
+
+def test_nothing_is_said_where_something_trains_or_nothing_could(recwarn):
+    gradient_by(nb.Sequential(nb.Linear(2, 1), nb.Lambda(jnp.sum)))
+    frozen = nb.Sequential(nb.Linear(2, 1), nb.Lambda(jnp.sum)).requires_grad_(False)
+    gradient_by(frozen)
+    gradient_by(nb.Sequential(nb.Dropout(0.0, key=0), nb.Lambda(jnp.sum)))
+    assert not recwarn.list
