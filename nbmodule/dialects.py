@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nbmodule.tree.paths import hint
+from nbmodule.base.paths import hint
 
 
 def no_such_name(package: str, name: str, names: Iterable[str]) -> str:

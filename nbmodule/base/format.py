@@ -99,15 +99,23 @@ def plain(text: object, longest: int = LONGEST_NAME) -> str:
         >>> plain('a' + chr(10) + 'b')
         'a\\nb'
     """
-    text = str(text)
-    if len(text) > longest:
-        text = cut_middle(text, longest)
+    return printable(cut_middle(str(text), longest))
+
+
+def printable(text: str) -> str:
+    r"""Write line breaks, control characters and direction marks out, so that no name can break a line or color a terminal.
+
+    Example:
+        >>> printable("a\x1b[31mb\n")
+        'a\\x1b[31mb\\n'
+    """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        c if unicodedata.category(c) not in _HIDDEN else c.encode("unicode_escape", "backslashreplace").decode()
-        for c in text
-    )
+    return "".join(c if unicodedata.category(c) not in _HIDDEN else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -143,6 +151,18 @@ def count_noun(n: int, noun: str) -> str:
     if n != 1:
         noun = "leaves" if noun == "leaf" else noun[:-1] + "ies" if noun.endswith(("ry", "ty")) else noun + "s"
     return f"{n:,} {noun}"
+
+
+def ordinal(n: int) -> str:
+    """Write a place in an order.
+
+    Example:
+        >>> ordinal(2), ordinal(11), ordinal(23)
+        ('2nd', '11th', '23rd')
+    """
+    if n % 100 in (11, 12, 13):
+        return f"{n}th"
+    return f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th') }"
 
 
 def spark(bins: tuple[int, ...] | list[float], width: int = 8) -> str:

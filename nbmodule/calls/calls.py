@@ -6,11 +6,11 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
+from nbmodule.base.format import format_bytes
+from nbmodule.base.paths import hint, match
 from nbmodule.calls.call import Call
 from nbmodule.calls.shown import Shown
-from nbmodule.calls.sizes import format_size
 from nbmodule.errors import ArgumentTypeError, PathError
-from nbmodule.tree.paths import hint, match
 
 _GLOB = frozenset("*?[")
 
@@ -188,7 +188,7 @@ class Calls(Shown, Sequence[Call]):
         save_calls(self, path)
 
     def __repr__(self) -> str:
-        head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (f", {format_size(self.nbytes)}" if self else "")
+        head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (f", {format_bytes(self.nbytes)}" if self else "")
         lines = [f"{head}>"]
         shown = self._list[:40]
         for call in shown:

@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from nbmodule.base.format import format_bytes
 from nbmodule.calls.shown import Shown
-from nbmodule.calls.sizes import format_size
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = weakref.WeakKeyDictionary()
 
@@ -44,8 +44,8 @@ class Memory(Shown, Sequence[Held]):
     def __repr__(self) -> str:
         if not self.rows:
             return "nothing is held by recorders, calls or views"
-        lines = [f"{format_size(self.nbytes)} held"]
-        return "\n".join([*lines, *(f"  {format_size(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)])
+        lines = [f"{format_bytes(self.nbytes)} held"]
+        return "\n".join([*lines, *(f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)])
 
 
 def hold(thing: Any, kind: str, describe: Callable[[Any], str]) -> None:

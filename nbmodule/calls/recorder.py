@@ -14,11 +14,12 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.format import format_bytes
+from nbmodule.base.sizes import bytes_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.shown import Shown
-from nbmodule.calls.sizes import bytes_of, format_size
 from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
 from nbmodule.core.shape.walk import plan_of
@@ -215,7 +216,7 @@ class Recorder(Shown):
         self._store.clear()
 
     def __repr__(self) -> str:
-        return f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), {format_size(self.nbytes)} of {format_size(self.budget)}, {self._store.where}>"
+        return f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), {format_bytes(self.nbytes)} of {format_bytes(self.budget)}, {self._store.where}>"
 
 
 def _some(steps: tuple[int, ...]) -> str:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.format import cut_middle
 from nbmodule.calls.call import Call
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import current_log, framed
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import plan_of
-from nbmodule.tree.rows import cut_middle
 
 
 class SummaryRow(NamedTuple):

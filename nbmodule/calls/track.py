@@ -8,10 +8,12 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.format import format_bytes
+from nbmodule.base.paths import match
+from nbmodule.base.sizes import bytes_of
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.memory import hold
-from nbmodule.calls.sizes import bytes_of, format_size
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
@@ -20,7 +22,6 @@ from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
-from nbmodule.tree.paths import match
 from nbmodule.tree.sockets import socket
 
 
@@ -224,7 +225,7 @@ class Recorded(Calls):
     def _said(self) -> Iterator[str]:
         steps = self._steps
         if steps.count > len(steps.kept) > 0:
-            yield f"the last {len(steps.kept)} of {steps.count} steps are kept (last={steps.last}, budget={format_size(steps.budget)})"
+            yield f"the last {len(steps.kept)} of {steps.count} steps are kept (last={steps.last}, budget={format_bytes(steps.budget)})"
         if any(not call.captured for call in self):
             yield "calls marked 'not captured' ran under a raw JAX transform: use the transform of the same name from nbmodule"
             if any("while_loop" in call.lifted for call in self):

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.collector import collector_paused
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, nest
-from nbmodule.files.collector import collector_paused
 from nbmodule.files.fetch import fetch
 from nbmodule.files.hdf5_read import read_unsealed
 from nbmodule.files.leaves import TEXT, restore

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import NbModuleError
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.compare import TreeComparison, compare_parts, spell
@@ -119,14 +120,14 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
     variables = [entry for entry in summary.entries if not entry.is_buffer]
     buffers = [entry for entry in summary.entries if entry.is_buffer]
     seal = "all checksums are right" if summary.is_checked else "has checksums" if summary.is_sealed else "no checksums"
-    counts = f"{len(variables)} variable{'s' * (len(variables) != 1)}, {spell_bytes(sum(e.nbytes for e in variables))}"
+    counts = f"{len(variables)} variable{'s' * (len(variables) != 1)}, {format_bytes(sum(e.nbytes for e in variables))}"
     if buffers:
-        counts += f"; {len(buffers)} buffer{'s' * (len(buffers) != 1)}, {spell_bytes(sum(e.nbytes for e in buffers))}"
-    lines = [f"{_printable(summary.path)}: {counts}; {seal}", *_tree_lines(variables, 0)]
+        counts += f"; {len(buffers)} buffer{'s' * (len(buffers) != 1)}, {format_bytes(sum(e.nbytes for e in buffers))}"
+    lines = [f"{printable(summary.path)}: {counts}; {seal}", *_tree_lines(variables, 0)]
     if buffers:
         lines += [BUFFERS, *_tree_lines(buffers, 1)]
     if summary.metadata is not None:
-        lines.append(f"metadata  {_printable(json.dumps(summary.metadata))[:1000]}")
+        lines.append(f"metadata  {printable(json.dumps(summary.metadata))[:1000]}")
     return "\n".join(lines)
 
 
@@ -138,40 +139,17 @@ def _tree_lines(entries: Sequence[FileEntry], indent: int) -> list[str]:
         *levels, name = entry.path.split("/")
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(open_levels, levels, strict=False)))
         for depth, level in enumerate(levels[shared:], shared + indent):
-            rows.append(("  " * depth + _printable(level), None))
+            rows.append(("  " * depth + printable(level), None))
         open_levels = levels
-        rows.append(("  " * (len(levels) + indent) + _printable(name), entry))
+        rows.append(("  " * (len(levels) + indent) + printable(name), entry))
     width = max((len(text) for text, entry in rows if entry), default=0)
     what = max((len(entry.what) for _, entry in rows if entry), default=0)
     return [text if entry is None else _leaf_line(text.ljust(width), entry, what) for text, entry in rows]
 
 
 def _leaf_line(text: str, entry: FileEntry, width: int) -> str:
-    last = _printable(entry.value) or (spell_bytes(entry.nbytes) if "[" in entry.what else "")
+    last = printable(entry.value) or (format_bytes(entry.nbytes) if "[" in entry.what else "")
     return f"{text}  {entry.what.ljust(width)}  {last}".rstrip()
-
-
-def _printable(text: str) -> str:
-    """Text from a file can hold signs that move the cursor of a terminal."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text
-    )
-
-
-def spell_bytes(count: int) -> str:
-    """A number of bytes in a unit that suits it.
-
-    Example:
-        >>> from nbmodule.files.report import spell_bytes
-        >>> spell_bytes(48), spell_bytes(5_300_000)
-        ('48 B', '5.3 MB')
-    """
-    if count < 1000:
-        return f"{count} B"
-    size, unit = count / 1000, 0
-    while size >= 999.95:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {('kB', 'MB', 'GB', 'TB', 'PB')[unit]}"
 
 
 def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> TreeComparison:
@@ -217,4 +195,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _printable_lines(text: str) -> str:
-    return "\n".join(_printable(line) for line in text.split("\n"))
+    return "\n".join(printable(line) for line in text.split("\n"))

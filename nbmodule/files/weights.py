@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nbmodule.base.collector import collector_paused
 from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
-from nbmodule.files.collector import collector_paused
 from nbmodule.files.compare import TreeComparison
 from nbmodule.files.contents import Contents, into_trees, read_rows
 from nbmodule.files.dtypes import kind_of

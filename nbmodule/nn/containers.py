@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.paths import closest
 from nbmodule.core.numbers.random import RandomStream
 from nbmodule.core.shape.state import StateKey
 from nbmodule.core.shape.walk import is_module
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, LayerIndexError, PathError, ShapeError
 from nbmodule.nn.kernel import plain
-from nbmodule.tree.paths import closest
 
 
 class Sequential(Module):

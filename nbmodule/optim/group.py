@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nbmodule.base.paths import hint, match
 from nbmodule.core.shape.older import in_older_form
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.optim.part import Chain, text
-from nbmodule.tree.paths import hint, match
 
 
 class VariableGroup:

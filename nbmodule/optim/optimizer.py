@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import EAGER, birthplace, here, now
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.placement import find_device
@@ -26,7 +27,6 @@ from nbmodule.optim.part import Chain, Pairs, as_container, flatten, frozen_chai
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box, rate_now
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
-from nbmodule.tree.paths import hint
 from nbmodule.tree.properties import is_of_class
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -25,7 +26,6 @@ from nbmodule.optim.part import Chain, Pairs, as_container, flatten, is_floating
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
-from nbmodule.tree.paths import link
 
 AT_ONCE = 200  # variables that are compiled as one program outside of `nb.jit`; more would take many seconds
 INSIDE = "optax"  # the name of optax's own state in `state`

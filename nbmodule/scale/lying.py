@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from nbmodule.base.format import format_bytes
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
@@ -55,12 +56,12 @@ class Layout:
         found = list(self.bytes_per_device.values())
         grid = " × ".join(f"{name} {size}" for name, size in self.mesh.items())
         several = f"{len(found)} devices" if len(found) != 1 else next(iter(self.bytes_per_device))
-        each = readable(max(found, default=0))
+        each = format_bytes(max(found, default=0))
         return [
             *([f"mesh {grid}"] if grid else []),
             several,
-            f"{each} on each" if len(set(found)) == 1 else f"{readable(min(found, default=0))} to {each}",
-            f"{readable(self.nbytes)} in all",
+            f"{each} on each" if len(set(found)) == 1 else f"{format_bytes(min(found, default=0))} to {each}",
+            f"{format_bytes(self.nbytes)} in all",
             f"imbalance {self.imbalance:.2f}",
         ]
 
@@ -70,7 +71,7 @@ class Layout:
         widths = [max(map(len, column)) for column in zip(*shown)]
         for cells, row in zip(shown, self.rows):
             text = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths))
-            lines.append(f"  {text}  {readable(row.per_device)} on each of {len(row.devices)}")
+            lines.append(f"  {text}  {format_bytes(row.per_device)} on each of {len(row.devices)}")
         if len(self.rows) > len(shown):
             lines.append(f"  ... {len(self.rows) - len(shown)} more")
         return "\n".join(lines)
@@ -135,12 +136,3 @@ def split_of(sharding: Any, axes: int) -> str:
     if not any(parts):
         return "whole"
     return ", ".join("-" if part is None else part if isinstance(part, str) else "+".join(part) for part in parts)
-
-
-def readable(nbytes: float) -> str:
-    """`160 B`, `32.0 KiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 1000 else f"{nbytes:#.3g} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:#.3g} TiB"

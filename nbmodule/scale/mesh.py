@@ -73,7 +73,7 @@ def size_of(mesh: jax.sharding.Mesh, axes: Any) -> int:
 
 def check_axis(mesh: jax.sharding.Mesh, axis: Any, what: str) -> str:
     """The name of an axis that the mesh has."""
-    from nbmodule.tree.paths import hint
+    from nbmodule.base.paths import hint
 
     if axis not in mesh.shape:
         raise ArgumentError(

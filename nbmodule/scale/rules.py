@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import PartitionSpec
 
+from nbmodule.base.paths import hint, match
 from nbmodule.core.boxes.describe import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.scale.mesh import check_axis, size_of
-from nbmodule.tree.paths import hint, match
 
 # Parts of the library's transformer layers: `columns` split what they give, `rows` what they take.
 _COLUMNS = {"MultiHeadAttention": ("query", "key", "value"), "_TransformerLayer": ("linear1",)}

@@ -4,14 +4,12 @@ from nbmodule.errors import NotIdenticalError
 from nbmodule.tree.compare import describe_difference, structure_difference
 from nbmodule.tree.container import Container
 from nbmodule.tree.expression import settle
-from nbmodule.tree.rows import Row, tree_lines
 from nbmodule.tree.sockets import plug, plugged, socket
 from nbmodule.tree.text import container_text, leaf_text
 
 __all__ = [
     "Container",
     "NotIdenticalError",
-    "Row",
     "container_text",
     "describe_difference",
     "leaf_text",
@@ -20,5 +18,4 @@ __all__ = [
     "settle",
     "socket",
     "structure_difference",
-    "tree_lines",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.tree.paths import closest
+from nbmodule.base.paths import closest
 
 _LISTED = 10
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import jax
 
+from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.container_arrays import Arrays
 from nbmodule.tree.container_files import Files
@@ -21,7 +22,6 @@ from nbmodule.tree.leaves import at_index, set_at_index
 from nbmodule.tree.level import UNSET, Names, fill, set_slot
 from nbmodule.tree.nested import Nested
 from nbmodule.tree.operators import Operators
-from nbmodule.tree.paths import hint
 from nbmodule.tree.properties import is_of_class
 from nbmodule.tree.settings import DEFAULT, Settings, settings_from
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from nbmodule.base.paths import sort_names
 from nbmodule.errors import ArgumentTypeError, StructureError
 from nbmodule.tree.expression import Expression, memory
 from nbmodule.tree.given import as_mapping, level_of
-from nbmodule.tree.paths import sort_names
 from nbmodule.tree.settings import DEFAULT, Settings
 
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self
 
+from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
 from nbmodule.tree.expression import memory
 from nbmodule.tree.given import key_text, split
 from nbmodule.tree.level import Level, set_slot
-from nbmodule.tree.paths import hint
 
 _MISSING = object()
 _MISSING_HERE = object()

@@ -25,8 +25,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
-from nbmodule.tree.paths import hint
 
 _HOMES: dict[str, str | None] = {
     "display": "nbmodule.views",

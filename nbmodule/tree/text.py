@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.format import cut_middle, printable
 from nbmodule.tree.leaves import is_array
 from nbmodule.tree.nested import Nested
-from nbmodule.tree.rows import cut_middle, printable
 from nbmodule.tree.settings import COLORS, Settings
 
 _PLAIN = "\x1b[0m"

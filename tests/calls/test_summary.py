@@ -32,8 +32,8 @@ def test_rows_tell_sizes_shapes_calls_and_flops():
 
 def test_looking_changes_nothing():
     model = Twice()
-    before, position = model.state_dict(), nb.core.random.default.position()
+    before, position = model.state_dict(), nb.core.numbers.random.default.position()
     nb.summary(model, jax.ShapeDtypeStruct((8, 4), jnp.float32))
     assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
-    assert nb.core.random.default.position() == position
+    assert nb.core.numbers.random.default.position() == position
     assert nb.summary(model)["block"].parameters == 20

@@ -14,6 +14,7 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.base.paths import closest, match
 from nbmodule.core.boxes.frame import Slot, current_log, deliveries, now
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
@@ -26,7 +27,6 @@ from nbmodule.core.shape.structure import Static
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.tree.container import Container
-from nbmodule.tree.paths import closest, match
 
 
 class SubmodRets(Container):

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.paths import closest
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -16,7 +17,6 @@ from nbmodule.core.shape.arrays import boxed, is_holder
 from nbmodule.core.shape.walk import is_branch, is_module, items, plan_of, remember_parent
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
-from nbmodule.tree.paths import closest
 from nbmodule.tree.properties import is_of_class
 
 _ARRAYS = (jax.Array, np.ndarray)

@@ -12,12 +12,12 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.paths import closest
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.structure import rebuild, structure_of
 from nbmodule.core.shape.walk import is_branch, is_module, items
 from nbmodule.errors import ArgumentTypeError, NotExportedError, PathError, StructureError
-from nbmodule.tree.paths import closest
 
 
 class StateEntry:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from nbmodule.base.paths import closest
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.tree.paths import closest
 
 _PASSED_ON = ("keep_unused", "device", "backend", "inline", "compiler_options")
 _PLACES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from nbmodule.base.format import cut_middle, format_bytes, ordinal
 from nbmodule.flow.model import Value
 from nbmodule.flow.placing.forms import PILLS, Child, Form
 
@@ -32,18 +33,6 @@ def text_width(text: str, size: float = 12) -> float:
     return round(em * size, 1)
 
 
-def cut_middle(text: str, longest: int) -> str:
-    """Cut a text in its middle, so that both ends can be read.
-
-    >>> cut_middle("encoder.layers.attention.weight", 15)
-    'encoder….weight'
-    """
-    if len(text) <= longest:
-        return text
-    tail = (longest - 1) // 2
-    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
-
-
 def shape_text(value: Value) -> str:
     """Shape as it stands at an edge; the dtype only where it is not float32.
 
@@ -66,31 +55,6 @@ def amount(number: float, unit: str = "") -> str:
     return f"{number:.4g} {unit}".strip()
 
 
-def size_text(number: float) -> str:
-    """A number of bytes in KiB, MiB, ...
-
-    >>> size_text(37 * 1024 + 512)
-    '37.5 KiB'
-    """
-    for power, prefix in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if abs(number) >= 2**power:
-            return f"{number / 2**power:.4g} {prefix}B"
-    return f"{number:.4g} B"
-
-
-def ordinal(call: int) -> str:
-    """Which call of several: `2nd` for call 1, empty for the first.
-
-    >>> ordinal(0), ordinal(1), ordinal(10), ordinal(21)
-    ('', '2nd', '11th', '22nd')
-    """
-    if call == 0:
-        return ""
-    number = call + 1
-    endings = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{'th' if 10 <= number % 100 <= 20 else endings.get(number % 10, 'th')}"
-
-
 def group_title(child: Child) -> str:
     """Name of a group with all that tells it from others: `norm (2nd, backward)`.
 
@@ -99,7 +63,7 @@ def group_title(child: Child) -> str:
     'scan'
     """
     marks = [
-        ordinal(child.call) if child.thing.kind == "scope" else "",
+        ordinal(child.call + 1) if child.call and child.thing.kind == "scope" else "",
         child.phase if child.phase != "forward" else "",
     ]
     marks = [mark for mark in marks if mark]
@@ -126,7 +90,7 @@ def group_facts(form: Form) -> str:
     """The second line of a folded group: how much is in it."""
     if form.kind == "ends":
         values = [child.record.outputs[0] for child in form.children]
-        return size_text(sum(v.bytes for v in values))
+        return format_bytes(sum(v.bytes for v in values))
     ops = "1 op" if form.operations == 1 else f"{form.operations:,} ops"
     return f"{ops} · {amount(form.flops, 'FLOP')}" if form.flops else ops
 

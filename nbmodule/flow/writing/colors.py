@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from nbmodule.base.format import format_bytes
 from nbmodule.flow.placing.forms import Form, Record
-from nbmodule.flow.placing.labels import amount, size_text
+from nbmodule.flow.placing.labels import amount
 from nbmodule.flow.placing.scene import Box, Place, Scene, child_path
 
 LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
@@ -70,7 +71,7 @@ def _rgb(share: float) -> str:
 
 def _text(number: float, unit: str) -> str:
     if unit == "bytes":
-        return size_text(number)
+        return format_bytes(round(number))
     if unit == "flops":
         return amount(number, "FLOP")
     return time_text(number) if unit == "time" else f"{number:.4g}"

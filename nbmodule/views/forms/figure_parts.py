@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_number, format_seconds, plain
+from nbmodule.base.format import format_number, format_seconds, ordinal, plain
 from nbmodule.views.arrays.pictures import FIRST, LAST
 from nbmodule.views.forms.drawing import CLASSES, LINES, palette
 from nbmodule.views.forms.text import number_badges, spread
-from nbmodule.views.forms.trees import ordinal
 from nbmodule.views.records.records import CallRow, DifferenceRow, ModuleRow, Picture, SeriesRecord, ShownStatistics
 
 BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"

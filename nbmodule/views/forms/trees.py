@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nbmodule.base.format import ordinal
 from nbmodule.views.arrays.columns import LeafRows
 from nbmodule.views.records.outline import Outline, group_neighbors, outline_of_keys
 from nbmodule.views.records.records import CallRow, DifferenceTree, ModuleTree, VariableRow, VariableTree
@@ -57,15 +58,3 @@ def call_outline(rows: Sequence[CallRow]) -> Outline:
         name = row.path or row.class_name or "(root)"
         labels.append(name if n == 1 else f"{name} ({ordinal(n)})")
     return Outline([row.depth for row in rows], labels, list(range(len(rows))))
-
-
-def ordinal(n: int) -> str:
-    """Write a place in an order.
-
-    Example:
-        >>> ordinal(2), ordinal(11), ordinal(23)
-        ('2nd', '11th', '23rd')
-    """
-    if n % 100 in (11, 12, 13):
-        return f"{n}th"
-    return f"{n}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th') }"

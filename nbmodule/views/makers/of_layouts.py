@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nbmodule.scale.lying import Layout, readable
+from nbmodule.base.format import format_bytes
+from nbmodule.scale.lying import Layout
 from nbmodule.views.makers.registry import register_record
 from nbmodule.views.records.records import VariableRow, VariableTree
 
@@ -19,7 +20,7 @@ def layout_record(layout: Layout) -> VariableTree:
         VariableRow(
             row.name, kind="parameter", shape=row.shape, dtype=row.dtype, bytes=row.nbytes,
             device=f"{len(row.devices)} × {row.devices[0].platform}" if len(row.devices) > 1 else "",
-            sharding=f"{row.split}: {readable(row.per_device)} on each" if len(row.devices) > 1 else None,
+            sharding=f"{row.split}: {format_bytes(row.per_device)} on each" if len(row.devices) > 1 else None,
         )
         for row in layout.rows
     ]  # fmt: skip

@@ -5,14 +5,13 @@ A display never breaks the cell: a part that fails is shown as its error, in its
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nbmodule.base.collector import collector_paused
 from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
 from nbmodule.views.forms.html import view_element
@@ -89,7 +88,7 @@ def mimebundle(value: Any) -> dict[str, str]:
 
 def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
     """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined to the kernel."""
-    with _collector_paused():
+    with collector_paused():  # a hundred thousand new rows would set it off again and again, for half of the time
         try:
             record = record_for(shown)
         except Exception as error:  # noqa: BLE001 - a display never breaks the cell
@@ -115,18 +114,6 @@ def _key(value: Any, record: Record) -> Callable[[str], str | None] | None:
             return None
 
     return None if views is None else admit
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Hold the garbage collector: a hundred thousand new rows would set it off again and again, for half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _with_title(record: Record) -> Record:

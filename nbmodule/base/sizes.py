@@ -1,4 +1,4 @@
-"""Amounts of memory, as people write them."""
+"""Amounts of memory, as people write them; `format.format_bytes` is the way back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bytes_of(text: str | int | float) -> int:
     """Read an amount of memory.
 
     Example:
-        >>> from nbmodule.calls.sizes import bytes_of
+        >>> from nbmodule.base.sizes import bytes_of
         >>> bytes_of("256MB"), bytes_of("1.5 GiB"), bytes_of(1000)
         (256000000, 1610612736, 1000)
     """
@@ -36,18 +36,3 @@ def bytes_of(text: str | int | float) -> int:
             f"budget is an amount of memory, such as '256MB' or a number of bytes above zero; found {text!r}."
         )
     return int(float(found[1]) * _UNITS[found[2].upper()])
-
-
-def format_size(count: float) -> str:
-    """Write an amount of memory.
-
-    Example:
-        >>> from nbmodule.calls.sizes import format_size
-        >>> format_size(256_000_000), format_size(12)
-        ('256 MB', '12 B')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

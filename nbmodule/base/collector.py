@@ -21,7 +21,7 @@ def collector_paused() -> Iterator[None]:
 
     Example:
         >>> import gc
-        >>> from nbmodule.files.collector import collector_paused
+        >>> from nbmodule.base.collector import collector_paused
         >>> with collector_paused():
         ...     gc.isenabled()
         False

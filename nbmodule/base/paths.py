@@ -15,51 +15,15 @@ import bisect
 import difflib
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import jax
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
-
-from nbmodule.errors import PathError, StructureError
 
 Path = tuple[Any, ...]
 
 _LIST_ITEM = re.compile(r"v([0-9]+)")
 _MANY_NAMES = 400
-
-
-def dotted(path: Path) -> str:
-    """Spell a place with dots, as parameters are named.
-
-    Example:
-        >>> from jax.tree_util import GetAttrKey, SequenceKey
-        >>> dotted((GetAttrKey("layers"), SequenceKey(0), GetAttrKey("weight")))
-        'layers.0.weight'
-    """
-    return ".".join(_plain(entry) for entry in path)
-
-
-def chain(path: Path) -> str:
-    """Spell a place as a key chain: list items are `v0`, `v1`, ..., attribute names lose one leading underscore.
-
-    Example:
-        >>> from jax.tree_util import DictKey, GetAttrKey, SequenceKey
-        >>> chain((GetAttrKey("_layers"), SequenceKey(0), DictKey("_x")))
-        'layers/v0/_x'
-    """
-    return "/".join(link(entry) for entry in path)
-
-
-def keystr(path: Path) -> str:
-    """Spell a place as JAX does.
-
-    Example:
-        >>> from jax.tree_util import DictKey, GetAttrKey, SequenceKey
-        >>> keystr((GetAttrKey("layers"), SequenceKey(0), DictKey("w")))
-        ".layers[0]['w']"
-    """
-    return jax.tree_util.keystr(tuple(path))
 
 
 def link(entry: Any) -> str:
@@ -111,67 +75,6 @@ def sort_names(names: Iterable[str]) -> list[str]:
     if last - first > 1:
         names[first:last] = sorted(names[first:last], key=natural)
     return names
-
-
-def sort_key(path: Any) -> tuple[tuple[str, int, str], ...]:
-    """Give what sorts places, or single entries, into the canonical order.
-
-    The order is that of the key chains, level by level: so a walk over attributes and the `Container` made from it agree
-    leaf by leaf. Names that differ only in a leading underscore would share a chain and are ordered by their full text.
-
-    Example:
-        >>> from jax.tree_util import SequenceKey
-        >>> sorted([(SequenceKey(10),), (SequenceKey(2),)], key=sort_key)
-        [(SequenceKey(idx=2),), (SequenceKey(idx=10),)]
-    """
-    entries = path if isinstance(path, tuple) else (path,)
-    return tuple((*natural(link(entry))[:2], _plain(entry)) for entry in entries)
-
-
-def unique_names(paths: Sequence[Path], spell: Callable[[Path], str]) -> list[str]:
-    """Spell many places and make sure that no two share a name.
-
-    Raises:
-        StructureError: if two places would get the same spelling; both are named.
-
-    Example:
-        >>> from jax.tree_util import GetAttrKey
-        >>> unique_names([(GetAttrKey("a"),), (GetAttrKey("_b"),)], chain)
-        ['a', 'b']
-    """
-    owners: dict[str, Path] = {}
-    for path in paths:
-        name = spell(path)
-        other = owners.setdefault(name, path)
-        if other is not path:
-            raise StructureError(
-                f'two places would both be called "{name}": {keystr(other)} and {keystr(path)}. Rename one of them.'
-            )
-    return list(owners)
-
-
-def find(paths: Iterable[Path], text: str) -> Path:
-    """Find the place that a text means, in any of the three spellings, among the places that exist.
-
-    Raises:
-        PathError: if no place has that spelling (the closest name is given) or if several have.
-
-    Example:
-        >>> from jax.tree_util import GetAttrKey, SequenceKey
-        >>> place = (GetAttrKey("layers"), SequenceKey(0))
-        >>> find([place], "layers.0") == find([place], "layers/v0") == find([place], ".layers[0]") == place
-        True
-    """
-    paths = list(paths)
-    found = [path for path in paths if text in (dotted(path), chain(path), keystr(path))]
-    places = dict.fromkeys(found)
-    if len(places) == 1:
-        return found[0]
-    if places:
-        listed = ", ".join(keystr(path) for path in places)
-        raise PathError(f'"{text}" could mean {len(places)} places: {listed}. Use one of these spellings.')
-    spell = keystr if text[:1] in (".", "[") else chain if "/" in text else dotted
-    raise PathError(f'there is no place "{text}"{hint(text, map(spell, paths))}')
 
 
 def match(pattern: str | Iterable[str], name: str) -> bool:

@@ -1,0 +1,68 @@
+"""Spelling a place three ways, sorting places, and finding them again."""
+
+from __future__ import annotations
+
+import keyword
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.tree_util import DictKey, GetAttrKey, SequenceKey
+
+from nbmodule.base import paths
+
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name))
+ENTRIES = st.one_of(
+    st.builds(GetAttrKey, NAMES),
+    st.builds(GetAttrKey, NAMES.map(lambda name: f"_{name}")),
+    st.builds(SequenceKey, st.integers(0, 20)),
+    st.builds(DictKey, NAMES),
+    st.builds(DictKey, st.integers(0, 20)),
+)
+PLACES = st.lists(ENTRIES, min_size=1, max_size=4).map(tuple)
+
+
+def test_list_items_are_sorted_by_number_and_names_as_text():
+    assert paths.sort_names(["v10", "w", "v2", "b10", "b2", "v"]) == ["b10", "b2", "v", "v2", "v10", "w"]
+
+
+@given(st.lists(st.one_of(st.from_regex(r"v[0-9]{1,3}", fullmatch=True), st.text("uvw0129_", max_size=4)), unique=True))
+def test_the_quick_sort_of_names_is_the_sort_by_the_natural_key(names):
+    assert paths.sort_names(names) == sorted(names, key=paths.natural)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("blocks.*", "blocks.0", True),
+        ("blocks.*", "blocks.0.norm", True),
+        ("blocks.*", "blocks", False),
+        ("blocks.?.norm", "blocks.3.norm", True),
+        ("blocks.[01]", "blocks.2", False),
+        ("*", "", True),
+        ("Head", "head", False),
+        (("stem", "head*"), "head.linear", True),
+        ((), "head", False),
+    ],
+)
+def test_globs_run_over_dots(pattern, name, fits):
+    assert paths.match(pattern, name) is fits
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "found"),
+    [
+        ("Weight", ["bias", "weight"], "weight"),
+        ("wieght", ["bias", "weight"], "weight"),
+        ("zzzz", ["bias", "weight"], None),
+        ("a", [], None),
+        ("keys", [1, None, "key"], "key"),
+    ],
+)
+def test_the_closest_name_is_found_or_none(name, names, found):
+    assert paths.closest(name, names) == found
+
+
+def test_the_closest_of_many_thousand_names_is_found_quickly():
+    names = [f"layers.{index}.attention.weight" for index in range(20_000)]
+    assert paths.closest("layers.77.atention.weight", names) == "layers.77.attention.weight"
