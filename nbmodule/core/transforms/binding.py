@@ -165,6 +165,7 @@ class Binding:
         program, compiled, boxes, things = self.program, self.compiled, self.boxes, self.things
         module_lists, lists, codes, bindings = self.module_lists, self.lists, self.codes, self.bindings
         cells, sequences = self.cells, self.sequences
+        name_kinds, cell_kinds, kinds_inside = program.watch.name_kinds, program.watch.cell_kinds, program.watch.kinds
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
@@ -189,6 +190,9 @@ class Binding:
                 for cell, value in cells:
                     if id(cell.cell_contents) != value:
                         return SLOW
+                for cell, kind in cell_kinds:
+                    if type(cell.cell_contents) is not kind:
+                        return SLOW
             except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
                 return SLOW
             for live, then in lists:
@@ -202,6 +206,12 @@ class Binding:
                     return SLOW
             for sequence, values in sequences:
                 if list(map(id, sequence)) != values:
+                    return SLOW
+            for names, name, kind in name_kinds:
+                if type(names.get(name)) is not kind:
+                    return SLOW
+            for live, kinds_then in kinds_inside:
+                if list(map(type, live)) != kinds_then:
                     return SLOW
             if holes:
                 args = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)])

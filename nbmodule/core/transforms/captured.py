@@ -27,6 +27,7 @@ _SETTLED = sys.stdlib_module_names | {
 _SETTINGS = (int, float, complex, bool, str, bytes, type(None))
 _MOST = 1000  # items of a list or dict that are looked at
 _DEEPEST = 3  # attributes of attributes of plain objects
+_FEW = 64  # items of a list, dict or object without models whose kinds are compared at each call
 
 
 def guess(fn: Any) -> list[Any]:
@@ -86,6 +87,15 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
+def _texts(code: types.CodeType) -> Iterator[str]:
+    """Texts in the code that may be names, as in `getattr(holder, "model")`."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _texts(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            yield constant
+
+
 def is_users(fn: Any) -> bool:
     """Whether `fn` is code that a user may be editing, not part of a library that is settled."""
     return (getattr(fn, "__module__", None) or "__main__").partition(".")[0] not in _SETTLED
@@ -96,9 +106,12 @@ class CodeWatch:
 
     Names are those that the code mentions: globals, closure cells, and attributes of plain objects that it can reach. What a
     name stands for is remembered by its `id`; when that is gone, its program is too.
+
+    A name that stands for no model may stand for one later. Of those the kind is remembered, which is quick to compare; only
+    where it differs is it asked whether a model has come (`is_bound`), so that a number may become a text without a retrace.
     """
 
-    __slots__ = ("bindings", "cells", "codes", "kept", "sequences")
+    __slots__ = ("bindings", "cell_kinds", "cells", "codes", "kept", "kinds", "name_kinds", "sequences")
 
     def __init__(self, functions: list[Callable[..., Any]]) -> None:
         codes: dict[int, tuple[Any, Any]] = {}
@@ -110,7 +123,8 @@ class CodeWatch:
             if not isinstance(fn, types.FunctionType) or id(fn) in codes or not is_users(fn):
                 continue
             codes[id(fn)] = (fn, fn.__code__)
-            names = frozenset(_global_names(fn.__code__))
+            names = frozenset((*_global_names(fn.__code__), *_texts(fn.__code__)))
+            globals_read = _globals_read(fn)
             owner = getattr(given, "__self__", None)
             places.look(owner, names)
             places.look_at_settings(owner, names, fn.__code__)
@@ -119,15 +133,20 @@ class CodeWatch:
                 is_helper = isinstance(value, types.FunctionType) and is_users(value)
                 if is_helper or places.look(value, names):
                     places.bindings[id(fn.__globals__), name] = (fn.__globals__, name, id(value))
+                elif name in globals_read and _may_change(value):
+                    places.name_kinds[id(fn.__globals__), name] = (fn.__globals__, name, type(value))
                 waiting += [value] if is_helper else []
             for cell in fn.__closure__ or ():
                 value = _contents(cell)
                 if isinstance(value, types.FunctionType) or places.look(value, names):
                     places.cells[id(cell)] = (cell, id(value))
+                elif _may_change(value):
+                    places.cell_kinds[id(cell)] = (cell, type(value))
                 waiting += [value] if isinstance(value, types.FunctionType) else []
         self.codes, self.bindings = tuple(codes.values()), tuple(places.bindings.values())
         self.cells, self.sequences = tuple(places.cells.values()), tuple(places.sequences.values())
-        self.kept = places.kept
+        self.name_kinds, self.cell_kinds = tuple(places.name_kinds.values()), tuple(places.cell_kinds.values())
+        self.kinds, self.kept = tuple(places.kinds.values()), places.kept
 
     def is_fresh(self) -> bool:
         """Whether all code is as it was, and all names stand for what they stood for."""
@@ -148,7 +167,17 @@ class CodeWatch:
         for sequence, values in self.sequences:
             if list(map(id, sequence)) != values:
                 return False
-        return True
+        return not self._has_new_model()
+
+    def _has_new_model(self) -> bool:
+        """Whether a model has come to where none was."""
+        came = [names.get(name) for names, name, kind in self.name_kinds if type(names.get(name)) is not kind]
+        came += [_contents(cell) for cell, kind in self.cell_kinds if type(_contents(cell)) is not kind]
+        for live, kinds in self.kinds:
+            now = list(live)
+            if list(map(type, now)) != kinds:
+                came += [value for value in now if type(value) not in kinds]
+        return any(next(_inside(value), None) is not None or _holds_model(value) for value in came)
 
 
 class _Places:
@@ -158,6 +187,11 @@ class _Places:
         self.bindings: dict[tuple[int, Any], tuple[Any, Any, int]] = {}
         self.cells: dict[int, tuple[Any, int]] = {}
         self.sequences: dict[int, tuple[Any, list[int]]] = {}
+        self.name_kinds: dict[
+            tuple[int, Any], tuple[Any, Any, type]
+        ] = {}  # where none were: the kinds of what was there
+        self.cell_kinds: dict[int, tuple[Any, type]] = {}
+        self.kinds: dict[int, tuple[Any, list[type]]] = {}
         self.kept: list[Any] = []  # values that are known by their `id`, which must not go to another meanwhile
 
     def look(self, value: Any, names: frozenset[str], depth: int = 0) -> bool:
@@ -167,9 +201,11 @@ class _Places:
         if type(value) in (list, tuple):
             return self._look_into_sequence(value)
         if type(value) is dict:
+            self._note_kinds(value, value.values())
             held = {key: item for key, item in value.items() if is_stateful(item)} if len(value) < _MOST else {}
         elif depth < _DEEPEST and _is_plain_object(value):
             own = vars(value)
+            self._note_kinds(own, own.values())
             held = {name: own[name] for name in names & own.keys() if self.look(own[name], names, depth + 1)}
             value = own
         else:
@@ -188,12 +224,39 @@ class _Places:
                 self.bindings[id(own), name] = (own, name, id(own[name]))
                 self.kept.append(own[name])
 
+    def _note_kinds(self, thing: Any, live: Any) -> None:
+        """Watch of which kinds the values are that a list, dict or object holds, if they are few."""
+        if len(thing) <= _FEW:
+            self.kinds[id(thing)] = (live, list(map(type, live)))
+
     def _look_into_sequence(self, values: Any) -> bool:
         if len(values) >= _MOST or not any(map(is_stateful, values)):
+            if type(values) is list:
+                self._note_kinds(values, values)
             return False
         if type(values) is list:
             self.sequences[id(values)] = (values, list(map(id, values)))
         return True
+
+
+def _may_change(value: Any) -> bool:
+    """Whether a name may well stand for something of another kind later; one of an imported module does not."""
+    return not isinstance(value, types.ModuleType)
+
+
+def _globals_read(fn: types.FunctionType) -> set[str]:
+    """Names of globals that a function, or one inside it, reads; those of builtins are left out."""
+    known = fn.__builtins__ if isinstance(fn.__builtins__, dict) else vars(fn.__builtins__)
+    found, waiting = set(), [fn.__code__]
+    while waiting:
+        code = waiting.pop()
+        found |= {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return {name for name in found if name in fn.__globals__ or name not in known}
+
+
+def _holds_model(value: Any) -> bool:
+    return _is_plain_object(value) and any(map(is_stateful, list(vars(value).values())))
 
 
 def _set_names(code: types.CodeType) -> set[str]:
