@@ -11,12 +11,13 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 _SIGNS, _MOST_OBJECTS, _MOST_BYTES = b",:[{", 5_000_000, 1 << 28
 
 
-def parse_json(text: bytes, place: str) -> Any:
+def parse_json(text: bytes, place: str, *, unique: bool = False) -> Any:
     """Parse JSON that may be damaged or hostile.
 
     Args:
         text: UTF-8.
         place: File and part, for errors.
+        unique: Whether a key that stands twice in one object is an error; else the last one counts.
 
     Raises:
         FileFormatError: if it is no JSON, is nested too deeply, or would take more than about half a gigabyte.
@@ -29,7 +30,7 @@ def parse_json(text: bytes, place: str) -> Any:
     if not _is_bounded(text):
         raise FileFormatError(f"cannot read {place}: {len(text)} bytes of JSON are more than such a part can need.")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique if unique else None)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(
             f"cannot read {place}: it is no JSON ({str(error)[:120]}). The file is damaged."
@@ -65,6 +66,15 @@ def dump_json(value: Any, what: str) -> bytes:
             f"cannot save {what}: {len(text)} bytes of JSON could not be read again. Nothing was written."
         )
     return text
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:40]!r} stands twice")
+        found[key] = value
+    return found
 
 
 def _number(value: Any) -> Any:

@@ -7,15 +7,19 @@ import os
 import zipfile
 from io import FileIO
 from math import prod
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape
 from nbmodule.files.dtypes import kind_of, to_bytes
+from nbmodule.files.fetch import empty
 from nbmodule.files.leaves import MOST_AXES
-from nbmodule.files.seal import SealedRow, most_bytes, read_at
+from nbmodule.files.seal import SealedRow, check_count, read_at
+
+_MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
+_HEAD = 1 << 16  # bytes; the header of a member takes less
 
 
 def is_npz(file: FileIO) -> bool:
@@ -24,10 +28,11 @@ def is_npz(file: FileIO) -> bool:
 
 
 def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
-    """Read all arrays of an `.npz` file; a `/` in a name makes levels.
+    """Read all arrays of an `.npz` file; a `/` in a name makes levels. Memory is taken for the arrays, once, and little more.
 
     Raises:
-        FileFormatError: if it is damaged, or holds anything but arrays of numbers.
+        FileFormatError: if it is damaged, holds anything but arrays of numbers, lists more than 100,000 of them, or unpacks to more
+            than 100 times its size and 256 MiB.
     """
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
@@ -35,9 +40,13 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
             if any(info.filename.endswith("data.pkl") for info in archive.infolist()):
                 raise pickled(where)
+            check_count(len(archive.infolist()), where)
             members = [info for info in archive.infolist() if not info.is_dir()]
-            if sum(info.file_size for info in members) > most_bytes(size):
-                raise FileFormatError(f"cannot load {where}: its arrays claim more bytes than such a file can hold.")
+            if (claim := sum(info.file_size for info in members)) > _MOST_EXPANSION * size + _FREE_CLAIM:
+                raise FileFormatError(
+                    f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, and at most {_MOST_EXPANSION} times its "
+                    f"size and {_FREE_CLAIM >> 20} MiB are read. Nothing was loaded. If you trust it, `np.load` unpacks it."
+                )
             return [_row(archive, info, where) for info in members], None
     except FileFormatError:
         raise
@@ -64,8 +73,7 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedR
     name = info.filename.removesuffix(".npy")
     place = f'"{name[:200]}" of {where}'
     with archive.open(info) as stream:
-        data = stream.read(info.file_size + 1)
-    array = _parse(data, place)
+        array = _unpacked(stream, info.file_size, place)
     kind = kind_of(array.dtype)
     if kind is None:
         raise FileFormatError(
@@ -76,9 +84,10 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedR
     return SealedRow(path, kind.name, array.shape, size=array.nbytes, data=to_bytes(array, kind))
 
 
-def _parse(data: bytes, place: str) -> np.ndarray:
-    """Make an array of an `.npy` file, and never an object."""
-    stream = io.BytesIO(data)
+def _unpacked(packed: IO[bytes], size: int, place: str) -> np.ndarray:
+    """Make an array of an `.npy` file of `size` bytes, and never an object; its bytes are there once."""
+    head = packed.read(_HEAD)
+    stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)
     header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if header is None:
@@ -86,13 +95,20 @@ def _parse(data: bytes, place: str) -> np.ndarray:
     shape, is_fortran, dtype = header(stream)
     if dtype.hasobject:
         raise FileFormatError(f"cannot load {place}: it holds pickled objects, which are never loaded.")
-    if (
-        any(size < 0 for size in shape)
-        or len(shape) > MOST_AXES
-        or prod(shape) * dtype.itemsize != len(data) - stream.tell()
-    ):
-        raise FileFormatError(
-            f"cannot load {place}: {dtype}{list(shape)} does not take {len(data) - stream.tell()} bytes."
-        )
-    flat = np.frombuffer(data, dtype, count=prod(shape), offset=stream.tell())
-    return flat.reshape(shape, order="F" if is_fortran else "C")
+    start, left = stream.tell(), size - stream.tell()
+    if any(axis < 0 for axis in shape) or len(shape) > MOST_AXES or prod(shape) * dtype.itemsize != left:
+        raise FileFormatError(f"cannot load {place}: {dtype}{list(shape)} does not take {left} bytes.")
+    data = empty(left)
+    _fill(data, head[start:], packed, place)
+    return data.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _fill(data: np.ndarray, first: bytes, packed: IO[bytes], place: str) -> None:
+    """Fill a row of bytes with those that were read already, and with the rest of a member of an archive."""
+    room, done = memoryview(data), min(len(first), len(data))
+    room[:done] = first[:done]
+    while done < len(data) and (part := packed.read(min(_HEAD, len(data) - done))):
+        room[done : done + len(part)] = part
+        done += len(part)
+    if done < len(data) or packed.read(1):
+        raise FileFormatError(f"cannot load {place}: the archive is damaged (it has another size than it says).")

@@ -17,7 +17,7 @@ from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import EMPTY, escape, flatten, unescape
 from nbmodule.files.leaves import StoredLeaf, describe
-from nbmodule.files.seal import SealedRow, check_row, check_total, read_at
+from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, check_row, read_at
 
 # The format's name of each dtype.
 NAMES = {
@@ -41,19 +41,37 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     """List the arrays of a safetensors file, and its metadata.
 
     Raises:
-        FileFormatError: if the header is damaged, or arrays would lie outside of the file.
+        FileFormatError: if the header is damaged, lists more than 100,000 arrays or one of them twice, or if the arrays' bytes
+            overlap, leave holes, or would lie outside of the file.
     """
     size = os.fstat(file.fileno()).st_size
     (length,) = struct.unpack("<Q", read_at(file, 0, 8))
     if length > _MOST_HEADER:
         raise FileFormatError(f"cannot load {where}: a header of {length} bytes is longer than the format allows.")
-    header = parse_json(read_at(file, 8, length), f"the header of {where}")
+    text = read_at(file, 8, length)
+    check_count(text.count(b'"data_offsets"'), where)  # before there is an object for each
+    header = parse_json(text, f"the header of {where}", unique=True)
     if not isinstance(header, dict):
         raise FileFormatError(f"cannot load {where}: its header lists no arrays.")
     metadata = header.pop("__metadata__", None)
+    check_count(len(header), where)
     rows = [_row(name, entry, 8 + length, size, where) for name, entry in header.items()]
-    check_total(rows, size, where)
+    _check_whole(rows, 8 + length, size, where)
     return rows, metadata
+
+
+def _check_whole(rows: list[SealedRow], begin: int, size: int, where: str) -> None:
+    """The bytes behind the header belong to one array each, as the format wants it."""
+    at = begin
+    for row in sorted(rows, key=lambda row: (row.offset, row.size)):
+        if row.offset != at:
+            what = "overlaps the array before it" if row.offset < at else f"leaves a hole of {row.offset - at} bytes"
+            raise FileFormatError(f'cannot load "/{row.path[:200]}" of {where}: it {what}, which the format forbids.')
+        at += row.size
+    if at != size:
+        raise FileFormatError(
+            f"cannot load {where}: {size - at} bytes at its end belong to no array, which the format forbids."
+        )
 
 
 def _row(name: str, entry: Any, begin: int, size: int, where: str) -> SealedRow:
@@ -99,6 +117,11 @@ def save_safetensors(
     leaves = sorted(
         _leaves(variables), key=lambda item: (-item[1].kind.bits, item[0])
     )  # wide ones first keeps all aligned
+    if len(leaves) > MOST_ARRAYS:
+        raise ArgumentError(
+            f"cannot save {len(leaves):,} arrays as safetensors: at most {MOST_ARRAYS:,} are read again. Nothing was written. `nb.save` "
+            "takes any number."
+        )
     header: dict[str, Any] = {}
     if metadata is not None:
         if not all(isinstance(text, str) for item in metadata.items() for text in item):

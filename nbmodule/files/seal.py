@@ -122,6 +122,19 @@ def read_into(file: FileIO, offset: int, buffer: Any) -> int:
     return done
 
 
+MOST_ARRAYS = 100_000
+"""How many arrays a file of another program may list: each costs about 5 KB as a JAX array, whatever it holds."""
+
+
+def check_count(count: int, where: str) -> None:
+    """Refuse a file of another program that lists more arrays than `MOST_ARRAYS`."""
+    if count > MOST_ARRAYS:
+        raise FileFormatError(
+            f"cannot load {where}: it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are read from such a file. "
+            "Nothing was loaded. Files of `nb.save` hold any number."
+        )
+
+
 def check_total(rows: Iterable[SealedRow], end: int, where: str) -> None:
     """Refuse rows that together claim more bytes than the file has; those that share all their bytes count once."""
     ranges = {place for row in rows for place in row.chunks or [(row.offset, row.size)]}

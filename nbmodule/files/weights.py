@@ -136,6 +136,9 @@ def load(
 ) -> Any:
     """Load a weights file as a Container.
 
+    Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list at most 100,000 arrays, and an `.npz`
+    may unpack to at most 100 times its size and 256 MiB.
+
     Args:
         path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
         buffers: Give the pair (variables, buffers) instead of the variables alone.
