@@ -248,6 +248,9 @@ from nbmodule.nn.positions import SinusoidalPositionalEncoding as SinusoidalPosi
 from nbmodule.nn.recurrent import GRU as GRU
 from nbmodule.nn.recurrent import LSTM as LSTM
 from nbmodule.nn.recurrent import RNN as RNN
+from nbmodule.nn.recurrent import GRUCell as GRUCell
+from nbmodule.nn.recurrent import LSTMCell as LSTMCell
+from nbmodule.nn.recurrent import RNNCell as RNNCell
 from nbmodule.nn.resizing import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from nbmodule.nn.resizing import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from nbmodule.nn.resizing import AdaptiveAvgPool3d as AdaptiveAvgPool3d

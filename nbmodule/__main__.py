@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from nbmodule.base.whole_file import whole_file
 from nbmodule.files import read, report
-from nbmodule.files.atomic import whole_file
 
 
 def main(arguments: list[str]) -> int:

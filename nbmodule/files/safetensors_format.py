@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from io import FileIO
 from typing import Any
 
+from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import EMPTY, escape, flatten, unescape
 from nbmodule.files.leaves import StoredLeaf, describe

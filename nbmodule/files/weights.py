@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbmodule.base.collector import collector_paused
+from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, StructureError
-from nbmodule.files.atomic import whole_file
 from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
 from nbmodule.files.compare import TreeComparison

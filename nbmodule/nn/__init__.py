@@ -19,7 +19,7 @@ _HOMES = {
         "Tanh Softmax LogSoftmax Logit PReLU"
     ),
     "nbmodule.nn.containers": "Sequential Residual Lambda",
-    "nbmodule.nn.recurrent": "RNN LSTM GRU",
+    "nbmodule.nn.recurrent": "RNN LSTM GRU RNNCell LSTMCell GRUCell",
     "nbmodule.nn.attention": "MultiHeadAttention",
     "nbmodule.nn.transformer": "TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder TransformerDecoder",
     "nbmodule.nn.positions": "SinusoidalPositionalEncoding LearnedPositionalEncoding RotaryPositionalEncoding",

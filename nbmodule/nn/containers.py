@@ -130,6 +130,17 @@ class Sequential(Module):
             joined.append(layer, name)
         return joined
 
+    def __mul__(self, times: int) -> Sequential:
+        """The layers several times over, as a list has it: they are the same layers, so their variables are shared."""
+        if isinstance(times, bool) or not isinstance(times, (int, np.integer)) or times < 1:
+            raise ArgumentError(
+                f"Sequential is taken a whole number of times, at least once; found {times!r}. Nothing was made. Layers with "
+                "variables of their own are made one by one: nb.Sequential([make() for _ in range(3)])."
+            )
+        return Sequential(self._submodules * int(times))
+
+    __rmul__ = __mul__
+
     def named_layers(self) -> Iterator[tuple[str, Any]]:
         """Names and layers, in order; the names are numbers unless the layers were given names."""
         return zip(self.names or map(str, range(len(self))), list(self._submodules))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Float, Integer
+from jaxtyping import Array, Float, Integer
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.dropout import Dropout
@@ -150,6 +150,86 @@ class GRU(_Recurrent):
     _kind, _gates = "GRU", 3
 
 
+class _Cell(Layer):
+    """What the cells share: one step of a layer, with its variables under the names that PyTorch gives them."""
+
+    _gates: ClassVar[int]
+
+    def __init__(
+        self, in_features: int, hidden_features: int, *, with_bias: bool = True, weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.in_features = size(name, "in_features", in_features)
+        self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
+        self.with_bias = flag(name, "with_bias", with_bias)
+        weights = initializer(name, "weight_initializer", weight_initializer, _SPREAD)
+        biases = initializer(name, "bias_initializer", bias_initializer, _SPREAD)
+        rows = self._gates * hidden
+        for kind, columns, own_key in zip(_KINDS, (in_features, hidden, None, None), keys(key, len(_KINDS))):
+            if columns is None and not with_bias:
+                continue
+            shape = (rows,) if columns is None else (rows, columns)
+            made = biases if columns is None else weights
+            fan_in = hidden if made is _SPREAD or columns is None else columns
+            setattr(self, kind, made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key))
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def _variables(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, kind).value for kind in (_KINDS if self.with_bias else _KINDS[:2]))
+
+    def _state(self, x: Any, state: Any) -> Any:
+        """The state that was given, or zeros."""
+        if state is not None:
+            return plain(state)
+        x = plain(x)
+        check_arrays(type(self).__name__, x=x)
+        return jnp.zeros((*x.shape[:-1], self.hidden_features), jnp.result_type(x, self.weight_ih.dtype))
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.hidden_features}" + ("" if self.with_bias else ", with_bias=False")
+
+    def brief(self) -> str:
+        """For displays: `3 → 8`."""
+        return f"{self.in_features} → {self.hidden_features}"
+
+
+class RNNCell(_Cell):
+    _gates = 1
+
+    def __init__(self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any) -> None:
+        check_choice("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
+        self.nonlinearity = nonlinearity
+        super().__init__(in_features, hidden_features, **options)
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch in_features"], state: Float[ArrayLike, "*batch hidden"] | None = None
+    ) -> Float[Array, "*batch hidden"]:
+        return recurrent.rnn_cell(x, self._state(x, state), *self._variables(), nonlinearity=self.nonlinearity)
+
+
+class LSTMCell(_Cell):
+    _gates = 4
+
+    def forward(self, x: Float[ArrayLike, "*batch in_features"], state: Any = None) -> Any:
+        if state is None:
+            state = (None, None)
+        elif not isinstance(state, (tuple, list)) or len(state) != 2:
+            found = f"{len(state)} of them" if isinstance(state, (tuple, list)) else type(state).__name__
+            raise ArgumentTypeError(f"LSTMCell: state must be a pair (h, c) of arrays, found {found}.")
+        h, c = (self._state(x, part) for part in state)
+        return recurrent.lstm_cell(x, h, c, *self._variables())
+
+
+class GRUCell(_Cell):
+    _gates = 3
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch in_features"], state: Float[ArrayLike, "*batch hidden"] | None = None
+    ) -> Float[Array, "*batch hidden"]:
+        return recurrent.gru_cell(x, self._state(x, state), *self._variables())
+
+
 @kernel(static=("kind", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
     x: Any, state: Any, weights: Any, lengths: Any, key: Any, *, kind: str, nonlinearity: str, dropout_rate: Any, return_sequence: bool
@@ -249,4 +329,40 @@ GRU.__doc__ = _DOC.format(
     source="Cho et al. (2014), arXiv:1406.1078.",
 )  # fmt: skip
 
-__all__ = ["GRU", "LSTM", "RNN"]
+_CELL_DOC = """One step of `nb.{layer}`: called as `state = cell(x, state)`, it gives the state after.
+
+    The state is {state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables are named and laid out as in
+    PyTorch: `weight_ih` `({gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
+
+    Args:
+        in_features: size of the inputs' last axis.
+        hidden_features: size of the state.
+        with_bias: whether biases are added.
+        weight_initializer: of the weights; uniform within `1 / sqrt(hidden_features)` by default.
+        bias_initializer: of the biases; uniform within `1 / sqrt(hidden_features)` by default.
+        key: key for the initial values; by default the next of the default stream.
+        device: device of the variables.
+        dtype: dtype of the variables.
+        v: variables to use instead of fresh ones.{more}
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.recurrent import {layer}Cell
+        >>> cell, state = {layer}Cell(3, 4), None
+        >>> for x in jnp.ones((7, 5, 3)):
+        ...     state = cell(x, state)
+        >>> jax.tree.map(jnp.shape, state)
+        {shapes}
+
+    Source: {source}
+    """
+for _cell, _more in ((RNNCell, "\n        nonlinearity: `tanh` or `relu`."), (LSTMCell, ""), (GRUCell, "")):
+    _is_pair, _layer = _cell is LSTMCell, _cell.__name__.removesuffix("Cell")
+    _cell.__doc__ = _CELL_DOC.format(
+        layer=_layer, state="a pair `(h, c)` of arrays" if _is_pair else "one array `h`", more=_more,
+        gates=f"{_cell._gates} * " if _cell._gates > 1 else "", shapes="((5, 4), (5, 4))" if _is_pair else "(5, 4)",
+        source=f"as `nb.{_layer}`.",
+    )  # fmt: skip
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nbmodule.base import whole_file as atomic
+from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import FileWriteError
-from nbmodule.files import atomic, read, save
-from nbmodule.files.atomic import whole_file
+from nbmodule.files import read, save
 from tests.files.saving_loop import tree_of, version_of
 from tests.files.trees import equal
 

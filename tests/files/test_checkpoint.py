@@ -7,8 +7,9 @@ import jax
 import numpy as np
 import pytest
 
+from nbmodule.base import whole_file as atomic
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, FileWriteError
-from nbmodule.files import atomic, checkpoint_steps, restore_checkpoint, save, save_checkpoint
+from nbmodule.files import checkpoint_steps, restore_checkpoint, save, save_checkpoint
 from tests.files.trees import equal
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.flow import evaluate, trace_graph
-from nbmodule.flow.reading.scopes import Mark, Scope, read_scopes
 
 X = jnp.ones((2, 4))
 

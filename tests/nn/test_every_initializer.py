@@ -44,6 +44,9 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "RNN": (lambda **o: nb.RNN(3, 4, return_state=False, **o), (floats(2, 5, 3),)),
     "LSTM": (lambda **o: nb.LSTM(3, 4, num_layers=2, return_state=False, **o), (floats(2, 5, 3),)),
     "GRU": (lambda **o: nb.GRU(3, 4, bidirectional=True, return_state=False, **o), (floats(2, 5, 3),)),
+    "RNNCell": (lambda **o: nb.RNNCell(3, 4, **o), (floats(5, 3), floats(5, 4))),
+    "LSTMCell": (lambda **o: nb.LSTMCell(3, 4, **o), (floats(5, 3), (floats(5, 4), floats(5, 4)))),
+    "GRUCell": (lambda **o: nb.GRUCell(3, 4, **o), (floats(5, 3), floats(5, 4))),
     "MultiHeadAttention": (lambda **o: nb.MultiHeadAttention(4, 2, **o), (floats(2, 5, 4),)),
     "LearnedPositionalEncoding": (lambda **o: nb.LearnedPositionalEncoding(8, 3, **o), (floats(2, 5, 3),)),
 }
@@ -155,11 +158,11 @@ def test_a_layer_trains_from_every_form_of_an_initializer(name, form):
 def gradients_of(name: str) -> Callable[[Any], Any]:
     """The compiled gradient of a loss of that layer, one for all forms: they differ in values alone."""
     make, inputs = LAYERS[name]
-    weights = floats(*make()(*inputs).shape)
+    weights = [floats(*y.shape) for y in jax.tree.leaves(make()(*inputs))]
 
     def loss(layer: Any) -> Any:
-        y = layer(*inputs)
-        return jnp.sum(y * weights) + jnp.sum((y - weights) ** 2)
+        pairs = zip(jax.tree.leaves(layer(*inputs)), weights, strict=True)
+        return sum(jnp.sum(y * weight) + jnp.sum((y - weight) ** 2) for y, weight in pairs)
 
     return nb.jit(nb.grad(loss))
 

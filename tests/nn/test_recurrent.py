@@ -203,3 +203,55 @@ def test_texts_say_the_sizes():
     assert repr(GRU(3, 4, bidirectional=True)) == "GRU(3, 4, bidirectional=True)"
     assert LSTM(3, 8, num_layers=2, bidirectional=True).brief() == "3 → 2 × 8, 2 layers"
     assert LSTM(3, 8).brief() == "3 → 8"
+
+
+CELLS = {
+    "RNNCell": (nb.RNNCell, torch.nn.RNNCell, nb.RNN, {}),
+    "RNNCell relu": (nb.RNNCell, torch.nn.RNNCell, nb.RNN, {"nonlinearity": "relu"}),
+    "LSTMCell": (nb.LSTMCell, torch.nn.LSTMCell, nb.LSTM, {}),
+    "GRUCell": (nb.GRUCell, torch.nn.GRUCell, nb.GRU, {}),
+}
+
+
+def leaves(state):
+    return [np.asarray(getattr(part, "data", part)) for part in (state if isinstance(state, tuple) else (state,))]
+
+
+@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_cells_take_the_steps_of_torch_and_of_their_layer(name, with_bias, draws):
+    kind, theirs, layer, options = CELLS[name]
+    cell, other = kind(3, 4, with_bias=with_bias, **options), theirs(3, 4, bias=with_bias, **options)
+    other.load_state_dict({key: torch.tensor(value) for key, value in cell.state_dict().items()})
+    whole = layer(3, 4, with_bias=with_bias, **options)
+    whole.load_state_dict({f"{key}_l0": value for key, value in cell.state_dict().items()})
+    xs = draws.normal(size=(6, 5, 3)).astype("f")
+    state = wanted = None
+    for x in xs:
+        state, wanted = cell(x, state), other(torch.tensor(x), wanted)
+        for a, b in zip(
+            leaves(state), leaves(tuple(map(torch.detach, wanted)) if isinstance(wanted, tuple) else wanted.detach())
+        ):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    _, last = whole(np.moveaxis(xs, 0, 1))
+    for a, b in zip(leaves(state), leaves(last)):
+        np.testing.assert_allclose(a, b[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_cell_trains_inside_a_scan():
+    cell = nb.GRUCell(3, 4)
+    xs = jnp.ones((5, 2, 3))
+
+    def loss(cell):
+        last, _ = nb.scan(lambda state, x: (cell(x, state), None), jnp.zeros((2, 4)), xs)
+        return (last**2).sum()
+
+    gradients = nb.jit(nb.grad(loss))(cell)
+    assert all(value.any() for _, value in gradients.cont_to_iterator())
+
+
+def test_a_wrong_state_of_a_cell_is_refused():
+    with pytest.raises(nb.ArgumentTypeError, match=r"LSTMCell: state must be a pair \(h, c\) of arrays, found ndarray"):
+        nb.LSTMCell(3, 4)(np.ones(3, "f"), np.ones(4, "f"))
+    with pytest.raises(nb.ShapeError, match="gru_cell"):
+        nb.GRUCell(3, 4)(np.ones(3, "f"), np.ones(5, "f"))

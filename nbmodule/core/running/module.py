@@ -159,6 +159,12 @@ class CoreModule(metaclass=ModuleMeta):
         """Whether this module and all modules below it are built."""
         return building.is_built(self)
 
+    @property
+    def build_mode(self) -> str:
+        """When the module builds: `on_init`, `explicit` or `on_call`."""
+        config = self._nbm.config
+        return building.PLAIN.build_mode if config is None else config.build_mode
+
     # -- variables -----------------------------------------------------------------------------------
     @property
     def v(self) -> Container:
@@ -220,9 +226,9 @@ class CoreModule(metaclass=ModuleMeta):
         """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None) and all below it."""
         return naming.named_modules(self, prefix, with_parent)
 
-    def modules(self) -> Iterator[CoreModule]:
-        """This module and all modules below it, each once."""
-        return (entry[1] for entry in self.named_modules())
+    def modules(self, with_parent: bool = False) -> Iterator[Any]:
+        """This module and all modules below it, each once; with their parents as `(module, parent)`, None for this one."""
+        return (entry[1:] if with_parent else entry[1] for entry in self.named_modules(with_parent=with_parent))
 
     # -- changing ------------------------------------------------------------------------------------
     @property

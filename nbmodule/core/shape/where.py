@@ -7,7 +7,7 @@ as `self`, since they are the methods of `Module`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nbmodule.core.shape.building import ensure_built
@@ -82,9 +82,11 @@ def _children(module: Any) -> list[Any]:
 
 
 def sub_mods(self: Any, *, show_v: bool = True, depth: int | None = None, flatten_key_chains: bool = False) -> Any:
-    """The modules below this one, nested, `depth` levels down (None: all); at the bottom their variables, or `''`."""
+    """The modules below this one, nested, `depth` levels down (None: all); at the bottom their variables, or `''`; depth 0 is `v`."""
     ensure_built(self)
-    return _flattened(_sub_mods(self, show_v, _depth(depth)), flatten_key_chains)
+    if _depth(depth) == 0 and show_v and not flatten_key_chains:
+        return v_of(self)
+    return _flattened(_sub_mods(self, show_v, depth), flatten_key_chains)
 
 
 def _sub_mods(module: Any, show_v: bool, depth: int | None) -> Any:
@@ -173,11 +175,18 @@ def show_mod_in_top_mod(
 
 
 def show_structure(self: Any) -> None:
-    """Show the modules below this one."""
+    """Show this module and those below it, by name and class."""
+    ensure_built(self)
     if not _children(self):
         print(f"{type(self).__name__} has no modules below it.")
         return
-    show_marked(sub_mods(self, show_v=False), set())
+    print("\n".join([type(self).__name__, *_structure(self, "    ")]))
+
+
+def _structure(module: Any, indent: str) -> Iterator[str]:
+    for child in _children(module):
+        yield f"{indent}{step_name(module, child)}: {type(child).__name__}"
+        yield from _structure(child, indent + "    ")
 
 
 def show_submod_call_order(self: Any) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.flow.model import ROOT, Group, Literal, Node, Ref, Value
-from nbmodule.flow.reading.scopes import Mark, Scope, read_scopes
 
 Operand = Ref | Literal
 Chain = list[tuple[Scope, Group]]

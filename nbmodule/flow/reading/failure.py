@@ -23,9 +23,9 @@ import jax
 from jax.core import Tracer
 
 from nbmodule.base.folder import PACKAGE
+from nbmodule.base.scopes import Scope
 from nbmodule.flow.model import Failure, Source, Value
 from nbmodule.flow.reading.jaxpr import count_equations, is_layer_file, scopes_now
-from nbmodule.flow.reading.scopes import Scope
 
 _JAX = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (jax, sys.modules["jaxlib"]) if m.__file__)
 _STANDARD = sysconfig.get_path("stdlib") + os.sep

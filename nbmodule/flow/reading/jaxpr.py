@@ -19,11 +19,11 @@ import jax
 from nbmodule.base.folder import LAYERS, PACKAGE
 from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, line_of_user, source_info_util
 from nbmodule.base.jax_names import Literal as LiteralAtom
+from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.flow.model import Group, Literal, Ref, Source, Value
 from nbmodule.flow.reading.builder import Builder, Chain, Operand
 from nbmodule.flow.reading.cost import estimate
 from nbmodule.flow.reading.parameters import describe
-from nbmodule.flow.reading.scopes import Mark, Scope, read_scopes
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
 

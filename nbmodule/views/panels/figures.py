@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nbmodule.base.format import count_noun, cut_middle, plain
+from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
-from nbmodule.files.atomic import whole_file
 from nbmodule.views.forms.figure_parts import (
     call_names,
     draw_calls,

@@ -52,7 +52,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Example:
         >>> import os, tempfile
         >>> from pathlib import Path
-        >>> from nbmodule.files.atomic import whole_file
+        >>> from nbmodule.base.whole_file import whole_file
         >>> folder = tempfile.mkdtemp()
         >>> with whole_file(os.path.join(folder, "new", "note.txt")) as file:
         ...     _ = file.write(b"whole")
