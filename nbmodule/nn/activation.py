@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
 from jax import Array
 from jaxtyping import Float
 
+from nbmodule.core.running.entry import ConstructorSignature
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
 from nbmodule.nn.initializers import Constant, InitializerLike
 from nbmodule.nn.layer import ArrayLike, Layer, initializer, integer, size
 
 
+class _Options(ConstructorSignature):
+    """The options of an activation, as arguments by name."""
+
+    def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
+        if instance is not None or owner.__init__ is not _Activation.__init__:
+            return super().__get__(instance, owner)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature([inspect.Parameter(name, kind, default=it) for name, it in owner._options.items()])
+
+
 class _Activation(Layer):
     """A function without variables; its options are attributes of the same name."""
 
+    __signature__ = _Options()
     _function: ClassVar[Any]
     _options: ClassVar[dict[str, Any]] = {}
 

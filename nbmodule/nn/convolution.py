@@ -86,7 +86,7 @@ class _Convolution(Layer):
             value = _short(getattr(self, name))
             if value != usual:
                 parts.append(f"{name}={value!r}")
-        return ", ".join([*parts, f"bias={self.with_bias}"])
+        return ", ".join([*parts, f"with_bias={self.with_bias}"])
 
 
 def _short(value: Any) -> Any:

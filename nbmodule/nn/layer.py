@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule import dialects
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
 from nbmodule.doors.module import Module
@@ -31,6 +32,10 @@ class Layer(Module):
 
     _short_names = {"weight": "w", "bias": "b"}
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dialects.teach(cls)
+
     def __init__(self, *, device: Any = None, dtype: Any = None, v: Mapping[str, Any] | None = None) -> None:
         Module.__init__(self, device=device, dtype=dtype, v=v)
 
@@ -48,6 +53,7 @@ def data_format_of(where: str, axes: int, given: str | None) -> str:
     """The layout of images: channels last unless another one is given."""
     if given is None:
         return DATA_FORMATS[axes][0]
+    given = dict(zip(("channels_last", "channels_first"), DATA_FORMATS[axes])).get(given, given)  # Keras' words
     check_choice(where, "data_format", given, DATA_FORMATS[axes])
     return given
 

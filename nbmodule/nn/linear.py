@@ -56,7 +56,7 @@ class Linear(Layer):
         return linear(x, self.weight.value, self.bias.value if self.with_bias else None)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.with_bias}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, with_bias={self.with_bias}"
 
     def brief(self) -> str:
         """For displays: `16 → 10`."""
@@ -110,7 +110,7 @@ class Bilinear(Layer):
 
     def extra_repr(self) -> str:
         sizes = f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}"
-        return f"{sizes}, bias={self.with_bias}"
+        return f"{sizes}, with_bias={self.with_bias}"
 
     def brief(self) -> str:
         """For displays: `3, 4 → 2`."""

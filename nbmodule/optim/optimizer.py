@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule import dialects
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import EAGER, birthplace, here, now
 from nbmodule.core.boxes.inner import Inner
@@ -76,6 +77,10 @@ class Optimizer:
     _is_stateful = True
     _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dialects.teach(cls)
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         optimizer = object.__new__(cls)
         optimizer._revive()
@@ -94,6 +99,8 @@ class Optimizer:
         trace_on_next_step: bool = False,
         device: Any = None,
     ) -> None:
+        device = find_device(device)
+        rate = as_rate(lr, device)
         for name, flag in (
             ("inplace", inplace),
             ("stop_gradients", stop_gradients),
@@ -101,9 +108,8 @@ class Optimizer:
         ):
             if not isinstance(flag, (bool, np.bool_)) and not (flag is None and name == "inplace"):
                 raise ArgumentTypeError(f"{name}= is True or False; found {flag!r}. Nothing was made.")
-        device = find_device(device)
         vars(self).update(
-            _rates=(as_rate(lr, device),),
+            _rates=(rate,),
             _counter=Buffer(np.zeros((), np.int32), device=device),
             _inplace=bool(inplace),
             _stop_gradients=bool(stop_gradients),
@@ -196,7 +202,7 @@ class Optimizer:
         return self._counter.value
 
     # -- steps ---------------------------------------------------------------------------------------
-    def step(self, v: Any, grads: Any, ignore_missing: bool = False) -> Any:
+    def step(self, v: Any = None, grads: Any = None, ignore_missing: bool = False) -> Any:
         """Take a step and return the new variables.
 
         Args:
@@ -216,6 +222,12 @@ class Optimizer:
 
     def _step_with(self, v: Any, grads: Any, ignore_missing: bool, extra: Mapping[str, Any] | None) -> Any:
         __tracebackhide__ = True
+        if grads is None:
+            raise ArgumentTypeError(
+                f"{type(self).__name__}.step takes the variables and their gradients, and was given "
+                f"{'neither' if v is None else 'one of them'}. Nothing was changed. Gradients are returned here, not kept: write "
+                f"{dialects.TRAINING}."
+            )
         leaves, treedef, chains = flatten(v, "the variables")
         idle = frozen_chains(v).union(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
         places = places_to_write(v) if vars(self).get("_inplace") else None
@@ -355,7 +367,9 @@ class Optimizer:
                 return own[name]
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{hint(name, dir(type(self)))}')
+        public = [each for each in dir(type(self)) if not each.startswith("_")]
+        said = dialects.no_such_attribute(name) or hint(name, public)
+        raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{said}')
 
     def __delattr__(self, name: str) -> None:
         attributes.delete(self, name)

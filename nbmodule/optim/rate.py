@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -22,7 +22,9 @@ from jax.core import Tracer
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import birthplace, now
 from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.jit import Jit, jit
+from nbmodule.dialects import ARGUMENTS
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, ShapeError, TraceError
 
 _WANTED = "a number, a function of nothing, or a function of the step"
@@ -98,7 +100,7 @@ def as_rate(lr: Any, device: Any = None) -> Any:
         if lr.shape != ():
             raise ShapeError(f"a learning rate is one number; found {lr.describe()}. Nothing was changed.")
         return lr
-    if callable(lr):
+    if callable(lr) and not is_module(lr):
         return lr if is_of_step(lr) else Asked(lr)
     if isinstance(lr, Tracer):
         return Buffer(as_scalar(lr))
@@ -129,7 +131,8 @@ def as_number(lr: Any) -> float:
     """A learning rate as a Python number."""
     is_array = isinstance(lr, (jax.Array, np.ndarray, np.generic))
     if isinstance(lr, bool) or not (is_array or isinstance(lr, numbers.Real)):
-        raise ArgumentTypeError(f"lr= takes {_WANTED}; found {type(lr).__name__}. Nothing was changed.")
+        cure = f" {ARGUMENTS['params']}." if is_module(lr) or (isinstance(lr, Iterable) and not is_array) else ""
+        raise ArgumentTypeError(f"lr= takes {_WANTED}; found {type(lr).__name__}. Nothing was changed.{cure}")
     if is_array and lr.shape != ():
         raise ShapeError(f"a learning rate is one number; found {lr.dtype}{list(lr.shape)}. Nothing was changed.")
     if is_array and not jnp.issubdtype(lr.dtype, jnp.floating) and not jnp.issubdtype(lr.dtype, jnp.integer):

@@ -154,7 +154,7 @@ class Optax(Optimizer):
         return next((box for chain, box in pairs if chain[-2:] == ("hyperparams", "learning_rate")), None)
 
     # -- steps ---------------------------------------------------------------------------------------
-    def step(self, v: Any, grads: Any, ignore_missing: bool = False, **extra: Any) -> Any:
+    def step(self, v: Any = None, grads: Any = None, ignore_missing: bool = False, **extra: Any) -> Any:
         """Take a step and return the new variables; see `Optimizer.step`.
 
         Args:

@@ -347,7 +347,7 @@ def test_repr_is_the_tree_of_children_in_the_order_of_definition():
             self.list = [nb.ReLU()]
 
     assert repr(Small()) == (
-        "Small(\n  (linear): Linear(in_features=3, out_features=2, bias=True)\n  (list.0): ReLU()\n)"
+        "Small(\n  (linear): Linear(in_features=3, out_features=2, with_bias=True)\n  (list.0): ReLU()\n)"
     )
 
 

@@ -190,6 +190,6 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 
 
 def test_texts_say_what_is_not_usual():
-    assert repr(nb.Conv2d(3, 8, 3, padding=1)) == "Conv2d(3, 8, kernel_size=3, padding=1, bias=True)"
-    assert repr(nb.Conv2d(4, 8, (3, 1), groups=4)) == "Conv2d(4, 8, kernel_size=(3, 1), groups=4, bias=True)"
+    assert repr(nb.Conv2d(3, 8, 3, padding=1)) == "Conv2d(3, 8, kernel_size=3, padding=1, with_bias=True)"
+    assert repr(nb.Conv2d(4, 8, (3, 1), groups=4)) == "Conv2d(4, 8, kernel_size=(3, 1), groups=4, with_bias=True)"
     assert nb.Conv2d(1, 16, 3).brief() == "1 → 16, 3×3"

@@ -191,7 +191,7 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 
 
 def test_texts_say_the_sizes():
-    assert repr(nb.Linear(3, 2)) == "Linear(in_features=3, out_features=2, bias=True)"
+    assert repr(nb.Linear(3, 2)) == "Linear(in_features=3, out_features=2, with_bias=True)"
     assert repr(nb.Embedding(10, 4, padding_idx=0)) == "Embedding(10, 4, padding_idx=0)"
     assert [nb.Linear(16, 10).brief(), nb.Bilinear(3, 4, 2).brief(), nb.Embedding(10, 4).brief()] == [
         "16 → 10",

@@ -17,13 +17,14 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.jax_names import argument_tables, outside_traces
+from nbmodule.base.jax_names import argument_tables, array_class, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.boxes.operators import install_operators
 from nbmodule.core.boxes.pending import Pending, draw_lock
+from nbmodule.dialects import OF_ARRAYS, TRAINING, no_such_attribute
 from nbmodule.errors import ArgumentError, AttributePathError, DtypeError, NotBuiltError, ShapeError
 from nbmodule.tree.leaves import to_host
 from nbmodule.tree.properties import is_of_class
@@ -303,7 +304,8 @@ class Variable(_LikeArray):
                 raise _no_array(self, value) from None
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        raise AttributePathError(f'{self.describe()} has no attribute "{name}", neither of its own nor of its array.')
+        said = no_such_attribute(name, OF_ARRAYS) or ", neither of its own nor of its array."
+        raise AttributePathError(f'{self.describe()} has no attribute "{name}"{said}')
 
     def __getitem__(self, index: Any) -> jax.Array:
         return self.value[_plain(index)]
@@ -462,3 +464,17 @@ def register_refusal() -> None:
 
 
 register_refusal()
+
+
+def no_backward(array: Any) -> Any:
+    """What `loss.backward()` is told, PyTorch's habit that everybody has: JAX's own words would not name the cure."""
+    raise AttributeError(f"an array of JAX has no backward(): gradients are returned here, not kept. Write {TRAINING}.")
+
+
+def register_no_backward() -> None:
+    """Say it where JAX makes its arrays; `hasattr(array, "backward")` stays False."""
+    if array_class is not None and not hasattr(array_class, "backward"):
+        array_class.backward = property(no_backward)
+
+
+register_no_backward()

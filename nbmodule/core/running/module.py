@@ -254,8 +254,13 @@ class CoreModule(metaclass=ModuleMeta):
         """Leave training mode, here and below; returns the module."""
         return self.train(False)
 
-    def apply(self, fn: Callable[[CoreModule], Any]) -> Self:
+    def apply(self, fn: Callable[[CoreModule], Any], *inputs: Any) -> Self:
         """Call `fn` on each module, children before their parents; returns the module."""
+        if inputs or not callable(fn):
+            raise ArgumentTypeError(
+                f"{type(self).__name__}.apply takes one function of a module, and calls it on each; found {type(fn).__name__}. "
+                "Nothing was called. To call the module with variables given, write model(x, v=v)."
+            )
         for module in reversed(list(self.modules())):
             fn(module)
         return self

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.paths import closest
+from nbmodule import dialects
+from nbmodule.base.paths import hint
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -86,9 +87,8 @@ def missing(module: Any, name: str) -> Any:
     known = module._nbm.variables.get(name)
     if known is not None:
         return Container(known) if isinstance(known, Mapping) else known
-    near = closest(name, [*module.__dict__, *module._nbm.variables])
-    hint = f'; the closest name is "{near}"' if near else ""
-    raise AttributePathError(f'{type(module).__name__} has no attribute "{name}"{hint}.')
+    said = dialects.no_such_attribute(name) or hint(name, [*module.__dict__, *module._nbm.variables])
+    raise AttributePathError(f'{type(module).__name__} has no attribute "{name}"{said}')
 
 
 def is_property(kind: type, name: str) -> bool:

@@ -22,7 +22,7 @@ class Definition:
         >>> import nbmodule as nb
         >>> definition, leaves = nb.Linear(2, 3).partition()
         >>> definition(leaves)
-        Linear(in_features=2, out_features=3, bias=True)
+        Linear(in_features=2, out_features=3, with_bias=True)
     """
 
     __slots__ = ("_structure",)

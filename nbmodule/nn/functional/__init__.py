@@ -1,5 +1,8 @@
 """The functions behind the layers: each one inline compiled kernel, pure, over any number of leading axes."""
 
+from typing import Any
+
+from nbmodule.lazy import NoSuchName
 from nbmodule.nn.functional.activations import (
     geglu,
     gelu,
@@ -70,3 +73,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    raise NoSuchName(__name__, name, tuple(__all__))

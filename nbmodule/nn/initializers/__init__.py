@@ -1,5 +1,8 @@
 """First values of variables: `Initializer` and its kinds."""
 
+from typing import Any
+
+from nbmodule.lazy import NoSuchName
 from nbmodule.nn.initializers.base import Initializer, compute_fans
 from nbmodule.nn.initializers.given import FromFunction, InitializerLike, as_initializer
 from nbmodule.nn.initializers.plain import Constant, Ones, Orthogonal, RandomNormal, TruncatedNormal, Zeros
@@ -23,3 +26,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+def __getattr__(name: str) -> Any:
+    raise NoSuchName(__name__, name, tuple(__all__))

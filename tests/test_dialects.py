@@ -1,0 +1,157 @@
+"""The neighbors' words: the same meaning is taken, both spellings at once are refused, and `repr` keeps to the names of here."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+from nbmodule import dialects
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (lambda: nb.Linear(3, 2, bias=False), lambda: nb.Linear(3, 2, with_bias=False)),
+        (lambda: nb.Linear(3, 2, use_bias=False), lambda: nb.Linear(3, 2, with_bias=False)),
+        (lambda: nb.Linear(3, 2, False), lambda: nb.Linear(3, 2, with_bias=False)),
+        (lambda: nb.Conv2d(3, 8, 3, 2, 1), lambda: nb.Conv2d(3, 8, 3, stride=2, padding=1)),
+        (lambda: nb.ConvTranspose2d(3, 8, 2, 2), lambda: nb.ConvTranspose2d(3, 8, 2, stride=2)),
+        (lambda: nb.DepthwiseConv2d(3, 3, bias=False), lambda: nb.DepthwiseConv2d(3, 3, with_bias=False)),
+        (lambda: nb.MaxPool2d(3, 2, 1), lambda: nb.MaxPool2d(3, stride=2, padding=1)),
+        (lambda: nb.Dropout(p=0.25), lambda: nb.Dropout(0.25)),
+        (lambda: nb.Softmax(dim=0), lambda: nb.Softmax(axis=0)),
+        (lambda: nb.Softmax(0), lambda: nb.Softmax(axis=0)),
+        (lambda: nb.ELU(0.5), lambda: nb.ELU(alpha=0.5)),
+        (lambda: nb.GELU(approximate="none"), lambda: nb.GELU(approximate=False)),
+        (lambda: nb.GroupNorm(2, 4, epsilon=0.1), lambda: nb.GroupNorm(2, 4, eps=0.1)),
+        (lambda: nb.BatchNorm1d(4, 0.1, 0.5), lambda: nb.BatchNorm1d(4, eps=0.1, momentum=0.5)),
+        (lambda: nb.LSTM(3, 4, 2, batch_first=True), lambda: nb.LSTM(3, 4, num_layers=2)),
+        (lambda: nb.RNN(3, hidden_size=4, bias=False), lambda: nb.RNN(3, 4, with_bias=False)),
+        (lambda: nb.TransformerEncoder(1, d_model=4, nhead=2, dropout=0.0), lambda: nb.TransformerEncoder(1, 4, 2, dropout_rate=0.0)),
+        (lambda: nb.MultiHeadAttention(4, 2, kdim=3, vdim=5), lambda: nb.MultiHeadAttention(4, 2, key_features=3, value_features=5)),
+        (lambda: nb.Adam(learning_rate=0.1, betas=(0.5, 0.6)), lambda: nb.Adam(lr=0.1, beta1=0.5, beta2=0.6)),
+        (lambda: nb.AdamW(lr=0.1, eps=0.5, amsgrad=False), lambda: nb.AdamW(lr=0.1, epsilon=0.5)),
+        (lambda: nb.RMSprop(lr=0.1, alpha=0.5), lambda: nb.RMSprop(lr=0.1, decay=0.5)),
+    ],
+)  # fmt: skip
+def test_a_neighbors_word_makes_the_same_layer(given, meant):
+    assert repr(given()) == repr(meant())
+    if isinstance(meant(), nb.Module):
+        assert given().state_dict().keys() == meant().state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: nb.Linear(3, 2, bias=True, with_bias=True),
+            "^Linear: bias= and with_bias= mean the same, and both were",
+        ),
+        (lambda: nb.Linear(3, 2, bias=True, use_bias=True), "^Linear: bias= and use_bias= mean the same"),
+        (lambda: nb.Dropout(0.5, p=0.5), "^Dropout: rate was given by position and as p="),
+        (lambda: nb.Conv2d(3, 8, 3, 1, stride=1), "^Conv2d: stride was given by position and by name"),
+        (lambda: nb.Adam(1e-3, learning_rate=1e-3), "^Adam: lr was given by position and as learning_rate="),
+    ],
+)
+def test_both_words_at_once_are_refused(make, message):
+    with pytest.raises((nb.ArgumentError, TypeError), match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nb.Linear(3, 2, with_bia=True), "keyword argument 'with_bia'; the closest name is \"with_bias\"."),
+        (lambda: nb.LSTM(3, 2, proj_size=1), "^LSTM takes no proj_size=. Nothing was made. Put an nb.Linear behind"),
+        (lambda: nb.Linear(3, 2, name="head"), "named by the attribute that holds it"),
+        (
+            lambda: nb.Conv2d(1, 2, 3, 1, 1, 1, 1),
+            "as far as: in_channels, out_channels, kernel_size, stride, padding; found 7. Nothing was made. Name the others",
+        ),
+    ],
+)
+def test_a_word_without_a_place_names_the_cure(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+LAYERS = [
+    nb.Linear(3, 2, bias=False), nb.Bilinear(2, 3, 4), nb.Embedding(10, 3, padding_idx=1), nb.Conv2d(3, 8, (3, 1), stride=2, bias=False),
+    nb.ConvTranspose2d(3, 8, 2, 2), nb.MaxPool2d(2), nb.AvgPool1d(3, stride=1), nb.BatchNorm2d(4, momentum=0.3), nb.LayerNorm((2, 3)),
+    nb.RMSNorm(4), nb.GroupNorm(2, 4), nb.InstanceNorm(3), nb.LocalResponseNorm(3), nb.Dropout(0.25), nb.LeakyReLU(0.3), nb.Softmax(0),
+    nb.PReLU(3), nb.GELU(approximate=True), nb.Flatten(0, 1), nb.AdaptiveAvgPool2d((2, None)), nb.Upsample(scale_factor=2),
+    nb.LSTM(3, 4, bidirectional=True), nb.GRU(2, 3, bias=False), nb.FFT(axis=0), nb.SinusoidalPositionalEncoding(4), nb.Identity(),
+    nb.Adam(1e-3), nb.SGD(0.1, momentum=0.9), nb.RMSprop(0.1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_the_constructor_takes_what_repr_prints(layer):
+    again = eval(f"nb.{layer!r}", {"nb": nb})
+    assert type(again) is type(layer) and repr(again) == repr(layer)
+
+
+def test_constructors_of_ones_own_are_left_as_they_are():
+    class Mine(nb.Linear):
+        def __init__(self, size, **kwargs):
+            self.words = sorted(kwargs)
+            super().__init__(size, size, **kwargs)
+
+    class Biased(nb.Linear):
+        def __init__(self, size, bias):
+            super().__init__(size, size, bias=bias > 0)
+            self.offset = bias
+
+    assert vars(Mine)["__init__"].__name__ == "__init__" and not hasattr(Mine.__init__, "__wrapped__")
+    layer = Mine(2, bias=False)
+    assert layer.words == ["bias"] and not layer.with_bias
+    assert Biased(2, 3).with_bias and Biased(2, 3).offset == 3
+    with pytest.raises(TypeError, match=r"Biased.__init__\(\) got an unexpected keyword argument 'use_bias'"):
+        Biased(2, 3, use_bias=True)
+
+
+def test_a_class_without_a_constructor_of_its_own_takes_the_words_too():
+    class Head(nb.Linear):
+        pass
+
+    assert not Head(3, 2, bias=False).with_bias
+
+
+def test_a_layer_made_with_a_neighbors_word_copies_and_pickles():
+    layer = nb.Linear(3, 2, bias=False)
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert repr(other) == repr(layer) and (other(jnp.ones(3)) == layer(jnp.ones(3))).all()
+
+
+def test_the_constructor_still_shows_its_own_signature():
+    assert "with_bias" in inspect.signature(nb.Linear).parameters
+    assert "bias" not in inspect.signature(nb.Linear).parameters
+    assert list(inspect.signature(nb.LeakyReLU).parameters) == ["negative_slope"]
+
+
+def test_every_word_leads_to_an_argument_that_some_constructor_has():
+    kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
+    known = set().union(*(dialects.arguments(kind).named for kind in kinds if inspect.isclass(kind)))
+    assert sorted(dialects.SAME.keys() - known) == []
+    assert sorted({*dialects.VALUES} - known) == []
+
+
+def test_no_name_with_a_cure_exists_here():
+    rooms = [nb, nb.nn, nb.optim, nb.F]
+    assert [
+        name for name in dialects.NAMES if any(hasattr(room, name) for room in rooms) and name not in vars(nb.nn)
+    ] == []
+    assert [name for name in dialects.ATTRIBUTES if hasattr(nb.Linear(1, 1), name) and hasattr(nb.SGD(0.1), name)] == []
+
+
+def test_an_array_is_not_said_to_have_backward():
+    assert not hasattr(jnp.ones(2), "backward")
+    with pytest.raises(
+        AttributeError, match=r"gradients are returned here, not kept. Write loss, grads = nb.value_and_grad"
+    ):
+        jnp.ones(2).backward()
