@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import linecache
 import os
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from nbmodule.base.folder import PACKAGE
-from nbmodule.base.jax_names import WRAPPERS, Literal, bind, line_of_user, source_info_util
-
-source_info_util.register_exclusion(PACKAGE)  # lines of the user's code are wanted
-
-_REPEAT = re.compile(r"#[1-9]\d*$")
+from nbmodule.base.jax_names import WRAPPERS, Literal, bind
+from nbmodule.base.lines import line_of_user
+from nbmodule.base.scopes import Mark, read_scopes
 
 
 class Operation(NamedTuple):
@@ -143,30 +139,11 @@ def locate(sources: Sequence[Any]) -> tuple[str, str]:
 
 def read_stack(stack: tuple[Any, ...]) -> tuple[tuple[str, ...], str]:
     """Module scopes of a name stack, outermost first, and the pass in which the operation was made."""
-    marks = [(element.name, type(element).__name__ == "Transform") for element in stack]
-    names = [name for name, is_transform in marks if is_transform]
-    phase = "backward" if "transpose" in names else "derivative" if "jvp" in names else "forward"
-    scopes = [name for name, is_transform in without_repetition(marks) if not is_transform]
-    if "rematted_computation" in scopes:
-        phase = "recomputed"
-    return tuple(plain_name(name) for name in scopes if name not in ("rematted_computation", "checkpoint")), phase
-
-
-def without_repetition(marks: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Drop the second copy that JAX appends to the stack of a rematerialized equation: `X + Y`, `Y` being `X` without `transpose`."""
-    transpose = ("transpose", True)
-    if transpose not in marks:
-        return marks
-    for end in range(marks.index(transpose) + 2, len(marks)):
-        bare = [mark for mark in marks[:end] if mark != transpose]
-        if marks[end : end + len(bare)] == bare:
-            return marks[:end] + marks[end + len(bare) :]
-    return marks
-
-
-def plain_name(scope: str) -> str:
-    """The name of a module from its scope: without the number of the call, escapes undone."""
-    return _REPEAT.sub("", scope).replace("%2F", "/").replace("%28", "(").replace("%29", ")").replace("%25", "%")
+    marks = tuple(Mark(element.name, type(element).__name__ == "Transform") for element in stack)
+    scopes, phase = read_scopes(marks)
+    if phase == "forward" and Mark("jvp", True) in marks:
+        phase = "derivative"
+    return tuple(scope.name for scope in scopes if scope.name != "checkpoint"), phase
 
 
 def traced(fn: Callable[..., Any], arrays: Sequence[Any]) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.whole_file import whole_file
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.statistics import Statistics
@@ -184,14 +185,8 @@ def _import_safetensors() -> Any:
 
 def _write_safetensors(arrays: dict[str, Any], path: str, metadata: dict[str, str]) -> None:
     content = _import_safetensors().flax.save(arrays, metadata)
-    temporary = f"{path}.{os.getpid()}.part"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with whole_file(path) as file:
+        file.write(content)
 
 
 def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
 
-from nbmodule.base.folder import LAYERS, PACKAGE
-from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, line_of_user, source_info_util
+from nbmodule.base.folder import LAYERS
+from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, source_info_util
 from nbmodule.base.jax_names import Literal as LiteralAtom
+from nbmodule.base.lines import line_of_user
 from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.flow.model import Group, Literal, Ref, Source, Value
 from nbmodule.flow.reading.builder import Builder, Chain, Operand
@@ -33,13 +33,6 @@ class Where(NamedTuple):
 
     source_info: Any
     outer: Where | None
-
-
-source_info_util.register_exclusion(PACKAGE)  # a line of the user's code is wanted, not the layer that calls JAX
-for _checker in ("jaxtyping", "beartype", "typeguard"):  # nor one that checks annotations around it
-    _found = find_spec(_checker)
-    for _folder in (_found.submodule_search_locations or ()) if _found else ():
-        source_info_util.register_exclusion(_folder + os.sep)
 
 
 def locate(where: Where | None) -> Source | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nbmodule.errors import ArgumentError, FileWriteError
+from nbmodule.base.whole_file import whole_file
+from nbmodule.errors import ArgumentError
 from nbmodule.flow.model import Computation
 from nbmodule.flow.writing.dot import dot_text, render
 from nbmodule.flow.writing.options import Options, chosen, prepare
@@ -87,7 +87,8 @@ def save(
         content = html(graph, checked).encode()
     else:
         content = _content(replace(graph, options=checked), ending, checked)
-    write_whole(target, content)
+    with whole_file(target) as file:
+        file.write(content)
     return target
 
 
@@ -100,36 +101,3 @@ def _content(graph: Computation, ending: str, checked: Options) -> bytes:
         return (outline(graph, options=checked) + "\n").encode()
     drawing = prepare(graph, checked, most=MOST_FOR_GRAPHVIZ)
     return render(dot_text(drawing), ending[1:])
-
-
-def write_whole(target: Path, content: bytes) -> None:
-    """Write beside, then rename; a reader never sees half a file.
-
-    Raises:
-        FileWriteError: naming the path and the reason; a file that was there before is unchanged.
-    """
-    temporary = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            raise IsADirectoryError(21, "it is a folder")
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
-        reason = error.strerror or str(error)
-        raise FileWriteError(
-            f'cannot write the graph to "{target}": {reason}. Nothing was changed; choose a folder that can be written to.'
-        ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -7,8 +7,6 @@ import difflib
 import io
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
 from nbmodule.live.run.series import Curve, Series, group_of, reduce_curve
 from nbmodule.live.run.shelf import Shelf
@@ -282,19 +281,6 @@ def _deliver(text: str, path: str | Path | None) -> str | None:
     """Give the text, or write it so that the file appears whole or not at all."""
     if path is None:
         return text
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(beside, 0o666 & ~umask)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    with whole_file(path) as file:
+        file.write(text.encode())
     return None

@@ -17,7 +17,7 @@ from nbmodule.base import whole_file as atomic
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import FileWriteError
 from nbmodule.files import read, save
-from tests.files.saving_loop import tree_of, version_of
+from tests.base.saving_loop import tree_of, version_of
 from tests.files.trees import equal
 
 ROOT = Path(__file__).parents[2]
