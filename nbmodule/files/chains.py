@@ -13,7 +13,7 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 
-MAX_DEPTH = 100
+MAX_DEPTH = 1100
 BUFFERS, PACKED, METADATA = "__buffers__", "__packed__", "__metadata__"
 RESERVED = frozenset((BUFFERS, PACKED, METADATA))
 

@@ -15,7 +15,7 @@ import h5py.h5l
 import h5py.h5o
 import numpy as np
 
-MAX_DEPTH, SECONDS, SLAB, CLAIM_FREE, EXPANSION = 100, 1.0, 1 << 23, 1 << 24, 1040
+MAX_DEPTH, SECONDS, SLAB, CLAIM_FREE, EXPANSION = 1100, 1.0, 1 << 23, 1 << 24, 1040
 # Exponent bits, mantissa bits: all floats that HDF5 describes in full.
 FLOATS = {
     (5, 10): "float16", (8, 23): "float32", (11, 52): "float64",

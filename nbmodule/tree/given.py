@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from nbmodule.base.depth import allow
 from nbmodule.errors import StructureError
 from nbmodule.tree.settings import Settings
 
@@ -98,6 +99,7 @@ def _entries(
     """List the leaves and empty levels below a mapping: keys, value, and the keys as they were given."""
     if id(given) in within:
         raise StructureError("cannot make a Container from a dict that contains itself. Nothing was changed.")
+    allow(len(within))
     for key, value in given.items():
         keys = above + split(key_text(key))
         here = f"{origin} > {key!r}" if origin else repr(key)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from nbmodule.base.depth import allow
 from nbmodule.base.paths import sort_names
 from nbmodule.errors import ArgumentTypeError, StructureError
 from nbmodule.tree.expression import Expression, memory
@@ -121,6 +122,7 @@ class Level(dict):
             return value
         if id(value) in within:
             raise StructureError("cannot make a Container from a dict that contains itself. Nothing was changed.")
+        allow(len(within))
         new = type(self).__new__(type(self))
         if settings is not DEFAULT:
             set_slot(new, "_settings", settings)

@@ -310,7 +310,7 @@ def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, tre
 def test_a_mapping_that_contains_itself_is_refused(path):
     tree = {"w": np.ones(1)}
     tree["self"] = tree
-    with pytest.raises(ArgumentError, match=r"more than 100 levels deep.*contain itself"):
+    with pytest.raises(ArgumentError, match=r"more than 1100 levels deep.*contain itself"):
         save(path, tree)
 
 

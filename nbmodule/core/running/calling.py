@@ -22,7 +22,7 @@ from nbmodule.core.running.asked import remember
 from nbmodule.core.shape import hooks
 from nbmodule.core.shape.building import build_for_call, move, settle
 from nbmodule.core.shape.linked import matched
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import name_within, plan_of
 from nbmodule.errors import NotBuiltError
 
 TRACKING = (
@@ -32,6 +32,7 @@ TRACKING = (
 COMPILING = ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs")
 OPTIONS = frozenset(("v", *TRACKING, *COMPILING))
 Run = Callable[..., Any]
+_ENDS = 5  # modules at each end of a long way out that an exception tells of
 _warned = False
 
 
@@ -55,6 +56,8 @@ def call(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         settle(module)
     if v is None and now.frame is None:
         warn_of_constants(module)
+    if v is None and inner.compiled is None and not inner.config.compile_on_next_step:
+        return observed(module, run, args, kwargs)  # few calls within each other: models may be deep
     return perhaps_compiled(module, run, args, kwargs, v, options)
 
 
@@ -103,6 +106,8 @@ def prepare(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         build_for_call(module, args, kwargs)
         settle(module)
     if inner.shown is None:
+        if not now.stack:
+            plan_of(module)  # makes room, if what is about to be called is deep
         remember(module, args, kwargs)
     if inner.config is not None and inner.config.dynamic_backend and here() == EAGER:
         device = default_device()
@@ -154,7 +159,10 @@ def observed(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any
     depth = len(now.stack)
     try:
         with scope:
-            outputs = hooked(module, run, args, kwargs)
+            inner = module._nbm
+            outputs = (
+                hooked(module, run, args, kwargs) if inner.hooks or inner.pre_hooks else run(module, *args, **kwargs)
+            )
             if recording:
                 outputs = now.tracker.replaced(module, outputs)
     except Exception as error:
@@ -171,9 +179,6 @@ def observed(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def hooked(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     __tracebackhide__ = True
-    inner = module._nbm
-    if not inner.hooks and not inner.pre_hooks:
-        return run(module, *args, **kwargs)
     args, kwargs = hooks.before(module, args, kwargs)
     return hooks.after(module, args, kwargs, run(module, *args, **kwargs))
 
@@ -194,14 +199,17 @@ def scope_of(module: Any) -> Any:
 def own_name(module: Any, caller: Any = None) -> str:
     """The name of `module` within the module that calls it, else within the one that holds it, else its class."""
     if caller is not None:
-        place = plan_of(caller).modules.get(module)
-        if place is not None:
-            return place.name
+        name = name_within(caller, module)
+        if name is None:
+            place = plan_of(caller).modules.get(module)
+            name = place.name if place is not None else None
+        if name is not None:
+            return name
     for reference in module._nbm.parents:
         parent = reference()
-        place = plan_of(parent).modules.get(module) if parent is not None else None
-        if place is not None:
-            return place.name
+        name = name_within(parent, module) if parent is not None else None
+        if name is not None:
+            return name
     return type(module).__name__
 
 
@@ -219,14 +227,40 @@ def annotate(error: BaseException, module: Any, args: tuple[Any, ...], kwargs: d
             error._nbm_trail = trail  # type: ignore[attr-defined]
         except AttributeError:
             return
-    trail.append((module, describe_arguments(args, kwargs)))
+    if trail:
+        trail[-1].name = name_within(module, trail[-1].module)
+    trail.append(_Passed(module, describe_arguments(args, kwargs)))
     notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
-    places = plan_of(module).modules
-    for below, shapes in trail:
-        place = places.get(below)
-        path = "the called module" if below is module else place.name if place is not None else "a module it uses"
-        notes.append(_Note(f"in {path} ({type(below).__name__}), called with {shapes or 'no arguments'}"))
-    error.__notes__ = notes
+    error.__notes__ = [*notes, *map(_Note, _told(module, trail))]
+
+
+class _Passed:
+    """A module that an exception has passed through; its name within the one that called it, once that is known."""
+
+    __slots__ = ("module", "name", "shapes")
+
+    def __init__(self, module: Any, shapes: str) -> None:
+        self.module, self.shapes, self.name = module, shapes, None
+
+
+def _told(called: Any, trail: list[_Passed]) -> list[str]:
+    """One line for each module, the innermost first; of many those at both ends."""
+    paths, path = ["the called module"], ""
+    for passed in reversed(trail[:-1]):
+        name = passed.name if passed.name is not None and path is not None else None
+        if name is None:
+            place = plan_of(called).modules.get(passed.module)
+            path = place.name if place is not None else None
+        else:
+            path = f"{path}.{name}" if path else name
+        paths.append("a module it uses" if path is None else path)
+    lines = [
+        f"in {path} ({type(passed.module).__name__}), called with {passed.shapes or 'no arguments'}"
+        for passed, path in zip(trail, reversed(paths))
+    ]
+    if len(lines) <= 2 * _ENDS:
+        return lines
+    return [*lines[:_ENDS], f"in {len(lines) - 2 * _ENDS} modules between", *lines[-_ENDS:]]
 
 
 class _Note(str):

@@ -348,7 +348,10 @@ class CoreModule(metaclass=ModuleMeta):
         copying.restore(self, state)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return copying.blank, (type(self),), self.__getstate__()
+        return copying.reduced(self)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Self:
+        return copying.deep(self, memo)
 
     def __copy__(self) -> Self:
         return copying.shallow(self)

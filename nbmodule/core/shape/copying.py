@@ -7,13 +7,22 @@ from typing import Any
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.shape import building
+from nbmodule.core.shape.walk import plan_of
 
+_KEY = "nbmodule: parts that are copied before what holds them"  # in the memo of a copy that is under way
 _KEPT = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
 
 
 def blank(kind: Any) -> Any:
     """A module of this class without attributes."""
     return kind.__new__(kind)
+
+
+def reduced(module: Any) -> tuple[Any, ...]:
+    """How a module is pickled."""
+    if not any(parent() is not None for parent in module._nbm.parents):
+        plan_of(module)  # makes room, if the model is deep
+    return blank, (type(module),), module.__getstate__()
 
 
 def state_of(module: Any) -> dict[str, Any]:
@@ -24,6 +33,22 @@ def state_of(module: Any) -> dict[str, Any]:
         "inner": {name: getattr(inner, name) for name in _KEPT},
         "hooks": (list(inner.pre_hooks.values()), list(inner.hooks.values())),
     }
+
+
+def deep(module: Any, memo: dict[Any, Any]) -> Any:
+    """A copy of all that the module holds. Parts are copied before what holds them, so that no call is as deep as the model."""
+    parts = memo.setdefault(_KEY, set())
+    if id(module) not in parts:
+        parts.update(map(id, plan_of(module).modules))
+        for below in reversed(plan_of(module).modules):
+            copy.deepcopy(below, memo)
+        if id(module) in memo:  # a part refers to it
+            return memo[id(module)]
+    make, arguments, *state = module.__reduce_ex__(4)
+    other = memo[id(module)] = make(*copy.deepcopy(arguments, memo))
+    if state and state[0] is not None:
+        other.__setstate__(copy.deepcopy(state[0], memo))
+    return other
 
 
 def restore(module: Any, state: dict[str, Any]) -> None:

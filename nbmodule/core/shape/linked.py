@@ -153,9 +153,7 @@ def v_of(module: Any) -> Container:
     try:
         container = known_current(module)
         if container is None or not holds(container, plan.template):
-            container = build_level(module, plan, plan.template, ())
-            container._link.root = weakref.ref(container)
-            set_roots(container, weakref.ref(container), module)
+            container = build_whole(module, plan, plan.template)
     finally:
         if now.frame is not None:
             now.stack.pop(), now.counts.pop()
@@ -170,15 +168,35 @@ def set_roots(container: Container, root: weakref.ref[Container], module: Any) -
             set_roots(part, root, module)
 
 
-def build_level(module: Any, plan: Plan, level: dict[str, Any], chain: tuple[str, ...]) -> Container:
+def build_whole(module: Any, plan: Plan, template: dict[str, Any]) -> Container:
+    """The container of a module, whose levels know that they are its."""
+    container = build_level(module, plan, template)
+    container._link.root = weakref.ref(container)
+    set_roots(container, weakref.ref(container), module)
+    return container
+
+
+def part_of(submodule: Any, plan: Plan, level: dict[str, Any]) -> Container:
+    """The current container of a submodule whose `v` is this level of the root's; the submodule is not walked for it."""
+    container = known_current(submodule)
+    if container is None or not holds(container, level):
+        container = build_whole(submodule, plan, level)
+        remember(submodule, container)
+    return container
+
+
+def build_level(module: Any, plan: Plan, level: dict[str, Any]) -> Container:
     """One level of `v`, made of arrays, of levels, and of the containers of submodules."""
     leaves: dict[str, Any] = {}
     for key, target in level.items():
         if not isinstance(target, dict):
             leaves[key] = target.value
             continue
-        submodule = embedded(plan).get((*chain, key))
-        leaves[key] = v_of(submodule) if submodule is not None else build_level(module, plan, target, (*chain, key))
+        submodule = embedded(plan).get(id(target))
+        if submodule is None:
+            leaves[key] = build_level(module, plan, target)
+        else:
+            leaves[key] = part_of(submodule, plan, target)
     container = Container._from_dict(leaves)
     container._link = Tie(module, level)
     for key, part in leaves.items():
@@ -187,16 +205,18 @@ def build_level(module: Any, plan: Plan, level: dict[str, Any], chain: tuple[str
     return container
 
 
-def embedded(plan: Plan) -> dict[tuple[str, ...], Any]:
-    """Submodules whose own `v` is exactly a part of the root's, by chain."""
+def embedded(plan: Plan) -> dict[int, Any]:
+    """Submodules whose own `v` is exactly a part of the root's, by the `id` of that level of the template."""
     if plan.embedded is None:
         plan.embedded = {}
         for submodule, place in plan.modules.items():
             part: Any = plan.template
             for key in place.chain:
                 part = part.get(key) if isinstance(part, dict) else None
-            if isinstance(part, dict) and _same_boxes(part, plan_of(submodule).template):
-                plan.embedded[place.chain] = submodule
+            if isinstance(part, dict) and (
+                submodule not in plan.partial or _same_boxes(part, plan_of(submodule).template)
+            ):
+                plan.embedded[id(part)] = submodule
     return plan.embedded
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from nbmodule.base.depth import allow
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.building import ensure_built, move
@@ -59,6 +60,7 @@ def describe_module(module: Any, above: tuple[int, ...] = ()) -> str:
     name, extra = type(module).__name__, module.extra_repr()
     if id(module) in above:
         return f"{name}(...)"
+    allow(len(above))
     children = list(defined_children(module))
     if not children:
         return f"{name}({extra})"

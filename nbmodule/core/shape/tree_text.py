@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.depth import allow
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.walk import is_branch, is_module
 
@@ -38,6 +39,7 @@ def _text(thing: Any, above: tuple[int, ...]) -> str:
     if id(thing) in above:
         return f"{type(thing).__name__}(...)"
     inside = (*above, id(thing))
+    allow(len(inside))
     if isinstance(thing, Mapping):
         return _block("{", [f"{key!r}: {_text(value, inside)}" for key, value in thing.items()], "}")
     if isinstance(thing, (list, tuple)):

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
+from nbmodule.base.depth import allow
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import describe_shape
 from nbmodule.core.boxes.frame import EAGER, here
@@ -59,14 +60,13 @@ class Place(NamedTuple):
         chain = self.chain + item.chain
         return Place((*self.path, item.key), dotted, chain, claimed, order, owner, (*self.ends, len(chain)))
 
-    def levels(self) -> Iterator[tuple[tuple[str, ...], Path]]:
-        """Chain and path of each level above."""
+    def steps(self) -> Iterator[tuple[str, Any]]:
+        """The keys of the chain, each with the step of the path that it comes from."""
         start = 0
-        for number, end in enumerate(self.ends):
-            for within in range(start + 1, end):  # a level of the chain that is no step of the path
-                yield self.chain[:within], (*self.path[:number], GetAttrKey(self.chain[within - 1]))
-            if number + 1 < len(self.ends):
-                yield self.chain[:end], self.path[: number + 1]
+        for step, end in zip(self.path, self.ends):
+            for key in self.chain[start : end - 1]:  # a level of the chain that is no step of the path
+                yield key, GetAttrKey(key)
+            yield self.chain[end - 1], step
             start = end
 
 
@@ -142,8 +142,8 @@ class Plan:
     """What one walk found, from the root's point of view. It holds everything below the root, not the root itself."""
 
     __slots__ = (
-        "__weakref__", "_template", "absent", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "places", "released",
-        "structure", "version", "versions", "watched",
+        "__weakref__", "_template", "absent", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "partial", "places",
+        "released", "structure", "version", "versions", "watched",
     )  # fmt: skip
 
     def __init__(self, root: Any) -> None:
@@ -162,6 +162,7 @@ class Plan:
         self.absent: tuple[Variable, ...] = (*self.released, *(box for box in walker.hidden if box not in chosen))
         self.boxes: tuple[Variable, ...] = tuple(self.places)
         self.names: dict[str, Variable] = {place.name: box for box, place in self.places.items()}
+        self.partial = _partial(root, self, walker, chosen)
         _check_spellings(root, self)
         _living.add(self)
 
@@ -213,11 +214,18 @@ class _Walker:
         self.plain = 0  # how many plain objects it is in, whose lists are their own
         before = getattr(getattr(root, "_nbm", None), "plan", None)
         self.before = {} if before is None else {id(now): then for now, then in before.watched}
+        self.branches: dict[int, Any] = {}  # by id: the module that holds a list, dict or plain object
+        self.again: list[
+            tuple[Any, Any]
+        ] = []  # modules and branches met once more, and the module that holds them there
+        self.parameters = 0  # met so far, also by way of what was met once more
+        self.without: set[int] = set()  # modules and branches that have none
         self.root, self.count = root, 0
         self.below(root, Place((), "", (), False, 0), None)
 
     def below(self, thing: Any, here: Place, owner: Any) -> None:
         self.seen.add(id(thing))
+        allow(len(here.path))
         inner = getattr(thing, "_nbm", None)
         apart = thing is not self.root and keeps_nothing(thing)
         self.apart += apart
@@ -239,20 +247,34 @@ class _Walker:
             plain = 1
             self.watched.append((vars(thing), dict(vars(thing))))
         self.plain += plain
+        before = self.parameters
         for item in items(thing):
             value = item.value
             if isinstance(value, Variable):
+                self.parameters += isinstance(value, Parameter)
                 self.found(value, item, here, owner)
             elif is_module(value):
                 if owner is not None:
                     remember_parent(value, owner)
-                if id(value) not in self.seen:
+                if id(value) in self.seen:
+                    self.met_again(value, owner)
+                else:
                     self.modules[value] = place = here.step(item, owner, False, len(self.modules))
                     self.below(value, place, owner)
-            elif is_branch(value) and id(value) not in self.seen:
+            elif is_branch(value) and id(value) in self.seen:
+                self.met_again(value, owner)
+            elif is_branch(value):
+                self.branches[id(value)] = owner
                 self.below(value, here.step(item, owner, False, 0), owner)
         self.apart -= apart
         self.plain -= plain
+        if self.parameters == before:
+            self.without.add(id(thing))
+
+    def met_again(self, thing: Any, owner: Any) -> None:
+        if id(thing) not in self.without:
+            self.parameters += 1
+            self.again.append((thing, owner))
 
     def box_arrays(self, holder: Any, module: Any) -> None:
         """Make buffers of arrays that were put into a list or dict of `module` since the last walk."""
@@ -294,33 +316,58 @@ def _unchanged(pair: tuple[Any, Any]) -> bool:
     return all(map(is_, now, then))
 
 
+def _partial(root: Any, plan: Plan, walker: _Walker, chosen: dict[Variable, Place]) -> set[Any]:
+    """Modules that hold Parameters which are listed elsewhere: what they show by themselves may be no part of what the root shows.
+
+    What is reachable twice is listed once. Of the modules around its other places, those that do not also hold the place where it
+    is listed.
+    """
+    met: list[tuple[Any, Any]] = []  # pairs of holders: where a thing was met, and where it is listed
+    for thing, holder in walker.again:
+        place = plan.modules.get(thing) if is_module(thing) else None
+        met.append((holder, place.owner if place is not None else walker.branches.get(id(thing), root)))
+    for box, places in walker.boxes.items():
+        if len(places) > 1 and isinstance(box, Parameter):
+            met += [(place.owner, chosen[box].owner) for place in places]
+    found: set[Any] = set()
+    for holder, listed in met:
+        around = set(_upward(listed, plan))
+        for module in _upward(holder, plan):
+            if module in around:
+                break
+            found.add(module)
+    return found
+
+
+def _upward(module: Any, plan: Plan) -> Iterator[Any]:
+    """A module below the root, and those that hold it."""
+    place = plan.modules.get(module)
+    while place is not None:
+        yield module
+        module = place.owner
+        place = plan.modules.get(module)
+
+
 def _check_spellings(root: Any, plan: Plan) -> None:
-    """Two places with one spelling, or a variable where another place has a branch, are an error."""
-    chains: dict[tuple[str, ...], Place] = {}
-    branches: dict[tuple[str, ...], Place] = {}
+    """Two places with one spelling, a variable where another place has a branch, or one spelling of two branches are an error.
+
+    `_linear` and `linear` give one chain, `linear`: their variables would be mixed.
+    """
     names: dict[str, Place] = {}
+    tree: dict[Any, Any] = {}
     for place in plan.places.values():
-        both: Any = ((chains, place.chain), (names, place.name))
-        for known, key in both:
-            other = known.setdefault(key, place)
-            if other is not place:
-                raise _clash(root, other, place, "/".join(place.chain))
-        for end in range(1, len(place.chain)):
-            branches.setdefault(place.chain[:end], place)
-    for chain, place in chains.items():
-        if chain in branches:
-            raise _clash(root, branches[chain], place, "/".join(chain))
-    _check_branches(root, plan)
-
-
-def _check_branches(root: Any, plan: Plan) -> None:
-    """`_linear` and `linear` give one chain, `linear`: their variables would be mixed."""
-    origins: dict[tuple[str, ...], tuple[Path, Place]] = {}
-    for place in plan.places.values():
-        for chain, path in place.levels():
-            known, other = origins.setdefault(chain, (path, place))
-            if path != known:
-                raise _clash(root, other, place, "/".join(chain))
+        other = names.setdefault(place.name, place)
+        if other is not place:
+            raise _clash(root, other, place, "/".join(place.chain))
+        level = tree
+        for end, (key, step) in enumerate(place.steps(), start=1):
+            is_box = end == len(place.chain)
+            known = level.get(key)
+            if known is None:
+                known = level[key] = (step, None if is_box else {}, place)
+            elif is_box or known[1] is None or known[0] != step:
+                raise _clash(root, known[2], place, "/".join(place.chain[:end]))
+            level = known[1]
 
 
 def _clash(root: Any, a: Place, b: Place, chain: str) -> StructureError:
@@ -328,6 +375,28 @@ def _clash(root: Any, a: Place, b: Place, chain: str) -> StructureError:
         f'{type(root).__name__} has two places that are both spelled "{chain}": {jax.tree_util.keystr(a.path)} and '
         f"{jax.tree_util.keystr(b.path)}. Nothing was changed. Rename one of them."
     )
+
+
+def name_within(holder: Any, module: Any) -> str | None:
+    """The name of `module` where `holder` itself holds it, also in lists and dicts; None if it does not. Nothing else is walked."""
+    found = _named_within(holder, module, ())
+    return found.removeprefix(".") if found is not None else None
+
+
+def _named_within(thing: Any, module: Any, above: tuple[int, ...]) -> str | None:
+    for item in items(thing):
+        if item.value is module:
+            return f".{item.name}"
+        if (
+            not isinstance(item.value, Variable)
+            and not is_module(item.value)
+            and is_branch(item.value)
+            and id(item.value) not in above
+        ):
+            below = _named_within(item.value, module, (*above, id(item.value)))
+            if below is not None:
+                return f".{item.name}{below}"
+    return None
 
 
 def remember_parent(child: Any, parent: Any) -> None:
@@ -384,6 +453,7 @@ def aliases(root: Any) -> Iterator[tuple[str, Variable]]:
 def _aliases(thing: Any, prefix: str, above: tuple[int, ...], apart: bool) -> Iterator[tuple[str, Variable]]:
     if id(thing) in above:
         return
+    allow(len(above))
     found = items(thing)
     apart = apart or keeps_nothing(thing)
     for item in found:

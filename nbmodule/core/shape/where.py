@@ -12,7 +12,7 @@ from typing import Any
 
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import v_of
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import name_within, plan_of
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
 from nbmodule.tree.text import container_text, wants_color
@@ -29,8 +29,7 @@ def parent_of(module: Any) -> Any:
     for reference in list(module._nbm.parents):
         parent = reference()
         if parent is not None and parent is not module:
-            place = plan_of(parent).modules.get(module)
-            if place is not None and place.owner in (None, parent):
+            if name_within(parent, module) is not None:
                 return parent
     return None
 
@@ -48,8 +47,8 @@ def line_of(module: Any, depth: int | None = None) -> list[Any]:
 
 def step_name(parent: Any, child: Any) -> str:
     """The name of a child below the module that holds it, as part of a key."""
-    place = plan_of(parent).modules[child]
-    return "__".join(part.removeprefix("_") for part in place.name.split("."))
+    name = name_within(parent, child) or ""
+    return "__".join(part.removeprefix("_") for part in name.split("."))
 
 
 def path_key(line: list[Any]) -> str:
@@ -74,11 +73,18 @@ def mod_depth(self: Any) -> int:
 def mod_height(self: Any) -> int:
     """How many levels of modules there are below this one."""
     ensure_built(self)
-    return max((1 + mod_height(child) for child in _children(self)), default=0)
+    heights = {self: 0}
+    for below, place in plan_of(self).modules.items():
+        heights[below] = heights[place.owner or self] + 1
+    return max(heights.values())
 
 
-def _children(module: Any) -> list[Any]:
-    return [child for child, place in plan_of(module).modules.items() if place.owner in (None, module)]
+def _children(module: Any) -> dict[Any, list[Any]]:
+    """For each module from this one down the modules that are directly below it."""
+    found: dict[Any, list[Any]] = {}
+    for child, place in plan_of(module).modules.items():
+        found.setdefault(place.owner or module, []).append(child)
+    return found
 
 
 def sub_mods(self: Any, *, show_v: bool = True, depth: int | None = None, flatten_key_chains: bool = False) -> Any:
@@ -86,15 +92,17 @@ def sub_mods(self: Any, *, show_v: bool = True, depth: int | None = None, flatte
     ensure_built(self)
     if _depth(depth) == 0 and show_v and not flatten_key_chains:
         return v_of(self)
-    return _flattened(_sub_mods(self, show_v, depth), flatten_key_chains)
+    return _flattened(_sub_mods(self, _children(self), show_v, depth), flatten_key_chains)
 
 
-def _sub_mods(module: Any, show_v: bool, depth: int | None) -> Any:
-    children = _children(module)
-    if depth == 0 or not children:
+def _sub_mods(module: Any, children: dict[Any, list[Any]], show_v: bool, depth: int | None) -> Any:
+    if depth == 0 or module not in children:
         return v_of(module).cont_copy() if show_v else ""
     below = None if depth is None else depth - 1
-    return Container({step_name(module, child): _sub_mods(child, show_v, below) for child in children})
+    found = {}
+    for child in children[module]:
+        found[step_name(module, child)] = _sub_mods(child, children, show_v, below)
+    return Container(found)
 
 
 def v_with_top_v_key_chains(self: Any, *, depth: int | None = None, flatten_key_chains: bool = False) -> Container:
@@ -177,16 +185,17 @@ def show_mod_in_top_mod(
 def show_structure(self: Any) -> None:
     """Show this module and those below it, by name and class."""
     ensure_built(self)
-    if not _children(self):
+    children = _children(self)
+    if not children:
         print(f"{type(self).__name__} has no modules below it.")
         return
-    print("\n".join([type(self).__name__, *_structure(self, "    ")]))
+    print("\n".join([type(self).__name__, *_structure(self, children, "    ")]))
 
 
-def _structure(module: Any, indent: str) -> Iterator[str]:
-    for child in _children(module):
+def _structure(module: Any, children: dict[Any, list[Any]], indent: str) -> Iterator[str]:
+    for child in children.get(module, ()):
         yield f"{indent}{step_name(module, child)}: {type(child).__name__}"
-        yield from _structure(child, indent + "    ")
+        yield from _structure(child, children, indent + "    ")
 
 
 def show_submod_call_order(self: Any) -> None:

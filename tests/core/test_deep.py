@@ -1,0 +1,154 @@
+"""Deep nesting: a thousand modules each in the next, and a Container as deep, at a cost that grows with their number."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+DEEP = 1000
+
+
+class Node(nb.Module):
+    def __init__(self, below=None):
+        self.w, self.below = nb.Parameter(jnp.full((), 1.001)), below
+
+    def forward(self, x):
+        x = x * self.w
+        return x if self.below is None else self.below(x)
+
+
+def chain_of(count):
+    node = None
+    for _ in range(count):
+        node = Node(node)
+    return node
+
+
+def levels_of(count):
+    level = {"w": np.ones(())}
+    for _ in range(count - 1):
+        level = {"w": np.ones(()), "a": level}
+    return level
+
+
+def path_of_last(separator, suffix):
+    return separator.join(["below"] * (DEEP - 1) + [suffix])
+
+
+ASK = {
+    "named_parameters": lambda m: len(list(m.named_parameters())) == DEEP,
+    "modules": lambda m: len(list(m.modules())) == DEEP,
+    "state_dict": lambda m: list(m.state_dict())[-1] == path_of_last(".", "weight").replace("weight", "w"),
+    "v": lambda m: float(m.v[path_of_last("/", "w")]) == pytest.approx(1.001),
+    "training step": lambda m: setattr(m, "v", m.v * 2.0) is None and float(m.w()) == pytest.approx(2.002),
+    "repr": lambda m: repr(m).count("(below): Node(") == DEEP - 1,
+    "tree_repr": lambda m: nb.tree_repr(m).count("Node") == DEEP,
+    "call": lambda m: float(m(1.0)) == pytest.approx(1.001**DEEP, rel=1e-3),
+    "call with v=": lambda m: float(m(1.0, v=m.v * 0.0)) == 0.0,
+    "compiled call": lambda m: float(nb.jit(lambda x: m(x))(1.0)) == pytest.approx(1.001**DEEP, rel=1e-3),
+    "tracked call": lambda m: m(1.0, track_submod_rets=True) is not None and len(m.submod_rets) == DEEP - 1,
+    "deepcopy": lambda m: len(list(copy.deepcopy(m).modules())) == DEEP,
+    "pickle": lambda m: len(list(pickle.loads(pickle.dumps(m)).modules())) == DEEP,
+    "tree_map": lambda m: len(jax.tree.leaves(jax.tree.map(lambda x: x + 1, m))) == DEEP,
+    "places": lambda m: (m.mod_height(), list(m.modules())[-1].mod_depth()) == (DEEP - 1, DEEP - 1),
+}
+
+
+@pytest.mark.parametrize("what", list(ASK))
+def test_a_chain_of_a_thousand_modules_works(what):
+    assert ASK[what](chain_of(DEEP))
+
+
+def test_a_chain_of_a_thousand_modules_is_saved_and_loaded(tmp_path):
+    model, other = chain_of(DEEP), chain_of(DEEP)
+    model.v = model.v * 3.0
+    model.save_weights(tmp_path / "deep.h5")
+    other.load_weights(tmp_path / "deep.h5")
+    assert all(float(p()) == pytest.approx(3.003) for p in other.parameters())
+
+
+def test_a_thousand_modules_work_in_a_program_that_has_met_nothing_deep_before():
+    program = (
+        "import sys, tests.core.test_deep as deep; before = sys.getrecursionlimit()\n"
+        "model = deep.chain_of(deep.DEEP)\nassert sys.getrecursionlimit() == before\nprint(float(model(1.0)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert float(done.stdout) == pytest.approx(1.001**DEEP, rel=1e-3), done.stderr[-2000:]
+
+
+OPERATE = {
+    "repr": lambda c: repr(c).count("a:") >= DEEP - 1,
+    "map": lambda c: c.cont_map(lambda x, kc: x + 1) is not None,
+    "chains": lambda c: len(c.cont_all_key_chains()) == DEEP,
+    "copy": lambda c: c.cont_deep_copy().cont_max_depth == c.cont_max_depth,
+    "pickle": lambda c: pickle.loads(pickle.dumps(c)).cont_max_depth == DEEP,
+    "arithmetic": lambda c: len((c * 2 + c).cont_to_flat_list()) == DEEP,
+    "flatten": lambda c: len(c.cont_flatten_key_chains()) == DEEP,
+    "tree": lambda c: len(jax.tree.leaves(c)) == DEEP,
+    "to_dict": lambda c: isinstance(c.cont_to_dict(), dict),
+}
+
+
+@pytest.mark.parametrize("what", list(OPERATE))
+def test_a_container_of_a_thousand_levels_works(what):
+    assert OPERATE[what](nb.Container(levels_of(DEEP)))
+
+
+def test_the_cost_of_v_grows_with_the_number_of_modules():
+    def seconds(count):
+        model = chain_of(count)
+        start = time.perf_counter()
+        assert len(model.v.cont_to_flat_list()) == count
+        return time.perf_counter() - start
+
+    seconds(20)
+    assert seconds(400) < 4 * (20 * seconds(20) + 0.2)
+
+
+def test_an_error_at_the_bottom_tells_of_both_ends_of_the_way():
+    class Last(nb.Module):
+        def forward(self, x):
+            raise ValueError("mine")
+
+    model = Last()
+    for _ in range(300):
+        model = Node(model)
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match="mine") as caught:
+        model(1.0)
+    notes = caught.value.__notes__
+    assert notes[0].startswith("in " + ".".join(["below"] * 300) + " (Last)")
+    assert notes[5] == "in 291 modules between"
+    assert notes[-1].startswith("in the called module (Node)")
+    assert time.perf_counter() - start < 20
+
+
+def test_what_is_shared_keeps_parts_of_v_apart_where_they_differ():
+    class Pair(nb.Module):
+        def __init__(self, a, b):
+            self.a, self.b, self.act = a, b, nb.Tanh()
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    shared, act = nb.Linear(2, 2), nb.Tanh()
+    first, second, third = (
+        Pair(shared, nb.Linear(2, 2)),
+        Pair(shared, nb.Linear(2, 2)),
+        Pair(nb.Linear(2, 2), nb.Linear(2, 2)),
+    )
+    first.act = second.act = third.act = act
+    model = nb.Module(first=first, second=second, third=third)
+    assert sorted(model.v.second) == ["b"] and sorted(second.v) == ["a", "b"]
+    assert model.v.first is first.v and model.v.third is third.v and model.v.second is not second.v
+    assert model.v.second.b is second.b.v
+    second.v = second.v * 0.0
+    assert float(jnp.abs(model.v.first.a.w).sum()) == 0.0
