@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_choice, show
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.nn.functional.checks import check_arrays, check_choice, show
 from nbmodule.nn.initializers import Ones, Zeros
 from nbmodule.nn.layer import DATA_FORMATS, Layer, initializer, keys
 
@@ -31,8 +31,16 @@ def value_of(box: Any) -> Any:
     return None if box is None else box.value
 
 
+def check_has_axes(where: str, x: Any) -> None:
+    """Refuse text, lists and dicts, and numbers, which have no axes."""
+    check_arrays(where, x=x)
+    if not hasattr(x, "shape"):
+        raise ArgumentTypeError(f"{where}: x must be an array, found {type(x).__name__}.")
+
+
 def channel_axis(where: str, x: Any, data_format: str | None, channels: int) -> int:
     """The axis of the channels, of which there must be as many as the layer was made for; without a format the last one."""
+    check_has_axes(where, x)
     rank, letters = len(x.shape), data_format or "C"
     axis = rank - 1 if letters.endswith("C") else rank - len(letters) + 1
     if rank < len(letters) or x.shape[axis] != channels:

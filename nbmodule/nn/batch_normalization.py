@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from nbmodule.core.shape.state import StateKey, update_state
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.nn.affine import Affine, channel_axis, number, value_of
+from nbmodule.nn.affine import Affine, channel_axis, check_has_axes, number, value_of
 from nbmodule.nn.functional import normalization
 from nbmodule.nn.initializers import InitializerLike, Ones, Zeros
 from nbmodule.nn.kernel import plain
@@ -40,6 +40,7 @@ class _BatchNorm(Affine):
 
     def forward(self, x: Float[ArrayLike, "..."], state: Any = None) -> Any:
         x = plain(x)
+        check_has_axes(type(self).__name__, x)
         vectors = self._axes == 1 and len(x.shape) <= 2  # (N, C) in both layouts
         axis = channel_axis(type(self).__name__, x, "NC" if vectors else self.data_format, self.num_features)
         weight, bias = value_of(self.weight), value_of(self.bias)

@@ -25,7 +25,7 @@ from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.boxes.operators import install_operators
 from nbmodule.core.boxes.pending import Pending, draw_lock
 from nbmodule.dialects import OF_ARRAYS, TRAINING, no_such_attribute
-from nbmodule.errors import ArgumentError, AttributePathError, DtypeError, NotBuiltError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, AttributePathError, DtypeError, NotBuiltError, ShapeError
 from nbmodule.tree.leaves import to_host
 from nbmodule.tree.properties import is_of_class
 
@@ -93,7 +93,7 @@ class Variable(_LikeArray):
             value = value.value
         array = value
         if not isinstance(value, jax.Array) or (dtype is not None and value.dtype != dtype):
-            array = jnp.array(value, dtype=dtype)  # a copy: JAX would alias a NumPy array on the CPU
+            array = _array_of(type(self).__name__, value, dtype)
         if getattr(array, "weak_type", False):
             array = jax.lax.convert_element_type(array, array.dtype)
         self._value = array if device is None else jax.device_put(array, device)
@@ -401,6 +401,18 @@ class Buffer(Variable):
     """A variable that is not trained: statistics, constants, keys."""
 
     __slots__ = ()
+
+
+def _array_of(kind: str, value: Any, dtype: Any) -> Any:
+    """A copy, since JAX would alias a NumPy array on the CPU; or an error for what is no array."""
+    try:
+        return jnp.array(value, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        if hasattr(value, "dtype") and hasattr(value, "shape") and getattr(value.dtype, "kind", "") not in "OSU":
+            raise
+        raise ArgumentTypeError(
+            f"{kind} takes an array, or numbers that make one; found {type(value).__name__}: {error}. Nothing was made."
+        ) from None
 
 
 def released(kind: type[Variable], shape: tuple[int, ...], dtype: Any, frozen: bool = False) -> Any:

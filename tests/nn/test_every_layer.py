@@ -1,4 +1,4 @@
-"""Every documented form of an initializer, in every layer of the library that takes one: it trains, and it is in `v`."""
+"""Every documented form of an initializer, of an optimizer, of a hook and of `v`, in every layer that has variables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import nbmodule as nb
@@ -275,3 +276,113 @@ def test_an_initializer_that_gives_nothing_is_refused():
         nb.ArgumentTypeError, match=r"Forgets.create_variables must give an array or a variable; it gave NoneType"
     ):
         nb.Linear(3, 2, weight_initializer=Forgets())
+
+
+# -- what is no array --------------------------------------------------------------------------------
+@pytest.mark.parametrize("wrong", ["text", [1.0, 2.0], {"a": 1}, None], ids=["text", "list", "dict", "none"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_text_a_list_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
+    make, inputs = LAYERS[name]
+    with pytest.raises(nb.ArgumentTypeError, match=rf"must be an array, found {type(wrong).__name__}"):
+        make()(wrong, *inputs[1:])
+
+
+@pytest.mark.parametrize("kind", [nb.Parameter, nb.Buffer])
+@pytest.mark.parametrize("wrong", ["text", {"a": 1}, None, [[1.0], [1.0, 2.0]], object()])
+def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
+    with pytest.raises(nb.ArgumentTypeError, match=rf"{kind.__name__} takes an array, or numbers that make one; found"):
+        kind(wrong)
+
+
+# -- optimizers --------------------------------------------------------------------------------------
+OPTIMIZERS: dict[str, Callable[[], nb.Optimizer]] = {
+    "SGD": lambda: nb.SGD(1e-2),
+    "SGD with momentum": lambda: nb.SGD(lr=1e-2, momentum=0.9),
+    "Adam": lambda: nb.Adam(lr=1e-2),
+    "Adam, a function of nothing": lambda: nb.Adam(lr=lambda: 1e-2),
+    "Adam, a schedule": lambda: nb.Adam(lr=nb.cosine_schedule(1e-2, 10)),
+    "AdamW": lambda: nb.AdamW(lr=1e-2),
+    "LAMB": lambda: nb.LAMB(lr=1e-2),
+    "LARS": lambda: nb.LARS(lr=1.0),
+    "RMSprop": lambda: nb.RMSprop(lr=1e-2),
+    "Adagrad": lambda: nb.Adagrad(lr=1e-2),
+    "Lion": lambda: nb.Lion(lr=1e-2),
+    "Optax": lambda: nb.Optax(optax.adam(1e-2)),
+    "a group": lambda: nb.SGD(lr=1e-2, groups={"*": {"lr": 2e-2}}),
+}
+
+
+@pytest.mark.parametrize("form", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["Linear", "Embedding", "Conv2d", "BatchNorm1d", "PReLU", "GRU", "MultiHeadAttention"])
+def test_every_optimizer_moves_every_variable_and_step_agrees_with_update(name, form):
+    make, _ = LAYERS[name]
+    layer = make(**initializer_options(make, nb.RandomNormal(0.3, 0.5)))
+    before, gradients = layer.v, gradients_of(name)(layer)
+    by_step = OPTIMIZERS[form]().step(before, gradients)
+    OPTIMIZERS[form]().update(layer, gradients)
+    for chain, value in layer.v.cont_to_iterator():
+        np.testing.assert_allclose(value, by_step[chain], rtol=1e-6, atol=1e-7)
+        moved = np.asarray(gradients[chain]) != 0
+        tiny = np.abs(np.asarray(gradients[chain])) < 1e-4
+        assert (np.asarray(value != before[chain]) | ~moved | tiny).all(), chain
+
+
+# -- hooks -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_form_of_a_hook_acts_on_every_layer(name):
+    make, inputs = LAYERS[name]
+    layer, order = make().eval(), []
+    wanted = layer(*inputs)
+
+    def twice(outputs: Any) -> Any:
+        return jax.tree.map(lambda y: 2 * y, outputs)
+
+    def agrees(found: Any, expected: Any) -> None:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+
+    layer.register_forward_pre_hook(lambda module, args: order.append("looks"))
+    layer.register_forward_pre_hook(lambda module, args: args, prepend=True)
+    layer.register_forward_pre_hook(lambda module, args, kwargs: (args, kwargs), with_kwargs=True)
+    layer.register_forward_hook(lambda module, args, outputs: order.append("after"))
+    layer.register_forward_hook(lambda module, args, kwargs, outputs: order.append("first"), with_kwargs=True, prepend=True)
+    agrees(layer(*inputs), wanted)
+    assert order == ["looks", "first", "after"]
+    with layer.register_forward_hook(lambda module, args, outputs: twice(outputs)):
+        agrees(layer(*inputs), twice(wanted))
+        agrees(nb.jit(lambda m: m(*inputs))(layer), twice(wanted))
+    agrees(layer(*inputs), wanted)
+    if len(inputs) == 1:
+        with layer.register_forward_pre_hook(lambda module, args: inputs[0]):  # one value is one input
+            agrees(layer(np.zeros_like(inputs[0])), wanted)
+
+
+# -- v -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_form_of_v_is_taken_by_every_layer(name):
+    make, inputs = LAYERS[name]
+    layer, other = make().eval(), make(**initializer_options(make, nb.RandomNormal(0.5, 0.5))).eval()
+    own, v, wanted = layer(*inputs), other.v, other(*inputs)
+
+    def agrees(found: Any, expected: Any = wanted) -> None:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+
+    as_dict = jax.tree.map(np.asarray, v.cont_to_dict())
+    agrees(layer(*inputs, v=v))
+    agrees(layer(*inputs, v=as_dict))
+    agrees(nb.jit(lambda m, v: m(*inputs, v=v))(layer, v))
+    agrees(layer(*inputs), own)
+    agrees(make(v=v).eval()(*inputs))
+    agrees(make(v=as_dict).eval()(*inputs))
+    by_v = jax.grad(lambda v: sum(y.sum() for y in jax.tree.leaves(layer(*inputs, v=v))))(v)
+    assert by_v.cont_all_key_chains() == v.cont_all_key_chains()
+
+    chain = v.cont_all_key_chains()[0]
+    less = v.cont_prune_key_chain(chain)
+    some = nb.Module(part=make(), v={"part": less}, with_partial_v=True).v.part
+    assert all(np.array_equal(value, v[kept]) for kept, value in some.cont_to_iterator() if kept != chain)
+    for call in (lambda: layer(*inputs, v=less), lambda: setattr(layer, "v", less)):
+        with pytest.raises(nb.StructureError, match=chain):
+            call()
+    agrees(layer(*inputs), own)
+    layer.v = as_dict
+    agrees(layer(*inputs))
