@@ -18,6 +18,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.core.running.explain": "explain_retrace",
     "nbmodule.core.transforms.differentiate": "grad value_and_grad execute_with_gradients",
     "nbmodule.core.transforms.mapped": "vmap scan",
+    "nbmodule.core.transforms.stacked": "stack",
     "nbmodule.core.transforms.branching": "cond switch while_loop checkpoint",
     "nbmodule.core.shape.tree_text": "tree_repr",
     "nbmodule.tree.container": "Container",

@@ -42,6 +42,7 @@ from nbmodule.core.transforms.jit import jit as jit
 from nbmodule.core.transforms.jit import make_jaxpr as make_jaxpr
 from nbmodule.core.transforms.mapped import scan as scan
 from nbmodule.core.transforms.mapped import vmap as vmap
+from nbmodule.core.transforms.stacked import stack as stack
 from nbmodule.doors.files import restore_checkpoint as restore_checkpoint
 from nbmodule.doors.files import save_checkpoint as save_checkpoint
 from nbmodule.doors.graphs import graph as graph

@@ -118,10 +118,13 @@ def initializer(where: str, name: str, given: Any, default: Initializer) -> Init
 
 def buffer(made: Variable) -> Buffer:
     """The same pending value, as a buffer."""
-    if not made.is_pending:
+    pending = getattr(made, "_pending", None)
+    if pending is None:
         return Buffer(made)
-    pending = made._pending
-    return Buffer.pending(pending.draw, made.shape, made.dtype, pending.device, follows=pending.follows)
+    box = Buffer.pending(pending.draw, made.shape, made.dtype, pending.device, follows=pending.follows)
+    if not made.is_pending:
+        box.hold(made._value)
+    return box
 
 
 def sizes(where: str, name: str, value: Any, count: int, *, least: int = 1) -> tuple[int, ...]:

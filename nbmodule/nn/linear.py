@@ -158,18 +158,16 @@ class Embedding(Layer):
         super().__init__(device=device, dtype=dtype, v=v)
 
     def _clear_padding_row(self) -> None:
-        pending, index = self.weight._pending, self.padding_idx
-        drawn = pending.draw
+        index = self.padding_idx
 
-        def draw() -> Any:
-            value = drawn()
+        def cleared(value: Any) -> Any:
             if hasattr(value, "at"):
                 return value.at[index].set(0)
             value = value.copy()
             value[index] = 0
             return value
 
-        pending.draw = draw
+        self.weight.changed_by(cleared)
 
     def forward(self, indices: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch embedding_dim"]:
         return embedding(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.core.numbers.random import default
 
 X = jnp.arange(24.0).reshape(2, 4, 3) / 24
 
@@ -95,6 +96,131 @@ def test_a_stack_inside_a_raw_transform_is_left_unchanged():
     with pytest.raises(nb.TracerLeakError, match="left unchanged"):
         jax.eval_shape(lambda x: nb.vmap(lambda norm, x: norm(x))(stack, x), X)
     np.testing.assert_array_equal(stack.running_mean.value, np.zeros((2, 3)))
+
+
+# -- models made inside ------------------------------------------------------------------------------
+class Late(nb.Module):
+    """Builds at its first call."""
+
+    def __init__(self):
+        super().__init__(build_mode="on_call")
+
+    def _build(self, x):
+        self.inner = nb.Linear(x.shape[-1], 2)
+
+    def _forward(self, x):
+        return self.inner(x)
+
+
+MAKES = {
+    "Linear": lambda: nb.Linear(3, 2).weight(),
+    "late": lambda: Late()(jnp.ones(3)),
+    "Embedding": lambda: nb.Embedding(4, 3, padding_idx=0).weight()[1:],
+    "Sequential": lambda: nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3), nb.Linear(3, 2))[2].weight(),
+    "SpectralNorm": lambda: nb.SpectralNorm(nb.Linear(3, 2)).left(),
+}
+
+
+@pytest.mark.parametrize("make", ["Linear", "late", "Embedding", "Sequential"])
+def test_models_made_in_jit_and_scan_are_those_made_one_after_another(make):
+    make = MAKES[make]
+    nb.seed(3)
+    alone = [make() for _ in range(5)]
+    nb.seed(3)
+    compiled = nb.jit(make)
+    inside = [compiled(), compiled(), *nb.scan(lambda c, _: (c, make()), 0.0, length=2)[1], make()]
+    np.testing.assert_allclose(inside, alone, rtol=1e-5, atol=1e-6)
+    assert len({tuple(np.ravel(value).tolist()) for value in inside}) == 5
+
+
+@pytest.mark.parametrize("outside", [lambda fn: fn, nb.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("make", MAKES)
+def test_models_made_in_vmap_differ_from_row_to_row_and_from_call_to_call(make, outside):
+    run = outside(lambda: nb.vmap(lambda _: MAKES[make]())(jnp.arange(3)))
+    rows = [tuple(np.ravel(row).tolist()) for _ in range(2) for row in run()]
+    assert len(set(rows)) == 6
+
+
+def test_looking_at_a_function_that_makes_a_model_does_not_move_the_stream_on():
+    nb.seed(0)
+    expected = nb.Linear(3, 3).weight()
+    nb.seed(0)
+    nb.eval_shape(MAKES["Linear"])
+    nb.make_jaxpr(MAKES["Linear"])()
+    with pytest.raises(ZeroDivisionError):
+        nb.jit(lambda: (nb.Linear(3, 3), 1 // 0))()
+    np.testing.assert_array_equal(nb.Linear(3, 3).weight(), expected)
+
+
+def test_a_layer_that_a_model_makes_in_its_first_compiled_call_is_its_own():
+    class Lazy(nb.Module):
+        layer = None
+
+        def forward(self, x):
+            if self.layer is None:
+                self.layer = nb.Sequential(nb.Embedding(4, 3, padding_idx=0), nb.BatchNorm1d(3))
+            return self.layer(x)
+
+    model, x = Lazy(), jnp.arange(4)
+    first = nb.jit(lambda x: model(x))(x)
+    assert not any(isinstance(box.value, jax.core.Tracer) for box in model.tensors())
+    np.testing.assert_array_equal(model.layer[0].weight()[0], np.zeros(3))
+    np.testing.assert_allclose(model(x), first, rtol=1e-5)
+
+
+def test_the_position_of_a_stream_follows_what_compiled_code_has_made():
+    nb.seed(0)
+    nb.jit(MAKES["Linear"])()
+    assert default.position()[0] == 2  # weight and bias
+
+
+# -- stack -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
+    with jax.enable_x64(x64):
+        make = lambda: nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Linear(4, 2))
+        nb.seed(1)
+        members = [make() for _ in range(3)]
+        nb.seed(1)
+        stack = (nb.jit if compiled else lambda fn: fn)(lambda: nb.stack(make, 3))()
+        for name, array in stack.state_dict().items():
+            np.testing.assert_allclose(array, [m.state_dict()[name] for m in members], rtol=1e-5, atol=1e-6)
+            assert array.dtype == members[0].state_dict()[name].dtype
+        out = nb.vmap(lambda m, x: m(x), in_axes=(0, None))(stack.eval(), X[0])
+        np.testing.assert_allclose(out, [m.eval()(X[0]) for m in members], rtol=1e-4, atol=1e-6)
+
+
+def test_a_stack_with_a_key_gives_each_member_its_own():
+    stack = nb.stack(lambda key: nb.Linear(3, 2, key=key), 4, key=7)
+    alone = [nb.Linear(3, 2, key=key).weight() for key in jax.random.split(jax.random.key(7), 4)]
+    np.testing.assert_allclose(stack.weight(), alone, rtol=1e-6)
+
+
+def test_a_stack_is_trained_like_any_module():
+    stack = nb.stack(lambda: nb.Linear(3, 1), 4)
+    optimizer = nb.SGD(0.1)
+
+    @nb.jit
+    def step(x):
+        loss = lambda s: nb.vmap(lambda m: (m(x) ** 2).mean())(s).sum()
+        value, grads = nb.value_and_grad(loss)(stack)
+        optimizer.update(stack, grads)
+        return value
+
+    assert float(step(X[0])) > float(step(X[0])) > float(step(X[0]))
+
+
+def test_what_cannot_be_stacked_is_refused():
+    sizes = iter([2, 3])
+    with pytest.raises(nb.StructureError, match=r"the first has \.bias float32\[2\], another \.bias float32\[3\]"):
+        nb.stack(lambda: nb.Linear(3, next(sizes)), 2)
+    with pytest.raises(nb.NotBuiltError, match="Late has no variables yet.*Let make"):
+        nb.stack(Late, 2)
+    with pytest.raises(nb.ArgumentError, match="at least 1, found 0"):
+        nb.stack(Late, 0)
+    with pytest.raises(nb.ArgumentError, match="must give a module, it gave int"):
+        nb.stack(lambda: 1, 2)
 
 
 # -- while_loop --------------------------------------------------------------------------------------

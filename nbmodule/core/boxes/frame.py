@@ -74,6 +74,7 @@ class Now(threading.local):
     guarded = False  # the innermost frame has a token
     busy = False  # a frame or a tracker is there: calls of modules take the long way
     taps: Any = None  # who gives the zeros for gradients by returns, see `taps.py`
+    outside = False  # a module from outside of all traces is being built
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
 
     def __init__(self) -> None:

@@ -153,6 +153,23 @@ class Variable(_LikeArray):
                 del self._pending
             return self._value
 
+    def hold(self, value: Any) -> None:
+        """Have this value here, in the trace where the box was made; what is pending is kept for `let_go`."""
+        self._value = value
+
+    def let_go(self) -> bool:
+        """Be drawn later, outside of the trace; whether that can be: not if another value was given meanwhile."""
+        if getattr(self, "_pending", None) is not None and not self.is_pending:
+            del self._value
+        return self.is_pending
+
+    def changed_by(self, fn: Callable[[Any], Any]) -> None:
+        """Let the value be what `fn` makes of what is drawn."""
+        pending = self._pending
+        pending.draw = lambda draw=pending.draw: fn(draw())
+        if not self.is_pending:
+            self._value = fn(self._value)
+
     def drawn(self) -> Any:
         """The value of a pending box, as drawn: a host array where the key is concrete."""
         draw = self._pending.draw

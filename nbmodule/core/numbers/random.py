@@ -15,9 +15,10 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.jax_names import is_eager, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import describe_shape
-from nbmodule.core.boxes.frame import Frame, now
+from nbmodule.core.boxes.frame import Frame, here, now
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.numbers import threefry
@@ -49,6 +50,49 @@ class StreamState(Buffer):
         return "the state of a random stream, from which Dropout draws,"
 
 
+class MadeCount(Buffer):
+    """How many keys the making lane of a stream has given: a number on the host, an input and an output of compiled code."""
+
+    __slots__ = ("_count",)
+
+    has_own_name = False
+
+    def __init__(self) -> None:
+        self._frozen, self._home, self._count = False, None, 0
+
+    @property
+    def _value(self) -> Any:  # in place of the slot that other boxes have
+        if type(self._count) is not int:
+            return self._count
+        with outside_traces():
+            return jnp.asarray(self._count, jnp.uint32)
+
+    @_value.setter
+    def _value(self, new: Any) -> None:
+        self._count = new
+
+    @property
+    def number(self) -> int:
+        """The count, fetched from the device where compiled code has moved it on."""
+        if type(self._count) is not int:
+            self._count = int(np.asarray(self._count))
+        return self._count
+
+    def describe(self) -> str:
+        """For messages."""
+        return "the state of a random stream, from which initial values are drawn,"
+
+
+class Making:
+    """The making lane of a stream. It is no part of what the walk over a model sees."""
+
+    __slots__ = ("count", "key", "lock")
+
+    def __init__(self) -> None:
+        self.key: Any = None
+        self.count, self.lock = MadeCount(), threading.Lock()
+
+
 class RandomStream:
     """A source of random keys that moves on with each draw.
 
@@ -67,9 +111,7 @@ class RandomStream:
     _is_stateful = True
     _state_names = ("state",)
     state: Any  # a Buffer, or its StateKey once exported
-    _unwatched = frozenset(
-        ("_key", "_lock", "_made", "_nbm")
-    )  # no part of the structure: they change without a retrace
+    _unwatched = frozenset(("_making", "_nbm"))  # no part of the structure: they change without a retrace
 
     def __init__(self, seed: Any = 0) -> None:
         self._revive()
@@ -78,13 +120,20 @@ class RandomStream:
 
     def _revive(self) -> None:
         """What a stream has beside its state."""
-        self._nbm, self._lock = Inner(), threading.Lock()
-        self._key, self._made = None, 0
+        self._nbm, self._making = Inner(), Making()
+
+    @property
+    def _made(self) -> int:
+        return self._making.count.number
+
+    def _go_to(self, key: Any, made: int) -> None:
+        """Set the making lane: its key, None to be told from the state, and how many keys it has given."""
+        self._making.key, self._making.count._count = key, made
 
     def seed(self, seed: Any) -> None:
         """Begin again from `seed`."""
         key = as_key(seed)
-        self._key, self._made = None, 0
+        self._go_to(None, 0)
         if isinstance(key, jax.core.Tracer):
             self.state = StreamState(jnp.concatenate([key, jnp.array([_DRAWING], jnp.uint32)]))
             self._nbm.version += 1
@@ -95,19 +144,38 @@ class RandomStream:
             self.state._pending.draw = lambda: words
         else:
             self.state.value = words
-        self._key = np.asarray(key, np.uint32)
+        self._go_to(np.asarray(key, np.uint32), 0)
 
     def next_key(self) -> Any:
-        """The next key of the making lane: two `uint32` words on the host."""
-        with self._lock:
-            self._made += 1
-            made = self._made - 1
-        if self._key is None:
+        """The next key of the making lane: two `uint32` words, on the host but where they are traced, see `traced_key`."""
+        traced = self.traced_key()
+        return self._key_on_host() if traced is None else traced
+
+    def _key_on_host(self) -> Any:
+        making = self._making
+        with making.lock:
+            made = making.count.number
+            making.count._count = made + 1
+        if making.key is None:
             key = self.state.value[:2]
             if isinstance(key, jax.core.Tracer):
-                return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), made))
-            self._key = np.asarray(key)
-        return threefry.fold_in(self._key, made)
+                return _folded(key, made)
+            making.key = np.asarray(key)
+        return threefry.fold_in(making.key, made)
+
+    def traced_key(self) -> Any:
+        """The next key of the making lane inside a transform, whose input and output the count is; None elsewhere.
+
+        It is the key that the host would give, so that the numbers are the same, compiled or not. Inside `nb.vmap` each row gets
+        one of its own. A module from outside that builds itself has keys from the host, since it outlives the trace.
+        """
+        frame = now.frame
+        if frame is None or now.outside or is_eager() or self.state._home is not None or frame.trace != here():
+            return None
+        count = self._making.count
+        made = count.value
+        count.value = made + np.uint32(1)
+        return self._split(_folded(self.state.value[:2], made))
 
     def draw(self, state: Any = None) -> Any:
         """The next key of the drawing lane: two `uint32` words, traced inside a transform; moves the stream on.
@@ -150,17 +218,22 @@ class RandomStream:
         Args:
             made: how many keys that lane had given.
         """
-        self._key, self._made = np.asarray(self.state.value)[:2], made
+        self._go_to(np.asarray(self.state.value)[:2], made)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state, "_made": self._made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._revive()
-        self.__dict__.update(state)
+        self.state = state["state"]
+        self._go_to(None, state["_made"])
 
     def __repr__(self) -> str:
         return f"RandomStream({describe_shape(self.state) if isinstance(self.state, Buffer) else repr(self.state)})"
+
+
+def _folded(key: Any, number: Any) -> Any:
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number))
 
 
 def drawn(state: Any) -> int:
@@ -205,6 +278,11 @@ def seed(seed: Any) -> None:
         Array(True, dtype=bool)
     """
     default.seed(seed)
+
+
+def traced_key() -> Any:
+    """The next key for initial values where it is traced, from the default stream; None elsewhere."""
+    return default.traced_key()
 
 
 def next_key() -> Any:

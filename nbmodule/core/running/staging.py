@@ -253,7 +253,7 @@ def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
     try:
         yield keep
     finally:
-        random.default._made = made
+        random.default._go_to(random.default._making.key, made)
         for state in states.values():
             _put_back(*state)
 

@@ -119,7 +119,7 @@ def adopt(module: Any, name: str, value: Any) -> None:
             stacklevel=5,
         )
     for box in boxes:
-        if box._home is not None and not box.is_pending:
+        if box._home is not None and not box.let_go():
             raise TracerLeakError(
                 f"cannot set {type(module).__name__}.{name} inside a transform: the new {box.describe()} would keep a traced "
                 "value. Nothing was changed. Create it outside, or in `_build` with build_mode='on_call'."

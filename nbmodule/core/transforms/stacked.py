@@ -2,14 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from nbmodule.core.boxes.frame import write
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.walk import is_module
+from nbmodule.core.numbers.random import as_key
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
+from nbmodule.errors import ArgumentError, NotBuiltError, StructureError
+
+
+def stack(make: Callable[..., Any], n: int, *, key: Any = None) -> Any:
+    """Make `n` modules and stack their variables: one module, each of whose variables has a leading axis of length `n`.
+
+    The members are those of `n` calls one after another: they take keys from the random stream in their turn. A stack is called
+    by `nb.vmap` (an ensemble) or `nb.scan` (layers of one kind), and trained, saved and shown like any module.
+
+    Args:
+        make: makes one module; with `key` it is called with a key of its own.
+        n: how many.
+        key: seed or key that is split for the members.
+
+    Raises:
+        ArgumentError: `n` is less than one.
+        NotBuiltError: a member builds at its first call; let `make` call it once.
+        StructureError: the members differ in their variables.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> ensemble = nb.stack(lambda: nb.Linear(3, 2), 5)
+        >>> nb.vmap(lambda m, x: m(x), in_axes=(0, None))(ensemble, jnp.ones(3)).shape
+        (5, 2)
+        >>> layers = nb.stack(lambda key: nb.Linear(3, 3, key=key), 8, key=0)
+        >>> nb.scan(lambda x, layer: (layer(x), None), jnp.ones(3), layers)[0].shape
+        (3,)
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ArgumentError(
+            f"nb.stack(make, n): n must be a whole number of at least 1, found {n!r}. Nothing was made."
+        )
+    given = [()] * n if key is None else [(own,) for own in jax.random.split(_typed(key), n)]
+    members = [make(*own) for own in given]
+    for member in members:
+        _check_member(member, members[0])
+    leaves = [jax.tree.leaves(member) for member in members]
+    return jax.tree.unflatten(jax.tree.structure(members[0]), [jnp.stack(row) for row in zip(*leaves)])
+
+
+def _typed(key: Any) -> Any:
+    words = as_key(key)
+    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+
+
+def _check_member(member: Any, first: Any) -> None:
+    """Refuse what cannot stand in one stack with the first member."""
+    if not is_module(member):
+        raise ArgumentError(f"nb.stack: make() must give a module, it gave {type(member).__name__}. No stack was made.")
+    waiting = [below for below in (member, *plan_of(member).modules) if not below._nbm.built]
+    if waiting:
+        raise NotBuiltError(
+            f"nb.stack: {type(waiting[0]).__name__} has no variables yet, it builds at its first call. No stack was made. Let "
+            "make() call its module once, with arguments of the shapes it is for, before it returns it."
+        )
+    found, wanted = (
+        [
+            f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}"
+            for path, leaf in jax.tree_util.tree_leaves_with_path(each)
+        ]
+        for each in (member, first)
+    )
+    if found != wanted:
+        differing = next(pair for pair in zip_longest(wanted, found, fillvalue="nothing") if pair[0] != pair[1])
+        raise StructureError(
+            f"nb.stack: the members differ in their variables: the first has {differing[0]}, another {differing[1]}. "
+            "No stack was made."
+        )
+
 
 _COPIED, _WHOLE = object(), object()  # in place of an axis: the boxes are copies; all rows have the same
 

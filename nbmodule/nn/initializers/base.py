@@ -22,7 +22,7 @@ import numpy as np
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers import threefry
-from nbmodule.core.numbers.random import next_key
+from nbmodule.core.numbers.random import next_key, traced_key
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
@@ -112,6 +112,11 @@ class Initializer:
             told_in, told_out = compute_fans(shape)
             fan_in, fan_out = told_in if fan_in is None else fan_in, told_out if fan_out is None else fan_out
         self.check(shape, dtype, fan_out, fan_in)
+        if key is None and (traced := traced_key()) is not None:
+            later = lambda: self._drawn(next_key(), shape, dtype, fan_out, fan_in)  # noqa: E731 - a draw has no name
+            box = Parameter.pending(later, shape, dtype, place)
+            box.hold(jnp.asarray(self._drawn(traced, shape, dtype, fan_out, fan_in)))
+            return box
         if key is None:
             key = next_key()
         elif threefry.is_threefry(key):
