@@ -4,6 +4,8 @@ Each class derives from `NbModuleError` and from the builtin that a caller would
 done and where, what was expected and what was found, what was left unchanged, and what to do next.
 """
 
+import unicodedata
+
 __all__ = [
     "NbModuleError",
     "StructureError",
@@ -31,8 +33,40 @@ __all__ = [
 ]
 
 
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def printable(text: str) -> str:
+    r"""Write line breaks, control characters and direction marks out, so that no name can break a line or color a terminal.
+
+    Example:
+        >>> printable("a\x1b[31mb\n")
+        'a\\x1b[31mb\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if unicodedata.category(c) not in _HIDDEN else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape", "surrogatepass").decode()
+
+
+def printable_lines(text: str) -> str:
+    r"""As `printable`, line by line, for text whose own line breaks are meant.
+
+    Example:
+        >>> printable_lines("Net(\n  a\x1b[31mb\n)")
+        'Net(\n  a\\x1b[31mb\n)'
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
 class NbModuleError(Exception):
-    """The common base of all errors of this package."""
+    """The common base of all errors of this package. A message may hold names that anybody chose, so it is made printable."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable_lines(part) if isinstance(part, str) else part for part in args))
 
 
 class StructureError(NbModuleError, ValueError):

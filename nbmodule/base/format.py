@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+from nbmodule.errors import printable, printable_lines
+
 LONGEST_NAME = 200
 _OFF_HALF = 1 + 1e-13
 """Python rounds a half to the even digit, browsers away from zero: both are kept off the half."""
@@ -102,20 +104,19 @@ def plain(text: object, longest: int = LONGEST_NAME) -> str:
     return printable(cut_middle(str(text), longest))
 
 
-def printable(text: str) -> str:
-    r"""Write line breaks, control characters and direction marks out, so that no name can break a line or color a terminal.
+def shown(method: Callable[[Any], str]) -> Callable[[Any], str]:
+    r"""Decorate a `__repr__` or `__str__` that holds names which anybody chose: each of its lines is made printable.
 
     Example:
-        >>> printable("a\x1b[31mb\n")
-        'a\\x1b[31mb\\n'
+        >>> shown(lambda name: f"Net({name})")(chr(27))
+        'Net(\\x1b)'
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c if unicodedata.category(c) not in _HIDDEN else _escaped(c) for c in text)
 
+    @functools.wraps(method)
+    def safely(self: Any) -> str:
+        return printable_lines(method(self))
 
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape", "surrogatepass").decode()
+    return safely
 
 
 def cut_middle(text: str, width: int) -> str:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.format import shown
 from nbmodule.calls.statistics import Statistics, read_statistics
 from nbmodule.core.recording.parcel import as_given
 
@@ -136,6 +137,7 @@ class Call:
         read = [read_statistics(parts) for parts in found]
         return read[0] if len(read) == 1 else read
 
+    @shown
     def __repr__(self) -> str:
         name = self.path or self.class_name
         number = f" (call {self.index + 1})" if self.index else ""

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
-from nbmodule.base.format import format_bytes
+from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.paths import hint, match
 from nbmodule.calls.call import Call
 from nbmodule.calls.shown import Shown
@@ -187,6 +187,7 @@ class Calls(Shown, Sequence[Call]):
 
         save_calls(self, path)
 
+    @shown
     def __repr__(self) -> str:
         head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (f", {format_bytes(self.nbytes)}" if self else "")
         lines = [f"{head}>"]

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.format import shown
 from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
@@ -151,6 +152,7 @@ class Pair:
             given = "a value inside a module"
         return f"{name} ({given}, {apart})"
 
+    @shown
     def __repr__(self) -> str:
         return f"<{self.sentence()}{f'; fault: {self.fault}' if self.fault else ''}>"
 
@@ -183,6 +185,7 @@ class Comparison(Shown, Sequence[Pair]):
         at_fault = next((pair for pair in self.pairs if pair.fault == "module"), None)
         return at_fault or next((pair for pair in self.pairs if pair.fault), None)
 
+    @shown
     def __repr__(self) -> str:
         lines = [
             f"<Comparison of {len(self.pairs)} calls: "

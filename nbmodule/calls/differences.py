@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.format import shown
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
 from nbmodule.calls.shown import Shown
@@ -60,6 +61,7 @@ class Difference(Shown, Sequence[Change]):
     def __bool__(self) -> bool:
         return any(change.status != "same" for change in self.changes)
 
+    @shown
     def __repr__(self) -> str:
         apart = [change for change in self.changes if change.status != "same"]
         lines = [f"<Difference: {len(apart)} of {len(self.changes)} leaves differ>"]
@@ -158,6 +160,7 @@ class Verdict(Shown):
     def __bool__(self) -> bool:
         return self.right
 
+    @shown
     def __repr__(self) -> str:
         return f"{'✓' if self.right else '✗'} {self.sentence}"
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import format_bytes
+from nbmodule.base.format import format_bytes, shown
 from nbmodule.calls.shown import Shown
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = weakref.WeakKeyDictionary()
@@ -41,6 +41,7 @@ class Memory(Shown, Sequence[Held]):
         """Bytes of all together."""
         return sum(row.nbytes for row in self.rows)
 
+    @shown
     def __repr__(self) -> str:
         if not self.rows:
             return "nothing is held by recorders, calls or views"

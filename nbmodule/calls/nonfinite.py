@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.format import shown
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.frame import framed
@@ -36,6 +37,7 @@ class Range(NamedTuple):
     high: float
     nonfinite: int
 
+    @shown
     def __str__(self) -> str:
         bad = f", {self.nonfinite} non-finite" if self.nonfinite else ""
         if self.low != self.low:
@@ -70,6 +72,7 @@ class NonFinite(Shown):
     carriers: tuple[str, ...] = ()
     turns: tuple[int, ...] = field(default=())
 
+    @shown
     def __str__(self) -> str:
         what = {"argument": "was given as an argument", "variable": "was there from the start, in a variable"}.get(
             self.operation

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.format import format_bytes
+from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.sizes import bytes_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
@@ -215,6 +215,7 @@ class Recorder(Shown):
         """Forget all recorded steps; files are deleted."""
         self._store.clear()
 
+    @shown
     def __repr__(self) -> str:
         return f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), {format_bytes(self.nbytes)} of {format_bytes(self.budget)}, {self._store.where}>"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nbmodule.base.format import cut_middle
+from nbmodule.base.format import cut_middle, shown
 from nbmodule.calls.call import Call
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import current_log, framed
@@ -51,6 +51,7 @@ class Summary(tuple[SummaryRow, ...]):
             return next(row for row in self if row.path == key)
         return tuple.__getitem__(self, key)
 
+    @shown
     def __repr__(self) -> str:
         head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
         table = [head, *map(_cells, self)]

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.format import shown
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.leaves import to_host
 from nbmodule.tree.sockets import socket
@@ -34,6 +35,7 @@ class PlaceDifference:
     second: str = ""
     detail: str = ""
 
+    @shown
     def __str__(self) -> str:
         if self.kind == "only in first":
             return f"- {self.path}  {self.first}"
@@ -72,6 +74,7 @@ class TreeComparison:
         """Whether nothing differs, but for names that were changed on purpose."""
         return all(row.kind in ("equal", "renamed") for row in self.rows)
 
+    @shown
     def __str__(self) -> str:
         lines = [str(row) for row in self.rows if row.kind != "equal"]
         count = len(self.rows) - len(lines)

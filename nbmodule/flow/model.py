@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from nbmodule.base.format import shown
+
 ROOT = -1
 WRITTEN = "written"
 """Operation of the outputs that are values written into variables."""
@@ -104,6 +106,7 @@ class Failure:
     shapes: tuple[tuple[str, str], ...]
     path: str
 
+    @shown
     def __str__(self) -> str:
         given = ", ".join(f"{name}: {value}" for name, value in self.shapes)
         place = f" at {self.source.place}" if self.source else ""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import format_bytes
+from nbmodule.base.format import format_bytes, shown
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
@@ -65,6 +65,7 @@ class Layout:
             f"imbalance {self.imbalance:.2f}",
         ]
 
+    @shown
     def __repr__(self) -> str:
         lines = [" · ".join([f"Layout of {self.name}", *self.facts()])]
         shown = [(row.name, f"{row.dtype}{list(row.shape)}", row.split) for row in self.rows[:60]]

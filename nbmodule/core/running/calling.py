@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.format import printable
 from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write
 from nbmodule.core.boxes.placement import default_device
@@ -255,7 +256,7 @@ def _told(called: Any, trail: list[_Passed]) -> list[str]:
             path = f"{path}.{name}" if path else name
         paths.append("a module it uses" if path is None else path)
     lines = [
-        f"in {path} ({type(passed.module).__name__}), called with {passed.shapes or 'no arguments'}"
+        printable(f"in {path} ({type(passed.module).__name__}), called with {passed.shapes or 'no arguments'}")
         for passed, path in zip(trail, reversed(paths))
     ]
     if len(lines) <= 2 * _ENDS:

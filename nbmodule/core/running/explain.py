@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nbmodule.base.format import shown
 from nbmodule.core.running.asked import remembered
 from nbmodule.core.running.compiling import stateful_things, step_arguments
 from nbmodule.core.shape.walk import is_module
@@ -34,6 +35,7 @@ class RetraceCause:
     before: str | None
     now: str | None
 
+    @shown
     def __str__(self) -> str:
         if self.before == "" and self.now == "":
             return f"{self.what} was changed"
@@ -61,6 +63,7 @@ class Retrace:
     trace: int
     changes: tuple[RetraceCause, ...]
 
+    @shown
     def __repr__(self) -> str:
         times = "has not been traced" if not self.traces else f"was traced {_times(self.traces)}"
         if not self.traces:

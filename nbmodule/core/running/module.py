@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from nbmodule.base.format import shown
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import birthplace
@@ -360,6 +361,7 @@ class CoreModule(metaclass=ModuleMeta):
         """What `repr` shows between the parentheses; override where the arguments matter."""
         return ""
 
+    @shown
     def __repr__(self) -> str:
         return naming.describe_module(self)
 

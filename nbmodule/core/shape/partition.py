@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.format import shown
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.structure import Structure, rebuild, structure_of
 from nbmodule.core.shape.walk import Plan, plan_of
@@ -53,6 +54,7 @@ class Definition:
     def __hash__(self) -> int:
         return hash(self._structure)
 
+    @shown
     def __repr__(self) -> str:
         return f"Definition({self._structure.objects[0][1].__name__}, {len(self._structure.keys)} leaves)"
 

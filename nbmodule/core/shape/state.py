@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.format import shown
 from nbmodule.base.paths import closest
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
@@ -46,6 +47,7 @@ class StateEntry:
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    @shown
     def __repr__(self) -> str:
         return f"StateEntry({self.value!r})"
 
@@ -84,6 +86,7 @@ class StateKey:
     def __hash__(self) -> int:
         return hash((StateKey, self.key))
 
+    @shown
     def __repr__(self) -> str:
         return f'StateKey("{self.key}")'
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.depth import allow
+from nbmodule.base.format import printable_lines
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.walk import is_branch, is_module
 
@@ -27,7 +28,7 @@ def tree_repr(tree: Any) -> str:
           bias = Parameter float32[2]
         )
     """
-    return _text(tree, ())
+    return printable_lines(_text(tree, ()))
 
 
 def _text(thing: Any, above: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 
+from nbmodule.base.format import printable_lines
 from nbmodule.errors import MissingDependencyError, TraceError
 from nbmodule.flow.placing.forms import PILLS, Form
 from nbmodule.flow.placing.labels import group_facts, group_note, group_title, node_note, shape_text
@@ -115,4 +116,4 @@ def _id(place: Place) -> str:
 
 
 def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return '"' + printable_lines(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

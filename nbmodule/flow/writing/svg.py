@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
-from html import escape
 
+from nbmodule.base.format import printable_lines
 from nbmodule.flow.placing.forms import PILLS, Form, Label
 from nbmodule.flow.placing.labels import group_facts, group_note, group_title, node_note
 from nbmodule.flow.placing.scene import Box, EdgeLine, Place, Scene
@@ -19,6 +20,11 @@ STYLE = (
     ".o{fill:#fff;stroke:#b3bcc8}.p{fill:#f4efe2;stroke:#b9a876}.i{fill:#eaf3ec;stroke:#7fa88b}"
     ".x{fill:#fdeceb;stroke:#c4302b;stroke-width:2}.d{opacity:.45}.h{fill:none;stroke:#c4302b;stroke-width:2.5}"
 )
+
+
+def escape(text: str) -> str:
+    """Text between tags; signs that XML cannot hold (all but a few control signs, lone surrogates) are written out."""
+    return html.escape(printable_lines(text))
 
 
 def draw(scene: Scene, labels: list[Label], look: Look | None = None, title: str = "") -> str:

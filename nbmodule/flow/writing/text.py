@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nbmodule.base.format import printable
 from nbmodule.flow.model import WRITTEN, Computation
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.forms import Child, Form
@@ -38,7 +39,7 @@ def headline(graph: Computation) -> str:
         words.append(f"{_some(given)} → {_some(made)}")
         if writes := len(ends) - len(made):
             words.append("writes 1 variable" if writes == 1 else f"writes {writes:,} variables")
-    return " · ".join(words)
+    return printable(" · ".join(words))
 
 
 def outline(graph: Computation, *, lines: int | None = None, options: Options | None = None) -> str:
@@ -75,7 +76,7 @@ def outline(graph: Computation, *, lines: int | None = None, options: Options | 
     ]
     if lines is not None and len(rows) > lines:
         rows = [*rows[: lines - 1], f"… {len(rows) - lines + 1:,} more rows: print(graph)"]
-    return "\n".join(rows)
+    return "\n".join(map(printable, rows))
 
 
 def _some(values: list[str]) -> str:

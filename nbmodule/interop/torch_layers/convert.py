@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbmodule.base.foreign import framework_of
+from nbmodule.base.format import shown
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module
@@ -35,6 +36,7 @@ class Conversion:
     tensors: tuple[tuple[str, tuple[str, ...]], ...]
     passed_over: tuple[str, ...]
 
+    @shown
     def __repr__(self) -> str:
         width = max((len(path or "the model") for path, *_ in self.layers), default=0)
         lines = [f"{len(self.layers)} layers, {len(self.tensors)} tensors converted"]

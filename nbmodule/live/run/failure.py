@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbmodule.base.folder import PACKAGE
+from nbmodule.base.format import shown
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class CaughtException:
     code: str
     traceback: str
 
+    @shown
     def __str__(self) -> str:
         code = f": {self.code}" if self.code else ""
         return f"{self.what} raised {self.error} ({self.place}{code})"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nbmodule.base.format import shown
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
 from nbmodule.live.run.series import Curve, Series, group_of, reduce_curve
@@ -108,6 +109,7 @@ class History:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in self._series if name.isidentifier())]
 
+    @shown
     def __repr__(self) -> str:
         lines = [f"History of {len(self)} series"]
         width = max(map(len, self._series), default=0)

@@ -19,7 +19,7 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.format import format_count, format_number, plain
+from nbmodule.base.format import format_count, format_number, plain, shown
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.forms.payload import thinned
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
@@ -137,6 +137,7 @@ class LossCurve:
         else:
             self.close(f"failed: {kind.__name__}: {plain(str(error), 100)}")
 
+    @shown
     def __repr__(self) -> str:
         from nbmodule.views.forms.text import text_of
 

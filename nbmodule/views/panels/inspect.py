@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from nbmodule.base.format import count_noun, format_bytes, plain
+from nbmodule.base.format import count_noun, format_bytes, plain, shown
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.statistics import reduce_tree
@@ -148,6 +148,7 @@ class Inspection:
 
         return mimebundle(self)
 
+    @shown
     def __repr__(self) -> str:
         from nbmodule.views.forms.text import text_of
 
