@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from nbmodule.base.format import printable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import v_of
 from nbmodule.core.shape.walk import name_within, plan_of
@@ -157,7 +158,7 @@ def show_marked(tree: Any, marked: Iterable[str]) -> None:
 def show_v_in_top_v(self: Any, *, depth: int | None = None) -> None:
     """Show the variables of the module `depth` levels above, with this module's own part marked."""
     if parent_of(self) is None:
-        print(f"{type(self).__name__} is a root: all of its variables are its own.")
+        print(printable(f"{type(self).__name__} is a root: all of its variables are its own."))
         return
     own = v_with_top_v_key_chains(self, depth=depth)
     marked = set(own.cont_all_key_chains())
@@ -169,7 +170,7 @@ def show_mod_in_top_mod(
 ) -> None:
     """Show the modules around this one, `upper_depth` levels up and `lower_depth` down, with this one marked."""
     if parent_of(self) is None:
-        print(f"{type(self).__name__} is a root: there is no module above it.")
+        print(printable(f"{type(self).__name__} is a root: there is no module above it."))
         return
     line = line_of(self, _depth(upper_depth, "upper_depth"))
     down = None if lower_depth is None else (_depth(lower_depth, "lower_depth") or 0) + len(line) - 1
@@ -187,9 +188,9 @@ def show_structure(self: Any) -> None:
     ensure_built(self)
     children = _children(self)
     if not children:
-        print(f"{type(self).__name__} has no modules below it.")
+        print(printable(f"{type(self).__name__} has no modules below it."))
         return
-    print("\n".join([type(self).__name__, *_structure(self, children, "    ")]))
+    print("\n".join(map(printable, [type(self).__name__, *_structure(self, children, "    ")])))
 
 
 def _structure(module: Any, children: dict[Any, list[Any]], indent: str) -> Iterator[str]:
@@ -202,6 +203,6 @@ def show_submod_call_order(self: Any) -> None:
     """Show the order of the calls in the last tracked call."""
     order = self.submod_call_order
     if not order.keys():
-        print(f"{type(self).__name__}: no calls yet; run model(x, track_submod_call_order=True).")
+        print(printable(f"{type(self).__name__}: no calls yet; run model(x, track_submod_call_order=True)."))
         return
     show_marked(order, set())
