@@ -18,9 +18,11 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.running.calling import own_name
+from nbmodule.core.running.staging import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.differentiate import grad, is_floating
-from nbmodule.core.transforms.jit import split
+from nbmodule.core.transforms.jit import Jit, split
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
@@ -121,7 +123,11 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
     if not callable(fn):
         raise ArgumentTypeError(f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}.")
     # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
-    with untracked(), jax.debug_nans(False), jax.debug_infs(False):
+    inside = fn
+    while isinstance(inside, Jit):
+        inside = inside.fn
+    things = [*guess(inside), *split((args, kwargs))[1]]
+    with unchanged(things), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
         with Tracker(_nothing, _nothing_kept, "first_nonfinite"):  # who calls whom is wanted, and no values
             closed = jax.make_jaxpr(run)(*arrays)

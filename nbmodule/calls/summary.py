@@ -13,6 +13,7 @@ from nbmodule.calls.call import Call
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import current_log, framed
 from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.core.running.staging import unchanged
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import plan_of
 
@@ -97,16 +98,17 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         [('', 16, 'float32[2, 4]'), ('0', 16, 'float32[2, 4]'), ('1', 0, 'float32[2, 4]')]
     """
     ensure_built(model)
-    called: dict[str, list[Call]] = {}
-    if args or kwargs:
-        args, kwargs = jax.tree.map(_made_up, (args, kwargs), is_leaf=lambda x: isinstance(x, jax.ShapeDtypeStruct))
-        with track(model, returns=False) as calls:
-            framed(lambda _: model(*args, **kwargs), log=current_log())
-        calls.estimate()
-        for call in calls:
-            if call.kind == "call":
-                called.setdefault(call.path, []).append(call)
-    return Summary(_rows(model, called))
+    with unchanged([model]):
+        called: dict[str, list[Call]] = {}
+        if args or kwargs:
+            args, kwargs = jax.tree.map(_made_up, (args, kwargs), is_leaf=lambda x: isinstance(x, jax.ShapeDtypeStruct))
+            with track(model, returns=False) as calls:
+                framed(lambda _: model(*args, **kwargs), log=current_log())
+            calls.estimate()
+            for call in calls:
+                if call.kind == "call":
+                    called.setdefault(call.path, []).append(call)
+        return Summary(_rows(model, called))
 
 
 def _made_up(x: Any) -> Any:

@@ -1,0 +1,82 @@
+"""Looking never builds: whoever shows an unbuilt model leaves it unbuilt, with no key drawn and no flag moved, parents too."""
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+from nbmodule.core.numbers import random
+
+X = jnp.ones((4, 3))
+
+
+class OnCall(nb.Module):
+    def __init__(self):
+        super().__init__(build_mode="on_call")
+
+    def _build(self, x):
+        self.linear = nb.Linear(x.shape[-1], 2)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+class Parent(nb.Module):
+    def __init__(self):
+        self.first, self.norm, self.drop = OnCall(), nb.BatchNorm1d(2), nb.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.norm(self.first(x)))
+
+
+class InForward(nb.Module):
+    def forward(self, x):
+        if not hasattr(self, "linear"):
+            self.linear = nb.Linear(x.shape[-1], 2)
+        return self.linear(x)
+
+
+UNBUILT = {
+    "on_call": OnCall,
+    "a parent": Parent,
+    "made in forward": InForward,
+    "in a Sequential": lambda: nb.Sequential(OnCall(), nb.ReLU()),
+}
+LOOK = {
+    "summary": lambda m: nb.summary(m, X),
+    "summary of sizes": lambda m: nb.summary(m),
+    "first_nonfinite": lambda m: nb.first_nonfinite(m, X),
+    "first_nonfinite of a function": lambda m: nb.first_nonfinite(lambda x: m(x), X),
+    "first_nonfinite of a compiled function": lambda m: nb.first_nonfinite(nb.jit(lambda x: m(x)), X),
+    "graph": lambda m: nb.graph(m, X),
+    "graph of a function": lambda m: nb.graph(lambda x: m(x), X),
+    "inspect": lambda m: nb.inspect(m, X),
+    "inspect of a function": lambda m: nb.inspect(lambda x: m(x), X),
+    "repr": repr,
+    "tree_repr": nb.tree_repr,
+    "display": lambda m: m._repr_mimebundle_(),
+}
+
+
+def state(model):
+    modules = list(model.modules())
+    return (
+        model.built_,
+        [(type(m), sorted(vars(m)), m.training, m._nbm.built, m._nbm.shown) for m in modules],
+        random.default.position(),
+        {name: value.tolist() for name, value in model.state_dict().items()},
+    )
+
+
+@pytest.mark.parametrize("looker", LOOK)
+@pytest.mark.parametrize("kind", UNBUILT)
+def test_looking_never_builds(kind, looker):
+    model = UNBUILT[kind]()
+    before = state(model)
+    LOOK[looker](model)
+    assert state(model) == before
+    assert model(jnp.ones((4, 5))).shape == (4, 2)  # and it may still be built for another width
+
+
+def test_a_summary_of_an_unbuilt_model_tells_what_it_would_be():
+    table = nb.summary(OnCall(), X)
+    assert [(row.path, row.parameters) for row in table] == [("", 8), ("linear", 8)]
