@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import EAGER, here, now
+from nbmodule.core.boxes.frame import EAGER, here, now, write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.numbers import random
 from nbmodule.core.running.calling import annotate, observed
@@ -50,9 +50,8 @@ class Wrapped(Part):
         outputs, new = self._wiring.function(
             values, args, kwargs, around=functools.partial(around, self), training=self.training, draw=draw
         )
-        for path, value in new.items():
-            if value is not values[path]:
-                boxes[path].value = value
+        changed = [path for path, value in new.items() if value is not values[path]]
+        write_all([boxes[path] for path in changed], [boxes[path].admitted(new[path]) for path in changed])
         return outputs
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Float
 
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.shape.state import StateKey, update_state
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.affine import Affine, channel_axis, check_has_axes, number, value_of
@@ -65,7 +66,8 @@ class _BatchNorm(Affine):
         )
         if exported:
             return y, update_state(state, {self.running_mean: mean, self.running_var: var})
-        self.running_mean.value, self.running_var.value = mean, var
+        boxes = self.running_mean, self.running_var
+        write_all(boxes, [box.admitted(value) for box, value in zip(boxes, (mean, var))])
         return y
 
     def extra_repr(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
 
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers.host_random import draw_normal
 from nbmodule.core.numbers.random import as_key, next_key
@@ -117,7 +118,8 @@ class SpectralNorm(_Around):
         if not isinstance(self.left, StateKey):
             weight, left, right = self._normalized(self.left.value, self.right.value)
             if self.training:
-                self.left.value, self.right.value = left, right
+                boxes = self.left, self.right
+                write_all(boxes, [box.admitted(value) for box, value in zip(boxes, (left, right))])
             return self._called(weight, args, kwargs)
         args, kwargs, state = _split_state(args, kwargs)
         weight, left, right = self._normalized(state[self.left], state[self.right])

@@ -10,8 +10,7 @@ from typing import Any
 import jax
 from jax.tree_util import SequenceKey
 
-from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import EAGER, here, now, write
+from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentTypeError
@@ -41,13 +40,7 @@ def values_of(thing: Any, boxes: Sequence[Variable]) -> list[Any]:
 
 def put_all(boxes: Sequence[Variable], values: Sequence[Any]) -> None:
     """Give boxes new values, which have their shapes and dtypes."""
-    if now.frame is not None or here() != EAGER:
-        for box, value in zip(boxes, values):
-            write(box, value)
-        return
-    for box, value in zip(boxes, values):
-        box._value = value
-    clock.value_changed()
+    write_all(boxes, values)
 
 
 def known_values(boxes: Sequence[Variable]) -> list[Any]:

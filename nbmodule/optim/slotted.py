@@ -21,7 +21,7 @@ from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import values_of
+from nbmodule.optim.boxes import put_all, values_of
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.part import Chain, Pairs, text
 from nbmodule.optim.rule import placement
@@ -164,8 +164,7 @@ class Slotted(Optimizer):
                 pairs.append((box, box.admitted(array)))
         counters = [(box, box.admitted(numbers[name])) for name, box in self._counters().items()]
         self._add_state(fresh)
-        for box, value in (*pairs, *counters):
-            box.value = value
+        put_all(*zip(*pairs, *counters))
 
     def _box_like(self, array: Any) -> Buffer:
         shape, dtype = tuple(array.shape), array.dtype

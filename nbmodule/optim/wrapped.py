@@ -368,8 +368,8 @@ class Optax(Optimizer):
             if difference is not None:
                 raise ShapeStructureError(f"cannot set the state of Optax:\n{difference}\nNothing was changed.")
             values = [box.admitted(given[chain]) for chain, box in boxes.items()]
-            for box, value in zip(boxes.values(), values):
-                box.value = value
+            put_all((*boxes.values(), self._counter), (*values, count))
+            return
         self._counter.value = count
 
     def _wanted_names(self, known: list[str], given: list[str]) -> list[str]:

@@ -56,12 +56,12 @@ def shard(model: Model, mesh: Any, rules: Any = None, *, optimizer: Any = None) 
     for rule in as_rules(rules):
         rule.apply(leaves, said, mesh)
     for leaf in leaves:
-        move(leaf.box, NamedSharding(mesh, shortest(said[leaf.name].spec)), None)
+        move((leaf.box,), NamedSharding(mesh, shortest(said[leaf.name].spec)), None)
     if optimizer is not None:
         shard_state(optimizer, model, mesh)
     stream = random.default.state
     if not stream.is_pending and len(stream.sharding.device_set) > 1:  # left on another mesh by a compiled step
-        move(stream, NamedSharding(mesh, PartitionSpec()), None)
+        move((stream,), NamedSharding(mesh, PartitionSpec()), None)
     return model
 
 
@@ -91,7 +91,7 @@ def shard_state(optimizer: Any, model: Any, mesh: Any) -> None:
         if type(box) not in (Buffer, Parameter):  # a rate that is asked for at each step
             continue
         variable = specs.get(id(box))
-        move(box, whole if variable is None else variable.sharding, None)
+        move((box,), whole if variable is None else variable.sharding, None)
 
 
 def variable_of(chain: tuple[str, ...], box: Any, known: dict[tuple[str, ...], Any]) -> Any:

@@ -6,7 +6,7 @@ was made. Ticks are never repeated, so a thread that loses a race sees a differe
 
 from itertools import count
 
-_ticks = count(1)
+ticks = count(1)
 
 
 class _Clock:
@@ -21,15 +21,15 @@ class _Clock:
 
     def value_changed(self) -> None:
         """Say that a variable holds another value. Called after the value is in its place."""
-        self.values = next(_ticks)
+        self.values = next(ticks)
 
     def structure_changed(self) -> None:
         """Say that a module has another attribute, mode or hook."""
-        self.structure = next(_ticks)
+        self.structure = next(ticks)
 
     def flags_changed(self) -> None:
         """Say that a variable was frozen or unfrozen."""
-        self.flags = next(_ticks)
+        self.flags = next(ticks)
         self.structure_changed()
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ import jax.core
 
 from nbmodule.base.jax_check import check_jax
 from nbmodule.base.jax_names import here, is_eager, make_user_context
+from nbmodule.core.boxes.commit import commit
 from nbmodule.core.boxes.record import Log, uncaptured
 from nbmodule.errors import TracerLeakError
 from nbmodule.tree.sockets import socket
@@ -75,6 +76,7 @@ class Now(threading.local):
     busy = False  # a frame or a tracker is there: calls of modules take the long way
     taps: Any = None  # who gives the zeros for gradients by returns, see `taps.py`
     outside = False  # a module from outside of all traces is being built
+    cold: Any = None  # the program that may be traced, see `transforms/program.py`
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
 
     def __init__(self) -> None:
@@ -224,18 +226,20 @@ class Frame:
                 raise Unguarded(self)
             self.seen.add(box)
 
-    def write(self, box: Variable, value: Any) -> None:
-        home = box._home
-        if home is not None and home.frame is self:
-            if home.trace != here():
+    def write_all(self, boxes: Sequence[Variable], values: Sequence[Any]) -> None:
+        trace = here()
+        local, carried = {}, {}
+        for box, value in zip(boxes, values):
+            home = box._home
+            is_local = home is not None and home.frame is self
+            if (home.trace if is_local else self.trace) != trace:
                 raise leak(box)
-            box.place(value)
-            return
-        if self.trace != here():
-            raise leak(box)
-        self.values[box] = value
-        self.written[box] = None
-        if box in self.seen:
+            (local if is_local else carried)[box] = value
+        if local:
+            commit(tuple(local), tuple(local.values()))
+        self.values.update(carried)
+        self.written.update(dict.fromkeys(carried))
+        if not self.seen.isdisjoint(carried):
             self.renew()
 
     def renew(self) -> None:
@@ -294,25 +298,37 @@ def leak(box: Variable) -> TracerLeakError:
 
 def write(box: Variable, value: Any) -> None:
     """Give `box` a value that already has its shape and dtype, through the frame where there is one."""
-    frame = now.frame
-    if frame is not None:
-        frame.write(box, value)
+    write_all((box,), (value,))
+
+
+def write_all(
+    boxes: Sequence[Variable], values: Sequence[Any], waiting: Sequence[Variable] = (), draws: Sequence[Any] = ()
+) -> None:
+    """Give boxes values that already have their shapes and dtypes, all of them or none, through the frame where there is one.
+
+    Args:
+        boxes: each once.
+        values: one for each.
+        waiting: pending boxes, which get another draw at the same moment; these are seen in all frames.
+        draws: one for each of these.
+    """
+    if now.frame is not None:
+        now.frame.write_all(boxes, values)
+        commit((), (), waiting, draws)
         return
-    trace, home = here(), box._home
-    if trace != EAGER and (home is None or home.trace != trace):
-        raise leak(box)
-    if isinstance(value, jax.core.Tracer) and trace == EAGER:
-        raise leak(box)
-    box.place(value)
+    trace = here()
+    for box, value in zip(boxes, values):
+        is_local = trace != EAGER and box._home is not None and box._home.trace == trace
+        if not is_local and (trace != EAGER or isinstance(value, jax.core.Tracer)):
+            raise leak(box)
+    commit(boxes, values, waiting, draws)
 
 
-def replay(effects: Effects, *, lifted: str = "") -> None:
-    """Repeat here what happened inside a transformed function: its writes, then its records."""
-    names, infos = effects.names
-    for slot, value in zip(names, effects.values):
-        box = slot()
-        if box is not None:
-            write(box, value)
+def replay(effects: Effects, also: tuple[Sequence[Variable], Sequence[Any]] = ((), ()), *, lifted: str = "") -> None:
+    """Repeat here what happened inside a transformed function: its writes (and with them `also`, boxes and values), then its records."""
+    slots, infos = effects.names
+    alive = [(box, value) for slot, value in zip(slots, effects.values) if (box := slot()) is not None]
+    write_all([*(box for box, _ in alive), *also[0]], [*(value for _, value in alive), *also[1]])
     if infos:
         take_over(infos, effects.records, lifted)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from nbmodule.base.jax_names import argument_tables, array_class, outside_traces
 from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.commit import commit
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
@@ -199,10 +200,7 @@ class Variable(_LikeArray):
 
     def place(self, value: Any) -> None:
         """Put `value` into the box, past all frames."""
-        self._value = value
-        if hasattr(self, "_pending"):
-            del self._pending
-        clock.value_changed()
+        commit((self,), (value,))
 
     def admitted(self, new: Any, *, narrow: bool = False) -> Any:
         """`new` as this box may hold it: of its shape and dtype, never weakly typed; `narrow` lets float become integer."""

@@ -15,7 +15,7 @@ import jax
 
 from nbmodule.base.format import printable
 from nbmodule.base.jax_names import is_jit_being_traced
-from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write
+from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write_all
 from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import describe_arguments
@@ -112,9 +112,7 @@ def prepare(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         remember(module, args, kwargs)
     if inner.config is not None and inner.config.dynamic_backend and here() == EAGER:
         device = default_device()
-        for box in plan_of(module).boxes:
-            if box.sharding.device_set != {device}:
-                move(box, device, None)
+        move([box for box in plan_of(module).boxes if box.sharding.device_set != {device}], device, None)
 
 
 def has_values(module: Any) -> bool:
@@ -142,8 +140,7 @@ def with_variables(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[st
         return outputs, [(box, frame.values[box]) for box in frame.written]
 
     outputs, written = framed(body, values, log=tracker.current_log())
-    for box, value in written:
-        write(box, value)
+    write_all([box for box, _ in written], [value for _, value in written])
     return outputs
 
 

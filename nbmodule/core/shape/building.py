@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import now, write
+from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.layout import declare, spread
 from nbmodule.core.boxes.pending import Pending
 from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
@@ -214,8 +214,7 @@ def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         inner.version += 1
         clock.structure_changed()
     if config.devices is not None:
-        for box in plan_of(module).boxes:
-            move(box, config.devices, None)
+        move(plan_of(module).boxes, config.devices, None)
     if inner.given is not None:
         given, inner.given = inner.given, None
         use_given(module, given)
@@ -270,31 +269,40 @@ def _boxed(module: Any, name: str, value: Any, lent: dict[int, Variable]) -> Any
             f"{type(value).__name__}. The module has no variables yet."
         )
     if own:
-        move(box, module._nbm.config.device, module._nbm.config.dtype)
+        move((box,), module._nbm.config.device, module._nbm.config.dtype)
     return box
 
 
-def move(box: Variable, place: Any, dtype: Any) -> None:
-    """Put a variable on a device or sharding, and (floating ones only) into a dtype; what is pending stays so."""
-    cast = dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype
-    if place is not None:
+def move(boxes: Sequence[Variable], place: Any, dtype: Any) -> None:
+    """Put variables on a device or sharding, and (floating ones only) into a dtype; what is pending stays so."""
+    waiting = [box for box in boxes if box.is_pending]
+    draws = [_moved_draw(box._pending, place, _cast(box, dtype)) for box in waiting]
+    rest = [box for box in boxes if not box.is_pending]
+    values = [_moved(box.value, place, _cast(box, dtype)) for box in rest]
+    changed = [i for i, box in enumerate(rest) if values[i] is not box.value]
+    for box in boxes if place is not None else ():
         declare(box, place)
-    if box.is_pending:
-        old = box._pending
-        draw = old.draw
-        if cast and draw is not None:
-            draw = lambda draw=old.draw: jnp.asarray(draw()).astype(dtype)  # noqa: E731 - a draw has no name
-        box._pending = Pending(
-            draw, old.shape, dtype if cast else old.dtype, place if place is not None else old.device, old.follows
-        )
-        return
-    value = box.value
-    if cast:
+    write_all([rest[i] for i in changed], [values[i] for i in changed], waiting, draws)
+
+
+def _cast(box: Variable, dtype: Any) -> Any:
+    """The dtype that a variable is to be cast to, if any."""
+    return dtype if dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype else None
+
+
+def _moved_draw(old: Pending, place: Any, dtype: Any) -> Pending:
+    draw = old.draw
+    if dtype is not None and draw is not None:
+        draw = lambda draw=old.draw: jnp.asarray(draw()).astype(dtype)  # noqa: E731 - a draw has no name
+    return Pending(draw, old.shape, dtype or old.dtype, place if place is not None else old.device, old.follows)
+
+
+def _moved(value: Any, place: Any, dtype: Any) -> Any:
+    if dtype is not None:
         value = value.astype(dtype)
     if place is not None:
         value = (spread if isinstance(place, jax.NamedSharding) else jax.device_put)(value, place)
-    if value is not box.value:
-        write(box, value)
+    return value
 
 
 def use_given(module: Any, given: Mapping[str, Any]) -> None:
@@ -312,8 +320,8 @@ def use_given(module: Any, given: Mapping[str, Any]) -> None:
     config = module._nbm.config or PLAIN
     wanted = {place.chain: box for box, place in plan.places.items() if isinstance(box, Parameter)}
     what = f"cannot use v= for {type(module).__name__}"
-    for _, box, array in matched(nest(wanted), nest(rest), what=what, partial=config.with_partial_v):
-        box.value = array
+    pairs = matched(nest(wanted), nest(rest), what=what, partial=config.with_partial_v)
+    write_all([box for _, box, _ in pairs], [box.admitted(array) for _, box, array in pairs])
 
 
 def _release(module: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import Plan, plan_of
@@ -54,9 +54,11 @@ class Tie:
                 )
             pairs = matched(target, value, what=f'cannot set "{key}" of the variables of {type(module).__name__}')
             part = dict.__getitem__(container, key)
-            for _, box, array in pairs:
-                box.admitted(array)
-            for chain, _, array in pairs:
+            arrays = [box.admitted(array) for _, box, array in pairs]
+            for level in {id(level): level for chain, _, _ in pairs for level in _levels(part, chain)}.values():
+                protect(level._link)
+            write_all([box for _, box, _ in pairs], arrays)
+            for (chain, _, _), array in zip(pairs, arrays):
                 part._put_at(chain, array)
             return part
         array = target.admitted(value)
@@ -73,6 +75,14 @@ class Tie:
     def is_current(self, module: Any) -> bool:
         root = self.root() if self.root is not None else None
         return root is not None and known_current(module) is root and holds(root, plan_of(module).template)
+
+
+def _levels(part: Container, chain: tuple[str, ...]) -> Iterator[Container]:
+    """The levels that lead to a leaf."""
+    yield part
+    for key in chain[:-1]:
+        part = dict.__getitem__(part, key)
+        yield part
 
 
 def protect(link: Tie) -> None:
@@ -276,5 +286,4 @@ def set_v(module: Any, given: Mapping[str, Any]) -> None:
     pairs = matched(plan_of(module).template, given, what=f"cannot set the variables of {type(module).__name__}")
     # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros: each variable keeps its dtype.
     admitted = [(box, box.admitted(array, narrow=True)) for _, box, array in pairs]
-    for box, array in admitted:
-        box.value = array
+    write_all([box for box, _ in admitted], [array for _, array in admitted])

@@ -49,8 +49,7 @@ def move_all(module: Any, place: Any, dtype: Any) -> Any:
     """Move all variables, or none if the device or dtype makes no sense."""
     ensure_built(module)
     place, dtype = find_device(place), find_dtype(dtype)
-    for box in plan_of(module).boxes:
-        move(box, place, dtype)
+    move(plan_of(module).boxes, place, dtype)
     return module
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from nbmodule.base.foreign import FROM_TORCH, is_of_torch
 from nbmodule.core.boxes.describe import as_flag, describe_shape
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
@@ -77,8 +78,8 @@ def load_named(
         strict: whether the names must agree.
         cure: the end of the error messages: what helps, where that is known.
     """
-    for box, array in checked(title, names, given, strict, cure=cure).items():
-        box.value = array
+    arrays = checked(title, names, given, strict, cure=cure)
+    write_all(tuple(arrays), tuple(arrays.values()))
 
 
 def checked(

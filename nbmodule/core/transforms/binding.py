@@ -6,16 +6,22 @@ identities, gather the arrays, call, put the new ones into their boxes.
 
 from __future__ import annotations
 
+import operator
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from nbmodule.base.jax_names import is_eager, outside_traces
-from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import Effects, Missed, now, take_over, write
+from nbmodule.core.boxes.clock import clock, ticks
+from nbmodule.core.boxes.commit import targets_of
+from nbmodule.core.boxes.frame import Missed, now, take_over, write_all
+from nbmodule.core.boxes.handing import Cold, handed_over, held_back, new_values, readers
 from nbmodule.core.boxes.layout import join
 from nbmodule.core.boxes.pending import draw_lock
 from nbmodule.core.boxes.variable import Variable
@@ -26,14 +32,41 @@ if TYPE_CHECKING:
     from nbmodule.core.transforms.program import Program
 
 _value = attrgetter("_value")
+chain_all = chain.from_iterable
 SLOW: Any = object()  # the steady state does not hold: take the long way
 
 
-class Made(NamedTuple):
-    """What a compiled function returns if it had effects; without any it returns its outputs alone."""
+class MadeFacts(list):
+    """What the values and records of a `Made` are: a node without leaves.
 
-    outputs: Any
-    effects: Any
+    It is a list only so that the sum of it and of no leaves, which is how JAX makes it again, is the very same object.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MadeFacts) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+class Made(tuple):
+    """What a compiled function returns if it had effects; without any it returns its outputs alone.
+
+    It is outputs, new values, records, and facts: the place of each value (the number of a box that is an input, else a
+    slot), the calls that the records are of, and the structure of the outputs where these are leaves. JAX makes it without
+    running any Python: after a donated step no interrupt may come before the values are placed.
+    """
+
+    __slots__ = ()
+
+
+jax.tree_util.register_pytree_node(Made, lambda made: (tuple(made), Made), operator.call)
+jax.tree_util.register_pytree_node(MadeFacts, lambda facts: ((), facts), operator.iconcat)
+Aim = tuple[Any, Any, Any, bool]
+"""The facts of a program, what a commit of its values sets (objects, and the attribute of each), and whether that is all."""
+NO_AIM: Aim = (None, (), (), False)
 
 
 def boxes_of(thing: Any) -> tuple[Variable, ...]:
@@ -47,7 +80,7 @@ class Binding:
     """
 
     __slots__ = (
-        "__weakref__", "bindings", "boxes", "called", "cells", "codes", "compiled", "donated", "epoch", "lists", "module_lists",
+        "__weakref__", "aim", "bindings", "boxes", "called", "cells", "codes", "compiled", "donated", "epoch", "lists", "module_lists",
         "pick_donated", "pick_kept", "program", "seen", "sequences", "things",
     )  # fmt: skip
 
@@ -79,6 +112,7 @@ class Binding:
             watch.sequences,
         )
         self.seen = -1
+        self.aim = NO_AIM
         self.called: tuple[Any, Any, bool] = (
             (),
             (),
@@ -126,36 +160,69 @@ class Binding:
 
     def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call the compiled function and commit its effects; outputs may be packed."""
-        boxes, donated = self.boxes, ()
-        values: Any = self.values()
         outermost = now.frame is None and is_eager()
-        if self.donated:
-            if outermost and self.seen != clock.values:
-                settle_expressions()  # unfinished arithmetic on a `v` may still want what is about to be overwritten
-                values = unaliased(values, self.donated)
-            donated, values = self.pick_donated(values), self.pick_kept(values)
+        if self.donated and outermost:
+            return self._run_donated(args, kwargs)
+        values = self.values()
+        given = (self.pick_donated(values), self.pick_kept(values)) if self.program.donates else (values,)
+        before, now.cold = now.cold, self.program
+        now.programs.append(self)
+        try:
+            made = (self.compiled if outermost else self.program.inner)(*given, *args, **kwargs)
+        finally:
+            now.programs.pop()
+            now.cold = before
+        return self._taken(made)
+
+    def _run_donated(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The call of a function that overwrites what it is given: as one act, or while it is new, with signals held back."""
+        program = self.program
+        if readers.reading:
+            readers.wait()
+        values = list(map(_value, self.boxes))
+        if self.seen != clock.values:
+            settle_expressions()  # unfinished arithmetic on a `v` may still want what is about to be overwritten
+            values = unaliased(values, self.donated)
+        donated, kept = self.pick_donated(values), self.pick_kept(values)
+        compiled = partial(self.compiled, **kwargs) if kwargs else self.compiled
+        if program.is_warm:
+            with suppress(Cold):
+                return self._finished(self._handed_over(compiled, donated, kept, args))
+        with held_back(donated), self.called_cold():
+            made = None
+            if program.is_even:
+                with suppress(Cold):  # it turns out to write this for arguments of one shape and that for others
+                    made = self._handed_over(compiled, donated, kept, args)
+            outputs = self._taken(compiled(donated, kept, *args)) if made is None else self._finished(made)
+        program.note_warm()
+        return outputs
+
+    def _handed_over(self, compiled: Any, donated: Any, kept: Any, args: Any) -> Any:
+        if self.aim is NO_AIM:
+            self.aim = self._aimed(self.program.facts)
         running = now.programs
         running.append(self)
         try:
-            given = (donated, values) if self.program.donates else (values,)
-            run = self.compiled if outermost else self.program.inner
-            made = run(*given, *args, **kwargs)
+            return handed_over(compiled, donated, kept, tuple(zip(args)), self.aim[1], self.aim[2])
         finally:
             running.pop()
-        if type(made) is not Made:
-            return made
-        outputs, effects = made
-        if type(effects) is not dict:
-            return self._commit(outputs, effects)
-        if not outermost:
-            for i, value in effects.items():
-                write(boxes[i], value)
-        else:
-            for i, value in effects.items():
-                boxes[i]._value = value
-            clock.value_changed()
-            self.seen = clock.values
-        return outputs
+
+    def _aimed(self, facts: Any) -> Aim:
+        """What a commit of values with these facts sets; none if some belong to boxes that are no inputs."""
+        if facts is None or not all(type(place) is int for place in facts[0]):
+            return NO_AIM
+        return (facts, *targets_of([self.boxes[place] for place in facts[0]]), not facts[1] and facts[2] is None)
+
+    @contextmanager
+    def called_cold(self) -> Iterator[None]:
+        """While the compiled function is called and may be traced: these are the things to trace it with."""
+        before, now.cold = now.cold, self.program
+        now.programs.append(self)
+        try:
+            yield
+        finally:
+            now.programs.pop()
+            now.cold = before
 
     def steady(self, kinds: tuple[Any, ...], plain: set[type]) -> Callable[[tuple[Any, ...]], Any]:
         """The call of the steady state, for arguments of these kinds, outside of all frames; `SLOW` where it does not hold.
@@ -217,55 +284,71 @@ class Binding:
                 args = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)])
             program.current = self
             try:
-                if not donates:
-                    made = compiled(list(map(_value, boxes)), *args)
-                elif not is_eager():  # inside a raw transform of JAX, which may not have the memory
-                    return SLOW
-                else:
+                if donates:
+                    aim = self.aim
+                    if (
+                        not program.is_warm or aim is NO_AIM or not is_eager()
+                    ):  # a raw transform may not have the memory
+                        return SLOW
+                    if readers.reading:
+                        readers.wait()
                     values = list(map(_value, boxes))
                     if self.seen != clock.values:
                         settle_expressions()
                         values = unaliased(values, donated)
-                    made = compiled(pick_donated(values), pick_kept(values), *args)
-            except Missed:  # arguments of another shape have met another variable
+                    # As `handed_over`, which is not called: that would be a fiftieth of a small step.
+                    made, again = tee(map(compiled, (pick_donated(values),), (pick_kept(values),), *zip(args)))
+                    any(map(setattr, aim[1], aim[2], chain(chain_all(map(new_values, made)), ticks)))
+                    made = next(again)
+                    if made[3] is not aim[0] or not aim[3]:
+                        return self._finished(made)
+                    self.seen = clock.values
+                    return made[0]
+                values = list(map(_value, boxes))  # kept until the new ones are in place, see `core/commit.py`
+                made = compiled(values, *args)
+            except (Missed, Cold):  # arguments of another shape have met another variable, or are yet unknown to JAX
                 return SLOW
             if type(made) is not Made:
                 return made
-            outputs, effects = made
-            if type(effects) is not dict:
-                return self._commit(outputs, effects)
+            aim = self.aim
+            if made[3] is not aim[0] or not aim[3]:
+                return self._taken(made)
             if not is_eager():  # inside a raw transform of JAX: the long way says what may not be written
                 return SLOW
-            for i, value in effects.items():
-                boxes[i]._value = value
-            clock.value_changed()
+            any(map(setattr, aim[1], aim[2], chain(made[1], ticks)))
             self.seen = clock.values
-            return outputs
+            return made[0]
 
         return call
 
-    def _commit(self, outputs: Any, effects: Effects) -> Any:
-        """Effects that are more than writes to known boxes."""
-        names, infos = effects.names
-        boxes, eager = self.boxes, now.frame is None and is_eager()
-        for name, value in zip(names, effects.values):
-            if eager and type(name) is int:
-                boxes[name]._value = value
-                continue
-            box = boxes[name] if type(name) is int else name()
-            if box is not None and not eager:
-                write(box, value)
-            elif box is not None:
-                box.place(value)
-        if eager and names:
-            clock.value_changed()
+    def _taken(self, made: Any) -> Any:
+        """Commit what a compiled function has returned; gives its outputs."""
+        if type(made) is not Made:
+            return made
+        _, values, _, facts = made
+        boxes, places = self.boxes, facts[0]
+        if facts is self.aim[0] and now.frame is None and is_eager():
+            any(map(setattr, self.aim[1], self.aim[2], chain(values, ticks)))
+            return self._finished(made)
+        targets = [boxes[place] if type(place) is int else place() for place in places]
+        alive = [i for i, box in enumerate(targets) if box is not None]
+        write_all([targets[i] for i in alive], [values[i] for i in alive])
+        return self._finished(made)
+
+    def _finished(self, made: Made) -> Any:
+        """After the values are placed: hand on the records, and give the outputs."""
+        outputs, values, records, facts = made
+        _, infos, tree = facts
+        if values and now.frame is None and is_eager():
             self.seen = clock.values
+            if facts is not self.aim[0]:
+                self.aim = self._aimed(facts)
         if infos:
             if self.called[0] is not infos:
                 called = self.program.found(infos, [reference() for reference in self.things])
                 self.called = (infos, called, any(info.request is not None for info in called))
-            take_over(self.called[1], effects.records, asked=self.called[2])
-        return outputs
+            take_over(self.called[1], records, asked=self.called[2])
+        return outputs if tree is None else jax.tree.unflatten(tree, outputs)
 
 
 def _picker(indices: Any) -> Callable[[list[Any]], Any]:

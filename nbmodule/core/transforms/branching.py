@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, take_over, write
+from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, take_over, write_all
 from nbmodule.core.boxes.record import uncaptured
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
@@ -77,8 +77,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
     arms = [arm(number) for number in range(len(branches))]
     outputs, values, records = jax.lax.switch(index, arms, [box.value for box in boxes], *operands)
-    for box, value in zip(boxes, values):
-        write(box, value)
+    write_all(boxes, values)
     replay(Effects(((), tuple(_joined(traced, infos))), [], records), lifted="branch")
     return unpacked(outputs)
 
@@ -168,8 +167,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         value, values = jax.lax.while_loop(
             test, lambda state: body(state)[:2], (init_val, [box.value for box in boxes])
         )
-    for box, new in zip(boxes, values):
-        write(box, new)
+    write_all(boxes, values)
     take_over(uncaptured(calls), [{} for _ in calls], "while_loop", asked=False)
     return unpacked(value)
 

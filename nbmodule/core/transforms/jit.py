@@ -251,7 +251,10 @@ class Jit(Generic[P, R]):
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the outputs; nothing is run and no variable changes."""
         made = self._staged("eval_shape", args, kwargs)
-        return unpacked(made.outputs if type(made) is Made else made)
+        if type(made) is not Made:
+            return unpacked(made)
+        outputs, _, _, (_, _, tree) = made
+        return unpacked(outputs if tree is None else jax.tree.unflatten(tree, outputs))
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's traced form of the function for these arguments; nothing is run and no variable changes."""
@@ -263,13 +266,10 @@ class Jit(Generic[P, R]):
 
         def use(binding: Binding) -> Any:
             values = binding.values()
-            now.programs.append(binding)
-            try:
-                stage = getattr(binding.compiled, what)
-                given = (binding.pick_donated(values), binding.pick_kept(values)) if self.donate else (values,)
+            stage = getattr(binding.compiled, what)
+            given = (binding.pick_donated(values), binding.pick_kept(values)) if self.donate else (values,)
+            with binding.called_cold():
                 return stage(*given, *args, **kwargs)
-            finally:
-                now.programs.pop()
 
         return self._traced(key, self._bound(key, things), things, use, args, kwargs)[0]
 

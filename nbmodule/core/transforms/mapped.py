@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, write
+from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.shape.walk import named
@@ -123,8 +123,8 @@ def vmap(
             if not written:
                 raise
             raise _refusal(written) from error
-        stacks.commit(numbers.names, own)
-        replay(Effects(names.names, values, records), lifted=f"vmap {size}")
+        also = stacks.written_by_all(numbers.names, own)
+        replay(Effects(names.names, values, records), also, lifted=f"vmap {size}")
         return unpacked(outputs)
 
     return mapped
@@ -240,9 +240,8 @@ def scan(
         (carry, values), (ys, records, names, own, numbers) = jax.lax.scan(
             body(boxes), (init, [box.value for box in boxes]), (xs, zeros), length, reverse, unroll
         )
-    for box, value in zip(boxes, values):
-        write(box, value)
-    stacks.commit(numbers.names, own)
+    stacked, rows = stacks.written_by_all(numbers.names, own)
+    write_all([*boxes, *stacked], [*values, *rows])
     replay(Effects(((), names.names[1]), [], records), lifted=f"scan {_steps(xs, length)}")
     return unpacked(carry), unpacked(ys)
 

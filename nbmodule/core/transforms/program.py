@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from nbmodule.core.boxes.frame import Frame, Missed, now
+from nbmodule.core.boxes.handing import Cold
 from nbmodule.core.boxes.layout import constrained, layouts_of
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Variable
@@ -22,7 +23,7 @@ from nbmodule.core.recording.taps import serving
 from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.structure import Structure, functions_of, structure_of
 from nbmodule.core.shape.walk import plan_of, settle_lists
-from nbmodule.core.transforms.binding import Binding, Made
+from nbmodule.core.transforms.binding import Binding, MadeFacts, Made
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
 from nbmodule.core.transforms.explain_facts import TraceHistory, trace_of
@@ -62,6 +63,13 @@ def fill(arguments: Any, things: list[Any]) -> Any:
     return jax.tree.unflatten(tree, [things[leaf.number] if type(leaf) is Hole else leaf for leaf in leaves])
 
 
+def is_plain(tree: Any) -> bool:
+    """Whether JAX builds a PyTree of this structure without running any Python."""
+    data = tree.node_data()
+    known = tree.num_nodes == 1 or (data is not None and data[0] in (tuple, list, dict, type(None)))
+    return known and all(map(is_plain, tree.children()))
+
+
 class Program:
     """A compiled form of `fn` for one structure of its things."""
 
@@ -86,6 +94,11 @@ class Program:
         self.donates = donate
         self.learned = not donate  # whether it is known which boxes are written
         self.donated: tuple[int, ...] = ()
+        self.facts: MadeFacts | None = None  # of the first trace
+        self.is_even = self.is_bare = (
+            True  # whether all traces wrote the same; whether making the outputs runs no Python
+        )
+        self.is_warm = False  # whether JAX has the function at hand
         self.frame: Frame | None = None  # of the last trace
         self.current: Binding | None = None  # what the steady state has called last
         self._make()
@@ -103,7 +116,7 @@ class Program:
             own = (None,) * (2 if self.donates else 1)
             options["in_shardings"] = own + (user if isinstance(user, tuple) else (user,) * self.count)
         if "out_shardings" in options:
-            options["out_shardings"] = Made(options["out_shardings"], None)
+            options["out_shardings"] = Made((options["out_shardings"], None, None, None))
 
         def flat(*args: Any, **kwargs: Any) -> Any:  # a function of its own for each form: JAX's caches key on it
             return self._flat(*args, **kwargs) if self.donates else self._flat((), *args, **kwargs)
@@ -129,16 +142,10 @@ class Program:
 
     def learn(self, binding: Binding, args: Any, kwargs: dict[str, Any]) -> None:
         """Find out, without running anything, which boxes are written: they are the ones to donate."""
-        now.programs.append(binding)
-        try:
-            with serving(None):
-                made = self.compiled.eval_shape((), [box.value for box in binding.boxes], *args, **kwargs)
-        finally:
-            now.programs.pop()
+        with binding.called_cold(), serving(None):
+            made = self.compiled.eval_shape((), [box.value for box in binding.boxes], *args, **kwargs)
         if type(made) is Made:
-            effects = made.effects
-            names = effects if type(effects) is dict else effects.names[0]
-            self.donated = tuple(name for name in names if type(name) is int)
+            self.donated = tuple(place for place in made[3][0] if type(place) is int)
         self.learned = True
         self._make()
         binding.refresh()
@@ -146,6 +153,8 @@ class Program:
     # -- what JAX traces -----------------------------------------------------------------------------
     def _flat(self, donated: Any, kept: Any, *args: Any, **kwargs: Any) -> Any:
         """Arrays in; outputs and effects out."""
+        if donated and now.cold is not self:
+            raise Cold
         binding = now.programs[-1] if now.programs else self.current
         assert binding is not None
         boxes = binding.boxes
@@ -170,14 +179,44 @@ class Program:
         self._watch_touched(frame, things)
         self.history.add(trace, [reference() for reference, _ in self.watched])
         index = {box: i for i, box in enumerate(boxes)}
-        names = tuple(index.get(box, box.slot) for box in frame.written)
+        places = tuple(index.get(box, box.slot) for box in frame.written)
         self.frame = None  # it holds boxes and traced values
-        if not names and not frame.log.infos:
-            return Made(outputs, {}) if "out_shardings" in self.options else outputs
-        if not frame.log.infos and all(type(name) is int for name in names):
-            return Made(outputs, dict(zip(names, effects.values)))
-        effects.names = (names, self._placed(effects.names[1], things))
-        return Made(outputs, effects)
+        infos = self._placed(effects.names[1], things)
+        tree = None
+        if self.donates:
+            outputs, tree = self._as_leaves(outputs)
+        facts = MadeFacts((places, infos, tree))
+        if self.donates:
+            self._note(facts, is_run=bool(donated))
+        if not places and not infos and tree is None and "out_shardings" not in self.options:
+            return outputs
+        return Made((outputs, effects.values, effects.records, facts))
+
+    # -- donation: once the arrays of the boxes are given away, no Python may run until the new ones are in place ---------
+    def note_warm(self) -> None:
+        """After a call on the long way: whether JAX calls the function without its own Python code from now on."""
+        self.is_warm = self.is_even and self.is_bare and getattr(self.compiled, "_cache_size", int)() > 0
+
+    def _note(self, facts: MadeFacts, *, is_run: bool) -> None:
+        """Which places are written must be known before the function runs: the same ones whatever the shapes of its arguments."""
+        if self.facts is None:
+            self.facts = facts
+        was_even = self.is_even
+        self.is_even = was_even and facts[0] == self.facts[0] and all(type(place) is int for place in facts[0])
+        if was_even and not self.is_even:
+            self.is_warm = False
+            if is_run:
+                raise Cold
+
+    def _as_leaves(self, outputs: Any) -> tuple[Any, Any]:
+        """Outputs and None, or where making them runs Python, their leaves and their structure."""
+        leaves, tree = jax.tree.flatten(outputs)
+        if is_plain(tree):
+            return outputs, None
+        if "out_shardings" in self.options:  # which follow the structure of the outputs
+            self.is_bare = self.is_warm = False
+            return outputs, None
+        return leaves, tree
 
     def _watch_touched(self, frame: Frame, things: list[Any]) -> None:
         """Watch the structure of called modules that have no box here: a flag of theirs may change what is traced."""

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nbmodule.core.boxes.frame import write
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -152,10 +151,9 @@ class Stacks:
             i for kind in self.kinds for i in by_axis[kind]
         )
 
-    def commit(self, numbers: tuple[int, ...], values: list[list[Any]]) -> None:
-        """Put what all rows have written into the stacks."""
-        for i, value in zip(numbers, (value for own in values for value in own)):
-            write(self.boxes[i], value)
+    def written_by_all(self, numbers: tuple[int, ...], values: list[list[Any]]) -> tuple[list[Variable], list[Any]]:
+        """The boxes of the stacks that rows have written, and their values."""
+        return [self.boxes[i] for i in numbers], [value for own in values for value in own]
 
 
 def _spread(axis: Any, tree: Any, count: int) -> list[Any]:

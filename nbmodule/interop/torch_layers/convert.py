@@ -9,6 +9,7 @@ from typing import Any
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import shown
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module
@@ -266,8 +267,7 @@ def load(made: Any, arrays: dict[str, Any], name: str) -> tuple[tuple[str, tuple
                     "Nothing was changed."
                 )
             values.append((box, box.admitted(array)))
-    for box, value in values:
-        box.value = value
+    write_all([box for box, _ in values], [value for _, value in values])
     return tuple((key, tuple(names[id(box)] for box in entry.boxes)) for key, entry in entries.items() if entry.boxes)
 
 

@@ -1,11 +1,11 @@
 """Turns the first interrupt of a loop into a request to end at the next step boundary, and the second into a hard one.
 
 A signal is handled between any two bytecodes, in the main thread, wherever that thread happens to be. These rules follow.
-Inside a `shield` (the bookkeeping at a boundary) no interrupt is raised; it waits for the end of the shield. Neither is one
-raised while a compiled step hands over its results: half of the variables would be new, or those that it was given are gone
-and the new ones not there. The first interrupt is soft only while the frame that iterates is on the stack: a loop that was
-left without being closed, say because a variable holds it, must not swallow the interrupt of something else. Everything that
-is not ours to decide goes to the handler that was there before.
+Inside a `shield` (the bookkeeping at a boundary) no interrupt is raised; it waits for the end of the shield. A step needs no
+shield: what it writes reaches the variables as one act (`core/boxes/commit.py`, `core/boxes/handing.py`). The first interrupt
+is soft only while the frame that iterates is on the stack: a loop that was left without being closed, say because a variable
+holds it, must not swallow the interrupt of something else. Everything that is not ours to decide goes to the handler that was
+there before.
 """
 
 from __future__ import annotations
@@ -16,12 +16,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
-
-from nbmodule.core.transforms.binding import Binding
-
-_BINDING = Binding.run.__code__.co_filename
-_AGAIN_AFTER = 0.001
-"""Seconds."""
 
 
 class _State:
@@ -140,8 +134,6 @@ class SoftInterrupt:
             self.wake.set()
         elif _shields.depth:
             _shields.waiting = lambda: self._pass_on(number, None)
-        elif _is_handing_over(frame):
-            threading.Timer(_AGAIN_AFTER, signal.pthread_kill, (threading.main_thread().ident, number)).start()
         else:
             self._pass_on(number, frame)
 
@@ -151,22 +143,6 @@ class SoftInterrupt:
             self._previous(number, frame)
         elif self._previous is signal.SIG_DFL:
             raise KeyboardInterrupt
-
-
-def _is_handing_over(frame: FrameType | None) -> bool:
-    """Whether a compiled step has run, and its results are on their way into the variables."""
-    top = frame
-    while frame is not None and frame.f_code.co_filename != _BINDING:
-        frame = frame.f_back
-    if frame is None or frame is top:
-        return frame is not None
-    bound = frame.f_locals.get("self")
-    # What the step was given to overwrite is gone once it runs; until then it is being traced, or compiled.
-    return isinstance(bound, Binding) and any(_is_gone(bound.boxes[i]._value) for i in bound.donated)
-
-
-def _is_gone(value: Any) -> bool:
-    return getattr(value, "is_deleted", bool)()
 
 
 def _iterating_frame() -> FrameType | None:

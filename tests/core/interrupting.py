@@ -1,0 +1,66 @@
+"""Raises an interrupt at each point of a piece of code in turn, as a signal could, and by real signals."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbmodule
+
+HOME = str(Path(nbmodule.__file__).parent)
+CLOSE = tuple(f"{HOME}/core/{name}" for name in ("boxes/commit.py", "boxes/handing.py", "transforms/binding.py"))
+
+
+class Injected(KeyboardInterrupt):
+    """Stands for an interrupt."""
+
+
+def points(run: Callable[[], Any], *, most: int = 150) -> Iterator[int]:
+    """Run `run` again and again, with an interrupt at another point each time; gives each point beforehand.
+
+    Points are the lines of this package, and the bytecodes of the files that commit.
+
+    Args:
+        run: the code.
+        most: how many points to take, spread evenly, where there are more.
+    """
+    total = _passed(run, sys.maxsize)
+    for point in range(0, total, -(-total // most)):
+        yield point
+        _passed(run, point)
+    yield total
+
+
+def _passed(run: Callable[[], Any], stop: int) -> int:
+    """Run with an interrupt at point `stop`; gives how many points were passed."""
+    passed = 0
+
+    def local(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal passed
+        if event in ("line", "opcode"):
+            passed += 1
+            if passed == stop + 1:
+                raise Injected
+        return local
+
+    def called(frame: Any, event: str, arg: Any) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(HOME):
+            return None
+        frame.f_trace_opcodes = file in CLOSE
+        return local
+
+    before = sys.gettrace()
+    gc.disable()  # a finalizer would swallow the interrupt
+    sys.settrace(called)
+    try:
+        run()
+    except Injected:
+        pass
+    finally:
+        sys.settrace(before)
+        gc.enable()
+    return passed

@@ -1,0 +1,135 @@
+"""A commit is one act: an interrupt at any moment leaves all variables old or all new, and nothing open."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.core.shape.walk import plan_of
+from tests.core.interrupting import points
+
+
+def hunt(act, *things, most=150):
+    """Interrupt `act` everywhere: all variables of `things` are as before, or all are others. Gives how many points there were."""
+    act()
+    boxes = [box for thing in things for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)]
+    before, count = [np.array(box._value) for box in boxes], -1
+    for _ in points(act, most=most):
+        after = [np.array(box._value) for box in boxes]
+        changed = [not np.array_equal(x, y) for x, y in zip(before, after)]
+        assert len(set(changed)) == 1, f"an interrupt has cut a commit in two: {changed}"
+        before, count = after, count + 1
+    act()
+    assert not any(np.array_equal(x, np.array(box._value)) for x, box in zip(before, boxes, strict=True))
+    return count
+
+
+class Walk(nb.Module):
+    """Whatever it is called with, all of its variables become others."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = [nb.Module(w=nb.Parameter(jnp.ones(2)), n=nb.Buffer(i)) for i in range(4)]
+
+    def forward(self, x):
+        for part in self.parts:
+            part.n.value = part.n + 1
+            part.w.value = part.w + x
+        return x
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_compiled_step_is_one_act(donate):
+    model = Walk()
+    step = nb.jit(lambda x: (model(x), {"a": nb.Container(x=x)}), donate=donate)
+    x = jnp.ones(())
+    step(x)
+    assert hunt(lambda: step(x), model) > 20
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_compiled_step_with_a_model_among_named_arguments_is_one_act(donate):
+    model = Walk()
+    step = nb.jit(lambda model, x: model(x), donate=donate)
+    x = jnp.ones(())
+    step(model=model, x=x)
+    hunt(lambda: step(model=model, x=x), model)
+
+
+def test_setting_v_is_one_act():
+    model = Walk()
+
+    def act():
+        model.v = model.v + 1
+
+    act()
+    hunt(act, *model.parameters())
+
+
+def test_setting_a_part_of_v_is_one_act():
+    model = nb.Module(part=nb.Module(a=nb.Parameter(1.0), b=nb.Module(c=nb.Parameter(2.0))))
+
+    def act():
+        model.v.part = {"a": model.v.part.a + 1, "b": {"c": model.v.part.b.c + 1}}
+
+    act()
+    hunt(act, model)
+    model.v.part = {"a": 7.0, "b": {"c": 8.0}}
+    assert float(model.part.a()) == 7
+    assert float(model.v.part.b.c) == 8
+
+
+def test_load_state_dict_is_one_act():
+    model = Walk()
+    hunt(lambda: model.load_state_dict({k: np.asarray(x) + 1 for k, x in model.state_dict().items()}), model)
+
+
+def test_load_weights_is_one_act(tmp_path):
+    model, other, turn = Walk(), Walk(), [0]
+    other(jnp.ones(()))
+    model.save_weights(tmp_path / "0.h5")
+    other.save_weights(tmp_path / "1.h5")
+
+    def act():
+        turn[0] += 1
+        model.load_weights(tmp_path / f"{turn[0] % 2}.h5")
+
+    hunt_between(act, model)
+
+
+def hunt_between(act, *things, most=150):
+    """As `hunt`, for acts that go to and fro between two states."""
+    boxes = [box for thing in things for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)]
+    states = []
+    for _ in range(2):
+        act()
+        states.append([np.array(box._value).tolist() for box in boxes])
+    for _ in points(act, most=most):
+        assert [np.array(box._value).tolist() for box in boxes] in states
+
+
+def test_a_move_is_one_act():
+    model = Walk()
+    turn = [0]
+
+    def act():
+        turn[0] += 1
+        model.to(dtype=("float32", "float16")[turn[0] % 2])
+
+    parameters = list(model.parameters())
+    for _ in points(act):
+        assert len({box.dtype for box in parameters}) == 1
+
+
+def test_a_move_of_what_is_not_drawn_yet_is_one_act():
+    made = []
+
+    def act():
+        made.append(nb.Sequential(nb.Linear(2, 2), nb.Linear(2, 2)))
+        made[0].to(dtype="float16")
+
+    for _ in points(act):
+        assert not made or len({box.dtype for box in made[0].parameters()}) == 1
+        made.clear()
