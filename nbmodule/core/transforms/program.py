@@ -23,7 +23,7 @@ from nbmodule.core.recording.taps import serving
 from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.structure import Structure, functions_of, structure_of
 from nbmodule.core.shape.walk import plan_of, settle_lists
-from nbmodule.core.transforms.binding import Binding, MadeFacts, Made
+from nbmodule.core.transforms.binding import Binding, Made, MadeFacts
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
 from nbmodule.core.transforms.explain_facts import TraceHistory, trace_of

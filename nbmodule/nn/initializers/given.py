@@ -160,7 +160,7 @@ def boxed(where: str, made: Any, shape: tuple[int, ...], place: Any, dtype: Any)
             f"{where} must give an array of shape {list(shape)}; it gave {list(box.shape)}. Nothing was made."
         )
     if box is not made or box.is_pending:
-        move(box, place, dtype)
+        move((box,), place, dtype)
     return box
 
 
