@@ -4,6 +4,11 @@ Rows follow the longest way from the top. An edge that passes rows on its way ge
 that boxes make room for it; all edges from one source share these places (its *trunk*). Where such places would outnumber
 the boxes by far, the longest trunks run in lanes beside the rows instead. Everything here is linear in the number of
 children, wires and places.
+
+This is layered drawing after Sugiyama, Tagawa and Toda (1981, "Methods for visual understanding of hierarchical system
+structures"): ranks by longest path, a dummy place in each row that an edge passes, rows ordered by barycenters, swept down
+and up. Two things differ: the dummies of all edges from one source are one trunk, and each level of nesting is laid out by
+itself, so that opening a box never reorders what is around it.
 """
 
 from __future__ import annotations
@@ -144,6 +149,7 @@ def _ranks(
     filled: dict[int, int] = {}
     floating = [False] * len(kinds)
     ends: list[int] = []
+    # down: the longest way from the top; `floating` is what depends on no input (constants, masks)
     for child, kind in enumerate(kinds):
         if child in beside:
             continue
@@ -153,6 +159,7 @@ def _ranks(
         above = [s for s in feeds[child] if s not in beside]
         floating[child] = kind != "input" and kind != "ends" and all(s >= 0 and floating[s] for s in above)
         ranks[child] = _free_row(1 + max((ranks[s] for s in above if s >= 0), default=-1), filled)
+    # up again: what floats moves down to its first reader, else constants would pile up in the first row
     for child in range(len(kinds) - 1, -1, -1):
         below = [ranks[t] for t in readers.get(child, ()) if t != EXIT and kinds[t] != "output"]
         if floating[child] and child not in beside and below and EXIT not in readers[child]:
@@ -252,7 +259,7 @@ def _order(plan: FormRows) -> None:
     place = [0.0] * size
     for row in plan.rows:
         _number(row, place)
-    still = 0
+    still = 0  # sweeps in which no row changed; two of them, one each way, and nothing will
     for sweep in range(SWEEPS):
         near = ups if sweep % 2 == 0 else downs
         moved = False

@@ -1,6 +1,11 @@
 """Turn rows into coordinates for whatever is open now, from the inside out.
 
-The browser does the same (`views/page/graph_place.js`); a test compares the two to the pixel.
+The browser does the same (`views/page/graph_place.js`); a test compares the two to the pixel. Why there are two is said in
+`flow/placing/__init__.py`.
+
+The middles of a row's boxes are the least squares fit to the places of their neighbors under the order of the row: an isotonic
+regression, solved by pooling adjacent violators (Ayer et al., 1955), as Brandes and Koepf (2001) and d3-dag place coordinates
+row by row, but exact for each row.
 """
 
 from __future__ import annotations
@@ -260,7 +265,12 @@ def _settle(row: Sequence[int], near: dict[int, list[Pull]], extents, x: dict[in
             goal = sum((x[other] + distance) * w for other, distance, w in pulls)
             block = [goal - offset * weight, weight, 1]
         else:
-            block = [(x[item] - offset) * 0.05, 0.05, 1]
+            block = [
+                (x[item] - offset) * 0.05,
+                0.05,
+                1,
+            ]  # what nothing pulls stays where it is, if it is not in the way
+        # a goal left of the one before would overlap: the two become one block around their common mean
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
             last = blocks.pop()
             block = [last[0] + block[0], last[1] + block[1], last[2] + block[2]]
