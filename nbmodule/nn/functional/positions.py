@@ -26,8 +26,8 @@ def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -
         The table, float32; an array of JAX, so that a position that is traced can choose a row.
 
     Example:
-        >>> sinusoidal_positions(2, 4).round(2)
-        Array([[0.  , 1.  , 0.  , 1.  ],
+        >>> np.asarray(sinusoidal_positions(2, 4)).round(2)
+        array([[0.  , 1.  , 0.  , 1.  ],
                [0.84, 0.54, 0.01, 1.  ]], dtype=float32)
 
     Source: Vaswani et al. (2017), arXiv:1706.03762.
