@@ -353,7 +353,7 @@ def test_the_gradient_by_a_module_is_a_container_like_its_v():
     grads = nb.grad(lambda m: m(X).sum())(model)
     assert isinstance(grads, nb.Container) and grads.cont_all_key_chains() == model.v.cont_all_key_chains()
     raw = jax.grad(lambda v: model(X, v=v).sum())(model.v)
-    np.testing.assert_allclose(grads.v0.w, raw.v0.w, rtol=1e-6)
+    np.testing.assert_allclose(grads.submodules.v0.w, raw.submodules.v0.w, rtol=1e-6)
 
 
 def test_integer_and_frozen_parameters_stand_in_gradients_as_zeros():
