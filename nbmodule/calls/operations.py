@@ -24,16 +24,12 @@ def operations_of(call: Call) -> list[Call]:
         raise ArgumentError(
             f'the operations of "{call.path}" cannot be run again: its module is gone, or it ran where values could not be captured.'
         )
-    if call.lifted:
-        raise ArgumentError(
-            f'"{call.path}" ran inside {", ".join(call.lifted)}, where its values are stacked: track operations outside of it.'
-        )
     boxes = {place.name: box for box, place in plan_of(module).places.items()}
     values = {name: jax.numpy.asarray(x) for name, x in variables.items()}
     leaves, tree = jax.tree.flatten(arrays_of(given))
     varied = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic))]
 
-    def run(*arrays: Any) -> Any:
+    def run(values: dict[str, Any], *arrays: Any) -> Any:
         full = list(leaves)
         for i, array in zip(varied, arrays):
             full[i] = array
@@ -46,13 +42,19 @@ def operations_of(call: Call) -> list[Call]:
             pairs,
         )
 
-    found: list[Call] = []
+    operations: list[Operation] = []
+
+    def row(values: dict[str, Any], *arrays: Any) -> Any:
+        operations.clear()
+        evaluate(jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], operations.append)
+        return [(list(operation.inputs), list(operation.outputs)) for operation in operations]
+
+    for _ in call.lifted:  # each scan and vmap around has stacked the values along an axis of its own
+        row = jax.vmap(row)
     with untracked():
-        arrays = [jax.numpy.asarray(leaves[i]) for i in varied]
-        evaluate(
-            jax.make_jaxpr(run)(*arrays), arrays, lambda operation: found.append(_as_call(operation, call, len(found)))
-        )
-    return found
+        results = row(values, *[jax.numpy.asarray(leaves[i]) for i in varied])
+    found = [operation._replace(inputs=a, outputs=b) for operation, (a, b) in zip(operations, results)]
+    return [_as_call(operation, call, number) for number, operation in enumerate(found)]
 
 
 def _as_call(operation: Operation, call: Call, number: int) -> Call:
