@@ -15,6 +15,7 @@ import numpy as np
 
 from nbmodule.core.boxes.frame import Missed, apart, gate, now
 from nbmodule.core.boxes.placement import find_device
+from nbmodule.core.boxes.traceback import shorten
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
@@ -125,9 +126,10 @@ class Jit(Generic[P, R]):
                             if missed.frame is not binding.program.frame:
                                 raise
             return self._call(args, kwargs)
-        except TypeError:
-            unfit = refusal(self.fn, args, kwargs, self.static)
+        except Exception as error:
+            unfit = refusal(self.fn, args, kwargs, self.static) if isinstance(error, TypeError) else None
             if unfit is None:
+                shorten(error)
                 raise
             raise unfit from None
 
