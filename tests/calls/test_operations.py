@@ -42,11 +42,10 @@ def test_globs_choose_several(x):
     assert {"0.tanh", "1.sin"} <= set(calls.operations.paths)
 
 
-def test_unknown_paths_and_calls_without_values_are_refused(x):
+def test_unknown_paths_are_refused_and_calls_without_values_are_marked(x):
     model = nb.Sequential(nb.Tanh(), nb.Lambda(jnp.sin))
     with pytest.raises(nb.PathError, match='no submodule "2"'):
         track(model, operations="2")
     with track(model, operations="1") as calls:
         nb.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, model(s[1])), (0, x))
-    with pytest.raises(nb.ArgumentError, match='"1" cannot be run again: .* could not be captured'):
-        calls.operations
+    assert not list(calls.operations) and "not captured" in str(calls)
