@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -43,5 +44,16 @@ def _page(words: list[str]) -> str:
     )
 
 
+def run(arguments: list[str]) -> int:
+    """`main`, ended quietly where the reader of its output has gone, as after `doctor | head`."""
+    try:
+        code = main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be written goes nowhere
+        return 128 + 13  # as a program that the signal has ended
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:]))

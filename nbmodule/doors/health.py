@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from typing import Any, NamedTuple
 
 from nbmodule.live.steering.pump import CommPump, running_kernel
@@ -20,9 +21,16 @@ from nbmodule.views.showing.show import chosen_form
 
 _WIDGETS = ("ipywidgets", "anywidget")
 _PLACES = ("ipykernel", "jupyterlab", "notebook", "marimo")
+_PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
+# For each extra of pyproject.toml that a user may want: what it is for, and its packages.
 _EXTRAS = {
-    "checkpoint": ("orbax-checkpoint", "safetensors"),
-    "interop": ("flax", "equinox", "dm-haiku", "keras"),
+    "notebooks": (
+        "JupyterLab and the notebooks of this project",
+        ("jupyterlab", "ipykernel", "jupytext", "nbclient", "nbconvert", "nbformat", "scikit-learn"),
+    ),
+    "checkpoint": ("checkpoints of sharded models, safetensors files", ("orbax-checkpoint", "safetensors")),
+    "interop": ("models of other libraries, in and out", ("flax", "equinox", "dm-haiku", "keras", "safetensors")),
+    "live": ("progress bars and TensorBoard logs of nb.Live", ("tqdm", "tensorboardX")),
 }
 
 
@@ -106,6 +114,55 @@ def _versions() -> Iterator[Finding]:
         wrong = found is None or not requirement.specifier.contains(found, prereleases=True)
         cure = f'`pip install "{requirement}"`' if wrong else ""
         yield Finding("versions", requirement.name, found or "missing", cure, wrong)
+    yield from _jax_fits()
+
+
+def _jax_fits() -> Iterator[Finding]:
+    """Whether JAX behaves as the core builds on, and whether what comes with it is of the same release."""
+    from nbmodule.base.jax_check import check_jax
+    from nbmodule.base.jax_names import NEWEST_KNOWN
+
+    found = _installed("jax") or ""
+    try:
+        check_jax()
+    except ImportError as error:
+        yield Finding("versions", "jax's behavior", "not what the core builds on", str(error), True)
+    else:
+        is_newer = not _is_at_least(f"{NEWEST_KNOWN}.99", found or "0")
+        yield Finding(
+            "versions", "jax's behavior", "proved by the self-check",
+            f"newer than {NEWEST_KNOWN}, the last that the tests have seen; tell us what is odd" if is_newer else "",
+        )  # fmt: skip
+    jaxlib = _installed("jaxlib")
+    for requirement in _asked_by("jax", "jaxlib"):
+        wrong = jaxlib is None or not requirement.specifier.contains(jaxlib, prereleases=True)
+        cure = f'jax {found} wants another: `pip install "jax=={found}" "{requirement}"`' if wrong else ""
+        yield Finding("versions", "jaxlib", jaxlib or "missing", cure, wrong)
+    for name, version_found in _plugins():
+        wrong = version_found != jaxlib
+        cure = (
+            f'JAX does not use a plugin of another release than jaxlib: `pip install "{name}=={jaxlib}"`'
+            if wrong
+            else ""
+        )
+        yield Finding("versions", name, version_found, cure, wrong)
+
+
+def _asked_by(package: str, name: str) -> list[Any]:
+    """What an installed package asks of another, extras left out."""
+    from packaging.requirements import Requirement
+
+    try:
+        found = [Requirement(line) for line in requires(package) or []]
+    except PackageNotFoundError:
+        return []
+    return [each for each in found if each.name == name and each.marker is None]
+
+
+def _plugins() -> list[tuple[str, str]]:
+    """The parts of JAX for NVIDIA's GPUs that are installed, with their versions."""
+    names = {found.name: found.version for found in distributions() if _PLUGIN.fullmatch(found.name.replace("_", "-"))}
+    return sorted(names.items())
 
 
 def _required() -> list[Any]:
@@ -127,6 +184,11 @@ def _devices() -> Iterator[Finding]:
     yield Finding("devices", jax.default_backend(), f"{len(devices)} × {', '.join(kinds)}")
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
         yield Finding("devices", "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`')
+    folder = jax.config.jax_compilation_cache_dir
+    yield Finding(
+        "devices", "compiled programs", f"kept in {folder}" if folder else "kept while this process lives",
+        "" if folder else 'set JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice',
+    )  # fmt: skip
 
 
 def _displays() -> Iterator[Finding]:
@@ -179,8 +241,8 @@ def _is_at_least(found: str, oldest: str) -> bool:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, packages in _EXTRAS.items():
+    for extra, (purpose, packages) in _EXTRAS.items():
         missing = [name for name in packages if not _installed(name)]
         have = [f"{name} {_installed(name)}" for name in packages if name not in missing]
         cure = f'for {", ".join(missing)}: `pip install "nbmodule[{extra}]"`' if missing else ""
-        yield Finding("extras", extra, ", ".join(have) or "not installed", cure)
+        yield Finding("extras", extra, f"{purpose}: {', '.join(have) or 'not installed'}", cure)
