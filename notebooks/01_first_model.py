@@ -23,9 +23,14 @@
 
 # %% tags=["hide-cell"]
 import importlib.util
+import os
+from importlib.metadata import distributions
 
 if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
-    get_ipython().run_line_magic("pip", "install -q nbmodule")
+    source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
+    there = {found.name: found.version for found in distributions()}
+    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
 
 # %%
 import jax.numpy as jnp

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import jupytext
@@ -125,4 +126,41 @@ def test_the_paired_file_is_what_jupytext_would_write(source, tmp_path):
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_first_cell_installs_what_is_missing_on_a_hosted_notebook(source):
     first = next(cell for cell in jupytext.read(source).cells if cell.cell_type == "code")
-    assert 'find_spec("nbmodule") is None' in first.source
+    assert first.source == first_cell_of(NOTEBOOKS[0])
+    assert "hide-cell" in first.metadata["tags"]
+
+
+def first_cell_of(source: Path) -> str:
+    return next(cell.source for cell in jupytext.read(source).cells if cell.cell_type == "code")
+
+
+class Shell:
+    """Notes what a notebook would have pip do."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def run_line_magic(self, name: str, line: str) -> None:
+        self.asked.append(f"{name} {line}")
+
+
+@pytest.mark.parametrize(("folder", "wanted"), [("checkout/notebooks", ".."), ("alone", "git+https://")])
+def test_a_notebook_installs_from_where_it_came_and_leaves_jax_alone(tmp_path, monkeypatch, folder, wanted):
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "checkout" / "nbmodule").mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tmp_path / folder)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    there = {"jax": "0.9.2", "jaxlib": "0.9.2", "jax-cuda12-plugin": "0.9.2", "jaxtyping": "0.3.0", "numpy": "2.1.0"}
+    found = [SimpleNamespace(name=name, version=version) for name, version in there.items()]
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
+    shell = Shell()
+    exec(first_cell_of(NOTEBOOKS[0]), {"get_ipython": lambda: shell})
+    (line,) = shell.asked
+    assert line.startswith(f"pip install -q {wanted}")
+    assert line.endswith(" jax==0.9.2 jaxlib==0.9.2 jax-cuda12-plugin==0.9.2")
+
+
+def test_a_notebook_installs_nothing_where_the_package_is(monkeypatch):
+    shell = Shell()
+    exec(first_cell_of(NOTEBOOKS[0]), {"get_ipython": lambda: shell})
+    assert shell.asked == []
