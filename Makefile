@@ -11,6 +11,7 @@ FIRST := 01_first_model
 LAB_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_FLAGS ?=
+MATRIX_FLAGS ?=
 WORKERS ?= 2
 # Settings of JAX under which the rooms that compute are tested once more.
 SETTINGS ?= x64 strict nans transfers eager leaks
@@ -27,12 +28,15 @@ MOVED := $(if $(filter $(CURDIR),$(shell cat $(VENV)/folder 2>/dev/null)),,moved
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test test-long settings docs bench lint format leaks clean moved provision frontend
+.PHONY: smoke-files help lab demo test smoke test-long settings matrix docs bench lint format leaks clean moved provision prepare frontend
 
 help:
 	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
 	@echo "make demo    run that notebook without a screen and write build/$(FIRST).html, one page that needs no network"
 	@echo "make test    run every test (TEST_FLAGS is passed on to pytest)"
+	@echo "make smoke   run the core of every room: two minutes at most, for each change; no torch, no browser"
+	@echo "make matrix  run the smoke suite with the oldest and newest JAX and every Python that is here; prints a table"
+	@echo "make provision  install with apt, as administrator, the programs that the tests use (Chromium, node, Graphviz)"
 	@echo "make test-long  run the tests that take minutes: files killed and damaged many thousand times"
 	@echo "make settings  run the tests of what computes under settings of JAX: 64 bits, strict promotion, ... (SETTINGS=\"x64 nans\" for some)"
 	@echo "make leaks   the same with JAX's own check for leaked tracers alone"
@@ -42,16 +46,33 @@ help:
 	@echo "make clean   delete .venv, node_modules and build"
 
 lab: $(VENV)/installed-notebooks
-	@$(PY) -m jupytext --quiet --sync notebooks/$(FIRST).py
-	$(PY) -m jupyterlab notebooks/$(FIRST).ipynb $(AS_ROOT) $(LAB_FLAGS)
+	@$(PY) -m jupytext --quiet --sync notebooks/*.py
+	$(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/$(FIRST).ipynb $(AS_ROOT) $(LAB_FLAGS)
 
 demo: $(VENV)/installed-notebooks
 	@$(PY) tools/make_page.py notebooks/$(FIRST).py build/$(FIRST).html
 
-test: provision $(VENV)/installed-test frontend
+test: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
 
-test-long: provision $(VENV)/installed-test
+# The files that stand for each room, less what starts several processes. An environment of the package and `.[smoke]` is enough for them.
+SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/test_functional.py core/test_building.py \
+	core/test_rebinding.py nn/test_containers.py nn/functional/test_primitives.py optim/test_rule.py optim/test_group.py \
+	files/test_weights.py calls/test_track.py flow/test_trace.py scale/test_hosts.py views/test_text.py views/test_show.py \
+	live/test_loop.py doors/test_files.py project/test_rooms.py project/test_import.py) \
+	$(addprefix --deselect=tests/scale/test_hosts.py::,test_two_processes_give_the_losses_of_one test_joining_too_late_is_said)
+
+smoke: $(VENV)/installed-smoke
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long and not chromium and not node" $(SMOKE) $(TEST_FLAGS)
+
+# For tools/matrix.py, so that the list stands once.
+smoke-files:
+	@echo $(SMOKE)
+
+matrix:
+	@$(PYTHON) tools/matrix.py $(MATRIX_FLAGS)
+
+test-long: prepare $(VENV)/installed-test
 	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)
 	@$(MAKE) --no-print-directory settings
 
@@ -82,12 +103,17 @@ format: $(VENV)/installed-test
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
+# For a person: asks for the password where it must.
 provision:
+	@tools/provision --again --ask
+
+# For `make test`: root installs what is missing (a fresh container, continuous integration); anyone else is told.
+prepare:
 	@tools/provision
 
 frontend: node_modules/installed
 
-node_modules/installed: package.json package-lock.json | provision
+node_modules/installed: package.json package-lock.json | prepare
 	@if ! command -v npm >/dev/null; then echo "npm is missing: the front-end tests will be skipped"; \
 	elif npm ci --silent; then touch $@; \
 	else echo "npm could not install the packages of package-lock.json: the front-end tests will be skipped"; fi

@@ -36,7 +36,8 @@ def run_python() -> Callable[..., str]:
     """
 
     def run(code: str, *, devices: int = 1, env: dict[str, str] | None = None, timeout: float = 120.0) -> str:
-        settings = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)} | (env or {})
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        settings = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path} | (env or {})
         if devices > 1:
             settings["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
         done = subprocess.run(

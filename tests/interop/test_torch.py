@@ -2,11 +2,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import nbmodule as nb
 from tests.interop.conftest import RATE, STEPS, assert_close, trained
+
+torch = pytest.importorskip("torch")
+nn = pytest.importorskip("torch.nn")
 
 BLOCK = {"d_model": 8, "nhead": 2, "dim_feedforward": 16, "dropout": 0.0}
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import nbmodule as nb
 
@@ -58,6 +57,7 @@ def agrees_with_torch() -> Callable[..., None]:
         layer: Any, theirs: Any, *inputs: Any, names: Mapping[str, Any] | None = None, call: Any = None, ours: Any = None,
         rtol: float = 1e-4, atol: float = 1e-4,
     ) -> None:  # fmt: skip
+        torch = pytest.importorskip("torch")
         randomize(layer)
         ours = ours or (lambda layer, *xs: layer(*xs))
         call = call or (lambda module, *xs: module(*xs))
@@ -101,6 +101,8 @@ def agrees_with_torch() -> Callable[..., None]:
 
 def load(theirs: Any, layer: Any, names: Mapping[str, Any] | None) -> dict[str, tuple[str, Any]]:
     """Set the parameters and buffers of a module of torch from a layer's; `names` as in `agrees_with_torch`."""
+    import torch
+
     own = layer.state_dict()
     pairs = {}
     for name, tensor in theirs.state_dict().items():

@@ -1,7 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +8,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 
 class TorchGEGLU(torch.nn.Module):

@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,8 @@ from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.positions import RotaryPositionalEncoding
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 E, H = 8, 2
 

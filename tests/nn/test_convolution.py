@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +9,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 CONV = {1: (nb.Conv1d, torch.nn.Conv1d), 2: (nb.Conv2d, torch.nn.Conv2d), 3: (nb.Conv3d, torch.nn.Conv3d)}
 SPREAD = {

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -15,6 +14,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn import initializers as ini
 
 from jax_settings import FLOAT, INT, spelled
+
+torch = pytest.importorskip("torch")
 
 KEY = jax.random.key(3)
 RANDOM = [

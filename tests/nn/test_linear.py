@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +9,8 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError, StructureError
 
 from jax_settings import FLOAT, spelled
+
+torch = pytest.importorskip("torch")
 
 BATCHES = st.sampled_from([(), (1,), (0,), (4,), (2, 3), (2, 1, 3)])
 

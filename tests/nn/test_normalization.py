@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, BatchedWriteError,
 from nbmodule.nn.normalization import LocalResponseNorm
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 SHAPES = {1: (4, 5, 3), 2: (2, 5, 4, 3), 3: (2, 3, 2, 4, 3)}
 

@@ -1,7 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +9,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 from nbmodule.nn.resizing import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, Upsample
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 SIZES = (7, 6, 5)
 

@@ -2,13 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.recurrent import GRU, LSTM, RNN
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 KINDS = {RNN: torch.nn.RNN, LSTM: torch.nn.LSTM, GRU: torch.nn.GRU}
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -2,12 +2,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.fft
-import torch
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.spectral import DCT, FFT, IDCT, IFFT, IRFFT, RFFT
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import nbmodule as nb
 from nbmodule.core.numbers import random
@@ -17,6 +16,8 @@ from nbmodule.nn.transformer import (
 )
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 E, H, F = 8, 2, 12
 COMPILED = "/jax/core/compile/backend_compile_duration"

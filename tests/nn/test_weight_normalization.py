@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from torch.nn.utils import parametrizations
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.weight_normalization import SpectralNorm, WeightNorm
+
+torch = pytest.importorskip("torch")
+parametrizations = pytest.importorskip("torch.nn.utils.parametrizations")
 
 
 def spectral_pair():

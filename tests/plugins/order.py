@@ -1,4 +1,4 @@
-"""The order of the tests, and what is not run a second time.
+"""The order of the tests.
 
 `pytest -n ... --dist loadfile` deals files to workers in this order: a file's tests stay in one process, so that they share what JAX
 has compiled and one JupyterLab, and so that the code blocks of a page of the documentation follow each other.
@@ -7,7 +7,6 @@ has compiled and one JupyterLab, and so that the code blocks of a page of the do
 from __future__ import annotations
 
 import pytest
-from sybil.integration.pytest import SybilItem
 
 # Folders whose tests take longest: begun last, they would leave the other workers idle.
 FIRST = ("tests/notebooks/", "tests/browser/")
@@ -16,9 +15,3 @@ FIRST = ("tests/notebooks/", "tests/browser/")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))  # stable: order within each part stays
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_itemcollected(item: pytest.Item) -> None:
-    if isinstance(item, SybilItem):  # a page goes on from where it is
-        item.add_marker(pytest.mark.flaky(reruns=0))

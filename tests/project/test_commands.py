@@ -6,9 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tools.house import FLOOR
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +52,48 @@ def test_each_command_that_make_lists_can_be_planned(make):
 def test_lab_installs_what_notebooks_need_and_passes_flags_on(make):
     plan = make("lab", "LAB_FLAGS=--no-browser --port=8899")
     assert '--editable ".[notebooks]"' in plan
-    assert re.search(r"-m jupyterlab notebooks/01_first_model\.ipynb .*--no-browser --port=8899", plan)
+    assert re.search(
+        r"-m jupyterlab .*--LabApp.default_url=/lab/tree/notebooks/01_first_model\.ipynb .*--no-browser --port=8899",
+        plan,
+    )
+
+
+def test_lab_makes_a_notebook_of_each_file_and_shows_the_folders_that_binder_shows(make):
+    plan = make("lab")
+    assert "jupytext --quiet --sync notebooks/*.py" in plan
+    assert f'--ServerApp.root_dir="{ROOT}"' in plan
+    assert "/lab/tree/notebooks/01_first_model.ipynb" in (ROOT / "binder" / "postBuild").read_text()
+
+
+def test_a_test_run_calls_no_sudo(make):
+    assert "--ask" not in make("test")
+    assert "tools/provision --again --ask" in make("provision")
+
+
+def test_the_smoke_suite_has_a_file_of_each_room():
+    files = subprocess.run(
+        ["make", "-s", "smoke-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    files = [name for name in files if not name.startswith("--deselect=")]
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    rooms = {folder.name for folder in (ROOT / "tests").iterdir() if folder.name in FLOOR}
+    assert {name.split("/")[1] for name in files} >= rooms - {"interop"}  # which is about other frameworks
+    assert [name for name in files if (ROOT / name).is_file() and "import torch" in (ROOT / name).read_text()] == []
+
+
+def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
+    (tmp_path / "test_small.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture\ndef shared_kernel(): pass\n"
+        "def test_core(): assert False\n"
+        "def test_of_a_kernel(shared_kernel): assert False\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "patience", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | {"NBMODULE_RERUNS": "2", "PYTHONPATH": str(ROOT / "tests" / "plugins")},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1].startswith("2 failed, 2 rerun")
 
 
 def test_nothing_is_run_by_the_name_python(make):

@@ -79,12 +79,33 @@ def test_a_package_that_apt_does_not_know_is_said_and_tried_only_once(machine):
 
 
 def test_where_apt_may_not_be_used_the_command_is_told(machine):
-    assert "sudo apt-get install chromium graphviz nodejs npm" in machine.provision()
+    assert "install chromium graphviz nodejs npm with the package manager" in machine.provision()
     machine.add_apt()
     machine.add("id", "echo 1000")
     machine.add("sudo", "exit 1")
-    assert "sudo apt-get install chromium graphviz nodejs npm" in machine.provision()
+    assert "`make provision`, which is sudo apt-get install chromium graphviz nodejs npm" in machine.provision("--ask")
     assert machine.asked_for() == []
+
+
+def test_a_person_is_never_asked_for_a_password_and_told_what_is_skipped(machine):
+    machine.add_apt()
+    machine.add("id", "echo 1000")
+    machine.add("sudo", f'echo called >> {machine.folder}/sudo.log\nexec "$@"')
+    machine.add("dot", "")
+    said = machine.provision()
+    assert not (machine.folder / "sudo.log").exists()
+    assert machine.asked_for() == []
+    assert "without chromium: tests of views, notebooks and pages in a browser are skipped" in said
+    assert "graphviz" not in said
+    assert "to get it: `make provision`" in said
+
+
+def test_a_person_who_asks_for_the_programs_gets_them(machine):
+    machine.add_apt()
+    machine.add("id", "echo 1000")
+    machine.add("sudo", 'exec "$@"')
+    machine.provision("--ask")
+    assert machine.asked_for() == ["chromium", "graphviz", "nodejs", "npm"]
 
 
 @pytest.mark.parametrize(("require_all", "outcome"), [("0", "1 skipped"), ("1", "1 error")])

@@ -17,7 +17,8 @@ ROOT = FOLDER.parents[1]
 
 def settings(devices: int) -> dict[str, str]:
     flags = f"--xla_force_host_platform_device_count={devices}"
-    return os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "XLA_FLAGS": flags}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "XLA_FLAGS": flags}
 
 
 def on_eight_devices(*arguments: str) -> dict:

@@ -2,14 +2,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional import activations as a
 from nbmodule.nn.functional import rectifiers as r
 
 from jax_settings import COMPLEX, FLOAT, INT, spelled
+
+torch = pytest.importorskip("torch")
+F = pytest.importorskip("torch.nn.functional")
 
 POINTWISE = {
     "relu": (r.relu, F.relu),

@@ -2,8 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from nbmodule.core.numbers.threefry import key_data
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
@@ -15,6 +13,9 @@ from nbmodule.nn.functional.attention import (
 )
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
+F = pytest.importorskip("torch.nn.functional")
 
 
 @pytest.fixture

@@ -3,14 +3,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import torch
-import torch.nn.functional as F
 from sklearn import metrics
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.classification import binary_cross_entropy, cross_entropy, ctc_loss, hinge_loss, kl_div
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
+F = pytest.importorskip("torch.nn.functional")
 
 REDUCTIONS = ("mean", "sum", "none")
 

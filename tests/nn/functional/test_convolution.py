@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,8 @@ from nbmodule.nn.functional.convolution import conv1d, conv2d, conv3d, depthwise
 from nbmodule.nn.functional.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
 
 from jax_settings import spelled
+
+F = pytest.importorskip("torch.nn.functional")
 
 CONV = {1: (conv1d, F.conv1d), 2: (conv2d, F.conv2d), 3: (conv3d, F.conv3d)}
 SPREAD = {

@@ -2,8 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +10,9 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 from nbmodule.nn.functional.linear import bilinear, embedding, linear, renormed
 
 from jax_settings import COMPLEX, FLOAT, spelled
+
+torch = pytest.importorskip("torch")
+F = pytest.importorskip("torch.nn.functional")
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (2, 0), (2, 3, 4)])

@@ -2,13 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional import normalization as n
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
+F = pytest.importorskip("torch.nn.functional")
 
 
 def vectors(draws, size, count=2):

@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +10,8 @@ from nbmodule.nn.functional import adaptive_pooling as ap
 from nbmodule.nn.functional import pooling as p
 
 from jax_settings import spelled
+
+F = pytest.importorskip("torch.nn.functional")
 
 MAX = {1: (p.max_pool1d, F.max_pool1d), 2: (p.max_pool2d, F.max_pool2d), 3: (p.max_pool3d, F.max_pool3d)}
 AVG = {1: (p.avg_pool1d, F.avg_pool1d), 2: (p.avg_pool2d, F.avg_pool2d), 3: (p.avg_pool3d, F.avg_pool3d)}

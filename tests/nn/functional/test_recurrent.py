@@ -2,13 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 
 from jax_settings import spelled
+
+torch = pytest.importorskip("torch")
 
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 SCANS = {"RNN": rnn, "LSTM": lstm, "GRU": gru}

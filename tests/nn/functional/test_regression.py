@@ -2,7 +2,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch.nn.functional as F
 
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.regression import (
@@ -15,6 +14,8 @@ from nbmodule.nn.functional.regression import (
 )
 
 from jax_settings import spelled
+
+F = pytest.importorskip("torch.nn.functional")
 
 LOSSES = {
     "mse": (mse_loss, F.mse_loss, {}),

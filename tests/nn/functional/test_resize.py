@@ -1,7 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +8,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 from nbmodule.nn.functional.resize import interpolate
 
 from jax_settings import spelled
+
+F = pytest.importorskip("torch.nn.functional")
 
 FORMAT = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 CASES = [
