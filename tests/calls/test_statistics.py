@@ -117,7 +117,7 @@ def test_statistics_are_no_part_of_the_derivative():
     check(calls["0"].statistics, np.sin(x))
 
 
-@pytest.mark.parametrize("values", [np.float32([0.5, -2.0]), np.float64([1e200, -3e200])], ids=["single", "double"])
+@pytest.mark.parametrize("values", [np.float32([0.5, -2.0]), np.float64([1e60, -3e60])], ids=["single", "double"])
 def test_statistics_hold_where_numbers_have_64_bits(values):
     with jax.enable_x64(True):
         x = np.resize(values, (8, 144))
