@@ -14,7 +14,7 @@ BENCH_FLAGS ?=
 MATRIX_FLAGS ?=
 WORKERS ?= 2
 # Settings of JAX under which the rooms that compute are tested once more.
-SETTINGS ?= x64 strict nans transfers eager leaks
+SETTINGS ?= x64 strict nans eager leaks
 COMPUTING := tests/core tests/calls tests/flow tests/nn tests/optim
 
 # The first of these that is there and is new enough. `make lab PYTHON=/path/to/python3.13` chooses another.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypedDict
 
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -19,7 +18,7 @@ from nbmodule.optim.clipping import check_max_norm, clip_factor, shared_kernels
 from nbmodule.optim.group import make_groups
 from nbmodule.optim.part import Pairs, as_container, flatten
 from nbmodule.optim.rate import as_given, as_rate, rate_now
-from nbmodule.optim.rule import Rule, averaged, chunks_of, emptied, kernel, placement
+from nbmodule.optim.rule import Rule, averaged, chunks_of, counted, emptied, kernel, placement
 from nbmodule.optim.slotted import Slotted
 from nbmodule.tree.container import Container
 
@@ -221,10 +220,8 @@ class Leafwise(Slotted):
         """Gradients averaged over the calls since the last step, and whether a step is due. Counts the call."""
         calls = vars(self)["_calls"]
         before = calls.value
-        is_due = before + 1 >= vars(self)["_accumulate"]
         means = [averaged(slots[-1], own_grads, before) for slots, own_grads in zip(held, grads)]
-        calls.value = jnp.where(is_due, 0, before + 1)
-        self._counter.value = jnp.where(is_due, count, count - 1)
+        is_due, calls.value, self._counter.value = counted(before, count, every=vars(self)["_accumulate"])
         return means, is_due
 
     # -- layout --------------------------------------------------------------------------------------

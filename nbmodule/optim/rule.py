@@ -121,6 +121,13 @@ def averaged(means: Any, grads: Any, calls: Any) -> list[Any]:
         return [mean + ((grad - mean) / (calls + 1)).astype(mean.dtype) for mean, grad in zip(means, grads)]
 
 
+@functools.partial(jax.jit, static_argnames="every", inline=True)
+def counted(calls: Any, count: Any, *, every: int) -> tuple[Any, Any, Any]:
+    """Whether one more call makes a step due, and what calls and steps are counted to then."""
+    is_due = calls + 1 >= every
+    return is_due, jnp.where(is_due, 0, calls + 1), jnp.where(is_due, count, count - 1)
+
+
 @functools.partial(jax.jit, inline=True)
 def emptied(means: Any, is_due: Any) -> list[Any]:
     """Averages, or zeros once they have been used."""

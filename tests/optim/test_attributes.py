@@ -14,6 +14,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import SETTING
+
 
 class Plain(nb.Optimizer):
     def _step(self, v, grads):
@@ -165,7 +167,9 @@ def test_state_and_set_state_of_ones_own_are_used(net, make_net, gradients, agre
     second.set_state(optimizer.state)
     optimizer.update(net, gradients(7))
     nb.jit(lambda g: second.update(other, g))(gradients(7))
-    agree(other.v, net.v, exactly=True)
+    agree(
+        other.v, net.v, exactly=not SETTING
+    )  # eager code is not fused in each setting, which rounds the last bit otherwise
 
 
 def test_without_state_of_ones_own_all_arrays_are_the_state(net, gradients, agree):

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-# As variables of the environment, which JAX reads when it is imported.
+# As variables of the environment, which JAX reads when it is imported. `JAX_TRANSFER_GUARD=disallow` is none of them: under it a
+# test cannot so much as write `jnp.ones(3)`. tests/core/test_transfers.py puts it around what must not copy.
 SETTINGS = {
     "x64": {"JAX_ENABLE_X64": "1"},
     "strict": {"JAX_NUMPY_DTYPE_PROMOTION": "strict"},
     "nans": {"JAX_DEBUG_NANS": "1"},
-    "transfers": {"JAX_TRANSFER_GUARD": "disallow"},
     "eager": {"JAX_DISABLE_JIT": "1"},
     "leaks": {"JAX_CHECK_TRACER_LEAKS": "1"},
 }

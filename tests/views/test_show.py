@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.sockets import plugged
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
@@ -144,3 +145,11 @@ def test_view_for_refuses_what_it_cannot_use():
 
 def test_display_all_does_nothing_outside_a_notebook():
     assert display_all() is None
+
+
+def test_the_html_of_a_display_is_plain_text_since_marimo_writes_other_classes_as_empty_objects():
+    for value in (nb.Linear(2, 2), nb.Linear(2, 2).v, nb.graph(nb.Linear(2, 2), np.ones((1, 2)))):
+        assert {kind: type(text) for kind, text in value._repr_mimebundle_().items()} == {
+            "text/plain": str,
+            "text/html": str,
+        }

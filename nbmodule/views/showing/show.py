@@ -96,7 +96,8 @@ def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
         record = _with_title(record)
         bundle = {"text/plain": _guarded(record, capped_text_of)}
         if form != "text":
-            bundle["text/html"] = _html(record, _key(value, record) if form == "auto" else None)
+            # A plain `str`: marimo writes a class derived from it as an empty object.
+            bundle["text/html"] = str(_html(record, _key(value, record) if form == "auto" else None))
     return bundle
 
 
