@@ -101,6 +101,7 @@ def test_everything_finite_gives_none(x):
     )  # a mask, which is meant
 
 
+@pytest.mark.not_under("nans", reason="makes NaN on purpose")
 def test_a_value_that_was_there_from_the_start_is_told(x):
     model = Net(nb.Tanh())
     model.head.weight[0, 1] = jnp.nan
