@@ -354,7 +354,7 @@ def test_dot_text_names_the_submodules(model, tmp_path):
     model(X)
     model.show_graph(fname=tmp_path / "g.dot")
     text = (tmp_path / "g.dot").read_text()
-    assert text.startswith('digraph "Sequential"')
+    assert text.startswith("digraph Sequential")
     assert "BatchNorm1d" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import shutil
 
@@ -32,7 +33,7 @@ def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
     monkeypatch.setenv("PATH", "")
     path = save(graph, tmp_path / f"graph{ending}")
 
-    assert path.read_text().startswith({".s": "<svg", ".S": "<svg", ".t": "model ·"}.get(ending[:2], 'digraph "model"'))
+    assert path.read_text().startswith({".s": "<svg", ".S": "<svg", ".t": "model ·"}.get(ending[:2], "digraph model"))
 
 
 def test_options_reach_the_file(graph, tmp_path):
@@ -168,3 +169,14 @@ def test_dot_text_carries_hover_texts_and_returns(graph):
     assert r"in: float32[2, 3] from x" in text
     assert "in: float32" not in to_dot(graph, depth=1, with_arg_labels=False)
     assert r'label="[2, 3]\n0.5"' in to_dot(graph, depth=0, values={"head": {"mean": 0.5}})
+
+
+@needs_dot
+@pytest.mark.parametrize("name", ["<b>bold</b>", 'a "quote" \\', "node", "50_N\\N", "a:b:n"])
+def test_a_name_of_any_signs_is_drawn_as_it_is_written(name):
+    def wild(x):
+        with jax.named_scope(name):
+            return jnp.sin(x) * 2
+
+    picture = html.unescape(dot.render(to_dot(trace_graph(wild, X), depth=0), "svg").decode())
+    assert f">{name}" in picture

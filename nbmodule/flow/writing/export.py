@@ -43,7 +43,7 @@ def to_dot(graph: Computation, **options: Any) -> str:
     >>> import jax.numpy as jnp
     >>> from nbmodule.flow import trace_graph
     >>> print(to_dot(trace_graph(jnp.sin, jnp.ones(3))).splitlines()[0])
-    digraph "sin" {
+    digraph sin {
     """
     return dot_text(prepare(graph, chosen(graph, options)))
 
