@@ -43,7 +43,9 @@ from nbmodule.core.transforms.jit import make_jaxpr as make_jaxpr
 from nbmodule.core.transforms.mapped import scan as scan
 from nbmodule.core.transforms.mapped import vmap as vmap
 from nbmodule.core.transforms.stacked import stack as stack
+from nbmodule.doors.files import load as load
 from nbmodule.doors.files import restore_checkpoint as restore_checkpoint
+from nbmodule.doors.files import save as save
 from nbmodule.doors.files import save_checkpoint as save_checkpoint
 from nbmodule.doors.graphs import graph as graph
 from nbmodule.doors.health import doctor as doctor
@@ -73,8 +75,6 @@ from nbmodule.errors import TracerLeakError as TracerLeakError
 from nbmodule.errors import UnexpectedKeysError as UnexpectedKeysError
 from nbmodule.files import checkpoint_steps as checkpoint_steps
 from nbmodule.files import in_background as in_background
-from nbmodule.files import load as load
-from nbmodule.files import save as save
 from nbmodule.files import save_safetensors as save_safetensors
 from nbmodule.files import wait_for_saving as wait_for_saving
 from nbmodule.flow import Graph as Graph

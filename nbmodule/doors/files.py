@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,12 +23,127 @@ from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_older_form, in_present_form
 from nbmodule.core.shape.state_dict import checked, refuse_layouts_of_torch
-from nbmodule.core.shape.walk import nest, plan_of
-from nbmodule.errors import FileFormatError
+from nbmodule.core.shape.walk import is_module, nest, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.optim.boxes import put_all
+from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.saving import all_or_nothing, check_belongs
+from nbmodule.tree.sockets import socket
+
+if TYPE_CHECKING:
+    from nbmodule.files.renaming import Rename
 
 BUFFERS = "__buffers__"
+
+
+def save(
+    path: str | os.PathLike[str], variables: Any, *, buffers: Any = None, packed: bool | None = None,
+    compression: str | int | None = None, dtype: Any = None, metadata: Any = None,
+) -> None:  # fmt: skip
+    """Write a model, or nested arrays, to an HDF5 file, which appears whole or not at all; nothing of an older file remains.
+
+    Args:
+        path: Of the file; folders that are missing are made.
+        variables: A module, of which all variables are written (as `model.save_weights` does); or nested mappings, such as
+            `model.v`, whose leaves are NumPy or JAX arrays, random keys, numbers, text and None.
+        buffers: Of a module: False leaves them out. Else nested mappings of what is not trained; None writes no buffers at all.
+        packed: Whether arrays of at most 64 KiB are put together in one dataset for each dtype, with an index; None does so
+            when there are more than 1,000 of them.
+        compression: None, `"gzip"` (level 4), or a level of gzip from 0 to 9. Compressed arrays cannot be mapped.
+        dtype: Cast floating-point arrays to this dtype, such as `"bfloat16"`; complex numbers, integers and keys stay as they are.
+        metadata: Anything that JSON can say.
+
+    Raises:
+        FileWriteError: if the disk is full or the folder may not be written; what was there is unchanged.
+        ArgumentTypeError, DtypeError: if a leaf cannot be held by a file. Nothing is written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path, model = os.path.join(tempfile.mkdtemp(), "weights.h5"), nb.Linear(3, 2)
+        >>> nb.save(path, model)
+        >>> nb.load(path).w.shape, nb.load(path, nb.Linear(3, 2))
+        ((2, 3), Linear(in_features=3, out_features=2, with_bias=True))
+    """
+    from nbmodule import files
+
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"nb.save takes the path first, as in nb.save('weights.h5', model); found {type(path).__name__}. Nothing was written."
+        )
+    if isinstance(variables, Optimizer):
+        raise ArgumentTypeError(
+            f"nb.save writes models and arrays; found the optimizer {type(variables).__name__}. Nothing was written. Training state "
+            "is written by nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)."
+        )
+    if is_module(variables):
+        ensure_built(variables)
+        kept = by_chain(variables, Buffer) if buffers in (None, True) else buffers or None
+        variables, buffers = by_chain(variables, Parameter), kept
+    elif not isinstance(variables, Mapping):
+        raise ArgumentTypeError(
+            f"nb.save takes a model, or nested mappings of arrays; found {type(variables).__name__}. Nothing was written. "
+            "Give it a name, as in nb.save(path, {'x': x})."
+        )
+    files.save(path, variables, buffers=buffers, packed=packed, compression=compression, dtype=dtype, metadata=metadata)
+
+
+def load(
+    path: str | os.PathLike[str], model: Any = None, *, buffers: bool = False, mmap: bool = False, rename: Rename = None,
+    strict: bool = True, device: Any = None,
+) -> Any:  # fmt: skip
+    """Load a weights file into a model, or as a Container.
+
+    Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list at most 100,000 arrays, and an `.npz`
+    may unpack to at most 100 times its size and 256 MiB.
+
+    Args:
+        path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
+        model: A module whose variables are set, all or none, and which is given back (as `model.load_weights` does). Without one
+            the variables are given as a Container.
+        buffers: Give the pair (variables, buffers) instead of the variables alone.
+        mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from the disk when they are used;
+            given a device, they go there. Their own checksums are not tested. Another program must not shorten the file meanwhile.
+        rename: New chains for old ones, as a dict or a function; see `renaming`. Buffers are renamed too.
+        strict: Whether names that fit nothing are an error; if not, what matched is shown as a difference.
+        device: Where arrays go: a device, its name, or a sharding. None means JAX's default device, and for a model where its
+            variables are. Arrays of a dtype that JAX does not hold at present (float64 without `jax_enable_x64`) stay NumPy arrays.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        FileFormatError: if the file is damaged, or is none of these.
+        PathError: if an entry of `rename` fits nothing.
+        UnexpectedKeysError, MissingKeysError, ShapeError: if it is of another model. Nothing was changed.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> nb.save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
+        >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
+        (2, 3)
+    """
+    from nbmodule import files
+
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"nb.load takes the path first, as in nb.load('weights.h5', model); found {type(path).__name__}. Nothing was read."
+        )
+    if model is None:
+        return files.load(path, buffers=buffers, mmap=mmap, rename=rename, strict=strict, device=device)
+    if not is_module(model):
+        raise ArgumentTypeError(
+            f"nb.load loads into a module; found {type(model).__name__}. Nothing was read. Without it, nb.load(path) gives a Container."
+        )
+    if buffers or mmap or device is not None:
+        raise ArgumentError(
+            "nb.load: buffers=, mmap= and device= are for loading without a model, whose variables stay where they are. "
+            "Nothing was read. model.to(device) moves them."
+        )
+    difference = load_weights(model, path, strict, rename=rename)
+    if difference is not None:
+        socket("show")(difference)
+    return model
 
 
 def by_chain(module: Any, kind: type[Variable]) -> dict[str, Any]:

@@ -139,3 +139,37 @@ def test_loading_that_is_not_strict_says_what_matched(tmp_path):
     assert report.names == ("w.h5", "Sequential")
     assert "text/html" in report._repr_mimebundle_()
     assert other.load_weights(tmp_path / "w.h5", strict=False, rename={"submodules/v1": None}).of_kind("shape") == []
+
+
+# -- nb.save and nb.load -----------------------------------------------------------------------------
+def test_saving_a_model_and_loading_into_one_gives_the_same_model(tmp_path):
+    model = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
+    model(jnp.arange(12.0).reshape(4, 3))
+    nb.save(tmp_path / "model.h5", model)
+    other = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
+    assert nb.load(tmp_path / "model.h5", other) is other
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value, other.state_dict()[name])
+    assert (nb.load(tmp_path / "model.h5").submodules.v0.w == model[0].weight).all()
+
+
+def test_saving_without_buffers_leaves_them_out(tmp_path):
+    nb.save(tmp_path / "model.h5", nb.BatchNorm1d(2), buffers=False)
+    assert "running_mean" not in str(nb.load(tmp_path / "model.h5", buffers=True)[1])
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda path: nb.save(nb.Linear(1, 1), path), "^nb.save takes the path first, as in nb.save.*found Linear. Nothing was"),
+        (lambda path: nb.save(path, nb.Adam(0.1)), "found the optimizer Adam. Nothing was written.* nb.save_checkpoint"),
+        (lambda path: nb.save(path, jnp.ones(2)), r"found ArrayImpl. Nothing was written. Give it a name"),
+        (lambda path: nb.load(nb.Linear(1, 1), path), "^nb.load takes the path first"),
+        (lambda path: nb.load(path, {}), "^nb.load loads into a module; found dict"),
+        (lambda path: nb.load(path, nb.Linear(1, 1), mmap=True), r"are for loading without a model.*model.to\(device\)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_saved_or_loaded_names_the_call(act, message, tmp_path):
+    with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError), match=message):
+        act(tmp_path / "model.h5")
+    assert not (tmp_path / "model.h5").exists()
