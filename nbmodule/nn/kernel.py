@@ -19,8 +19,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.foreign import Unconvertible, reader_of
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
@@ -37,7 +39,15 @@ class _BoxTypes(dict[type, bool]):
         return found
 
 
-_is_box = _BoxTypes()
+class _Readers(dict[type, Any]):
+    """What reads a value of a type: None for arrays, a function for what comes from PyTorch, pandas or PIL."""
+
+    def __missing__(self, kind: type) -> Any:
+        self[kind] = found = None if issubclass(kind, Variable) else reader_of(kind)
+        return found
+
+
+_is_box, _reader = _BoxTypes(), _Readers()
 
 
 @overload
@@ -92,6 +102,9 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
             with quiet():
                 return compiled(*args, **kwargs)
         except NbModuleError as error:
+            again = _with_arrays(fn, (*static, *numbers), args, kwargs)
+            if again is not None:
+                return call(**again)
             raise type(error)(*error.args) from None  # a fresh one: without JAX's frames and its note on them
         except (TypeError, ValueError) as error:
             found = _bind(fn, args, kwargs)
@@ -99,6 +112,9 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
                 return traced(*args, **kwargs)
             if any(isinstance(found.get(name), list) for name in static):
                 return call(**{name: _tuples(value) if name in static else value for name, value in found.items()})
+            again = _with_arrays(fn, (*static, *numbers), args, kwargs)
+            if again is not None:
+                return call(**again)
             raise _explained(error, fn, (*static, *numbers), found) from None
 
     call.compiled = compiled  # type: ignore[attr-defined]
@@ -106,8 +122,36 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
 
 
 def plain(x: Any) -> Any:
-    """The array of a box; anything else as it is."""
-    return x.value if _is_box[type(x)] else x
+    """The array of a box, or of a value that comes from elsewhere; anything else as it is."""
+    if _is_box[type(x)]:
+        return x.value
+    reader = _reader[type(x)]
+    return x if reader is None else reader(x)
+
+
+def _with_arrays(
+    fn: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The arguments by name, with arrays for lists of numbers and for what comes from elsewhere; None where there is none."""
+    found = _bind(fn, args, kwargs)
+    arrays = {name: _array_of(fn, name, value) for name, value in found.items() if name not in static}
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    return {**found, **arrays} if arrays else None
+
+
+def _array_of(fn: Callable[..., Any], name: str, value: Any) -> Any:
+    """The array of nested lists of numbers or of a value from elsewhere; None for anything else."""
+    try:
+        reader = _reader[type(value)]
+        array = reader(value) if reader is not None else jnp.asarray(value) if type(value) is list else None
+    except Unconvertible as refused:
+        cure = refused.cure.replace("(x", f"({name}")
+        raise ArgumentTypeError(
+            f"{fn.__name__}: {name} must be an array, and is {refused.what}. Nothing was computed. Convert it by {cure}."
+        ) from None
+    except (TypeError, ValueError):  # rows of several lengths, or no numbers
+        return None
+    return array if array is not None and array.size else None
 
 
 def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +170,8 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
     for name, value in given.items():
         found = type(value).__name__
         if name not in static:
-            if isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU"):
+            is_text = isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU")
+            if is_text:
                 return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, found {found}.")
         elif isinstance(value, (jax.Array, np.ndarray)):
             return ArgumentTypeError(

@@ -12,6 +12,7 @@ from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.rectifiers import relu
+from nbmodule.nn.kernel import plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
 from nbmodule.nn.linear import Linear
 from nbmodule.nn.normalization import LayerNorm
@@ -56,6 +57,7 @@ class _TransformerLayer(Layer):
 
     def _beside(self, x: Any, norm: Callable[..., Any], part: Callable[[Any], Any]) -> Any:
         """One part beside a shortcut."""
+        x = plain(x)
         if self.norm_first:
             return x + self.dropout(part(norm(x)))
         return norm(x + self.dropout(part(x)))

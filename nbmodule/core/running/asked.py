@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.foreign import Unconvertible, reader_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.walk import is_module
@@ -43,6 +44,12 @@ def _is_whole(thing: Any) -> bool:
 
 
 def _kept(leaf: Any) -> Any:
+    reader = reader_of(type(leaf))
+    if reader is not None:
+        try:
+            leaf = reader(leaf)
+        except Unconvertible:  # the layer that meets it says so
+            return None
     if not _is_whole(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
     if isinstance(leaf, _PLAIN):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import reader_of
 from nbmodule.base.paths import closest
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -169,6 +170,8 @@ def _refused(fn: Callable[..., Any], place: str, option: str, leaf: Any) -> Argu
     function = getattr(fn, "__name__", type(fn).__name__)
     if isinstance(leaf, np.ndarray):
         cure = "Give its numbers."
+    elif reader_of(type(leaf)) is not None:
+        cure = "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), dtype='float32') or jnp.asarray(image)."
     elif isinstance(leaf, str) or callable(leaf):
         cure = f"If it decides what is computed, name it: {option} compiles once for each value of it."
     else:

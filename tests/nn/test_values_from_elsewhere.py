@@ -1,0 +1,85 @@
+"""A tensor of PyTorch, a list, a frame, an image given to a layer: converted where nothing is lost, else told how."""
+
+import json
+
+import pytest
+
+CODE = """
+    import json, warnings
+    import jax.numpy as jnp, numpy as np, pandas as pd, torch
+    from PIL import Image
+    import nbmodule as nb
+
+    layer = nb.Linear(3, 2)
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.first, self.norm = nb.Linear(3, 2), nb.BatchNorm1d(2)
+
+        def forward(self, x):
+            return self.norm(self.first(x))
+
+    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
+    frame = pd.DataFrame(rows)
+    given = {
+        "tensor": lambda: layer(torch.tensor(rows)), "list": lambda: layer(rows.tolist()), "frame": lambda: layer(frame),
+        "bfloat16": lambda: layer(torch.tensor(rows, dtype=torch.bfloat16)), "whole model": lambda: Net()(torch.tensor(rows)),
+        "keyword": lambda: layer(x=torch.tensor(rows)), "layer norm": lambda: nb.LayerNorm(3)(torch.tensor(rows)),
+        "indices": lambda: nb.Embedding(5, 2)([0, 4]), "long indices": lambda: nb.Embedding(5, 2)(torch.tensor([0, 4])),
+        "labels": lambda: nb.cross_entropy(torch.tensor(rows), torch.tensor([0, 2])), "compiled list": lambda: nb.jit(layer)(rows.tolist()),
+        "encoder": lambda: nb.TransformerEncoderLayer(4, 2)(torch.ones(1, 2, 4)), "max pool": lambda: nb.F.max_pool2d(torch.ones(1, 4, 4, 1), 2),
+        "double": lambda: layer(torch.tensor(rows).double()), "double frame": lambda: layer(frame.astype("float64")),
+        "words": lambda: layer(pd.DataFrame({"a": ["x"]})), "gradient": lambda: layer(torch.tensor(rows, requires_grad=True)),
+        "image": lambda: nb.Conv2d(3, 4, 3)(Image.new("RGB", (8, 8))), "whole numbers": lambda: layer(rows.astype(int)),
+        "large": lambda: nb.Embedding(5, 2)(torch.tensor([2**40])), "ragged": lambda: layer([[1.0], [2.0, 3.0]]), "text": lambda: layer("abc"),
+        "compiled tensor": lambda: nb.jit(layer)(torch.tensor(rows)), "compiled frame": lambda: nb.jit(layer)(frame),
+    }
+    found = {}
+    for name, act in given.items():
+        try:
+            found[name] = np.asarray(act()).tolist()
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    found["expected"] = np.asarray(layer(jnp.asarray(rows))).tolist()
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(run_python):
+    """What each gives, in a process whose signatures are not checked: the annotations name arrays alone."""
+    return json.loads(run_python(CODE).splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", ["tensor", "list", "frame", "keyword", "compiled list", "bfloat16"])
+def test_a_value_from_elsewhere_gives_what_the_array_gives(found, name):
+    precision = 1e-2 if name == "bfloat16" else 1e-6
+    assert found[name] == [pytest.approx(row, rel=precision) for row in found["expected"]]
+
+
+@pytest.mark.parametrize(
+    "name", ["whole model", "layer norm", "indices", "long indices", "labels", "encoder", "max pool"]
+)
+def test_layers_and_functions_take_tensors_and_lists(found, name):
+    assert not isinstance(found[name], str), found[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("double", "linear: x must be an array, and is a tensor of PyTorch that holds float64, and would lose digits as float32. Nothing "
+                   "was computed. Convert it by jnp.asarray(x.numpy(), dtype='float32')."),
+        ("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
+        ("words", "a DataFrame of pandas that holds object, no numbers"),
+        ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
+        ("image", "conv2d: x must be an array, and is an image of PIL"),
+        ("whole numbers", 'Convert it first: x.astype("float32")'),
+        ("large", "embedding: indices must be an array, and is a tensor of PyTorch that holds int64, and would lose digits"),
+        ("ragged", "linear: x must be an array, found list"),
+        ("text", "linear: x must be an array, found str"),
+        ("compiled tensor", "jnp.asarray(x.numpy())"),
+        ("compiled frame", "jnp.asarray(frame.to_numpy(), dtype='float32')"),
+    ],
+)  # fmt: skip
+def test_a_value_that_would_lose_something_names_the_call_that_converts_it(found, name, message):
+    assert isinstance(found[name], str) and message in found[name]
