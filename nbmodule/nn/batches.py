@@ -1,16 +1,18 @@
-"""`nb.batches`: arrays cut into batches, in a new order each time."""
+"""`nb.batches`: arrays and datasets cut into batches, in a new order each time; loaders and generators with their own batches."""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import reader_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
-from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.layer import flag
 from nbmodule.nn.layer import size as whole
 
@@ -44,18 +46,82 @@ class Batches:
         return f"batches({self.count:,} rows, size={self.batch}, {len(self)} batches, shuffle={self.shuffle})"
 
 
-def batches(arrays: Any, size: int, shuffle: bool = True, *, drop_last: bool = False, key: Any = None) -> Batches:
-    """Cut arrays into batches along their first axis; a new order at each pass, from the default random stream.
+class RowBatches(Batches):
+    """Batches of a dataset: anything with a length and `[number]`, which gives one row."""
+
+    def __init__(self, rows: Any, batch: int, shuffle: bool, drop_last: bool, key: Any) -> None:
+        self.rows, self.batch, self.shuffle, self.drop_last = rows, batch, shuffle, drop_last
+        self.count = len(rows)
+        self.stream = None if key is None else random.RandomStream(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = self._order()
+        for number in range(len(self)):
+            chosen = order[number * self.batch : (number + 1) * self.batch]
+            rows = [jax.tree.map(_plain, self.rows[int(row)], is_leaf=_is_leaf) for row in chosen]
+            yield jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+
+
+class MadeBatches:
+    """Batches that another iterable makes, as arrays."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __len__(self) -> int:
+        """As many as the source says."""
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.source() if callable(self.source) else self.source:
+            yield jax.tree.map(_plain, batch, is_leaf=_is_leaf)
+
+    def __repr__(self) -> str:
+        return f"batches of a {type(self.source).__name__}"
+
+
+class BatchesAhead:
+    """The same batches, on a device some steps before they are asked for: a copy goes on while a step is computed."""
+
+    def __init__(self, source: Any, count: int) -> None:
+        self.source, self.count = source, count
+
+    def __len__(self) -> int:
+        """As many as without."""
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Any]:
+        waiting: collections.deque[Any] = collections.deque()
+        for batch in self.source:
+            waiting.append(jax.device_put(batch))
+            if len(waiting) > self.count:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
+
+    def __repr__(self) -> str:
+        return f"{self.source!r}, {self.count} ahead"
+
+
+def batches(
+    arrays: Any, size: int | None = None, shuffle: bool = True, *, drop_last: bool = False, key: Any = None, prefetch: int = 0
+) -> Batches | MadeBatches | BatchesAhead:  # fmt: skip
+    """Cut arrays or a dataset into batches; a new order at each pass, from the default random stream.
+
+    A loader that makes batches itself (a `DataLoader` of PyTorch, a generator) is taken as it is, without `size`: its batches come
+    as arrays, in its own order.
 
     Args:
-        arrays: an array, or a tuple, list or dict of arrays of one length.
-        size: rows in a batch.
-        shuffle: whether each pass has an order of its own.
+        arrays: an array, or a tuple, list or dict of arrays of one length, cut along their first axis; a dataset, which is anything
+            with a length and `[number]` that gives one row; an iterable of batches, or a function that gives one at each pass.
+        size: rows in a batch; left out where the batches are made already.
+        shuffle: whether each pass has an order of its own; of no effect where the batches are made already.
         drop_last: whether a last batch that is not full is left out.
         key: seed or key for the order; by default the default random stream gives it.
+        prefetch: how many batches are put on the device ahead of their turn.
 
     Returns:
-        A restartable iterable with a length.
+        A restartable iterable with a length; of a generator, one that can be gone through once.
 
     Raises:
         ShapeError: the arrays differ in length.
@@ -65,8 +131,49 @@ def batches(arrays: Any, size: int, shuffle: bool = True, *, drop_last: bool = F
         >>> import nbmodule as nb
         >>> [x.tolist() for x in nb.batches(np.arange(5), size=2, shuffle=False)]
         [[0, 1], [2, 3], [4]]
+        >>> [float(x.sum()) for x in nb.batches((np.ones(n) for n in (2, 3)), prefetch=1)]
+        [2.0, 3.0]
     """
-    arrays = jax.tree.map(_plain, arrays, is_leaf=lambda x: isinstance(x, Variable))
+    made = _made(arrays, size, shuffle, drop_last, key)
+    return BatchesAhead(made, whole("nb.batches", "prefetch", prefetch)) if prefetch else made
+
+
+def _made(source: Any, size: int | None, shuffle: bool, drop_last: bool, key: Any) -> Batches | MadeBatches:
+    is_rows = hasattr(type(source), "__getitem__") and hasattr(type(source), "__len__")
+    is_arrays = isinstance(source, (tuple, list, dict, np.ndarray, jax.Array, Variable)) or reader_of(type(source))
+    if not is_rows and not is_arrays:
+        return _streamed(source, size)
+    if size is None:
+        raise ArgumentTypeError(
+            f"nb.batches needs the number of rows in a batch, as in nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64). "
+            "Nothing was made."
+        )
+    options = (
+        whole("nb.batches", "size", size),
+        flag("nb.batches", "shuffle", shuffle),
+        flag("nb.batches", "drop_last", drop_last),
+        key,
+    )
+    return Batches(_of_one_length(source), *options) if is_arrays else RowBatches(source, *options)
+
+
+def _streamed(source: Any, size: int | None) -> MadeBatches:
+    if not callable(source) and not hasattr(type(source), "__iter__"):
+        raise ArgumentTypeError(
+            f"nb.batches takes arrays, a dataset with len() and [number], or an iterable of batches; found {type(source).__name__}. "
+            "Nothing was made."
+        )
+    if size is not None:
+        raise ArgumentError(
+            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} has no place. Nothing was made. Leave it "
+            "out, or give the dataset: nb.batches(loader.dataset, 64)."
+        )
+    return MadeBatches(source)
+
+
+def _of_one_length(arrays: Any) -> Any:
+    """The arrays, looked at."""
+    arrays = jax.tree.map(_plain, arrays, is_leaf=_is_leaf)
     leaves = jax.tree.leaves(arrays)
     if not leaves:
         raise ArgumentError("nb.batches needs at least one array. Nothing was made.")
@@ -76,15 +183,14 @@ def batches(arrays: Any, size: int, shuffle: bool = True, *, drop_last: bool = F
         raise ShapeError(
             f"nb.batches: all arrays must have one length along their first axis; found shapes {found}. Nothing was made."
         )
-    return Batches(
-        arrays,
-        whole("nb.batches", "size", size),
-        flag("nb.batches", "shuffle", shuffle),
-        flag("nb.batches", "drop_last", drop_last),
-        key,
-    )
+    return arrays
+
+
+def _is_leaf(x: Any) -> bool:
+    return isinstance(x, Variable) or reader_of(type(x)) is not None
 
 
 def _plain(x: Any) -> Any:
-    x = x.value if isinstance(x, Variable) else x
+    reader = reader_of(type(x))
+    x = x.value if isinstance(x, Variable) else x if reader is None else reader(x)
     return x if isinstance(x, (np.ndarray, jax.Array)) else np.asarray(x)
