@@ -1,5 +1,6 @@
 """When a module builds: at once, when told, at its first call; and with which variables."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -101,3 +102,41 @@ def test_variables_given_to_a_parent_wait_for_a_child_that_is_built_later():
 
     given = nb.Container(late={"layer": {"w": jnp.ones((2, 3)), "b": jnp.ones(2)}})
     np.testing.assert_array_equal(Parent(v=given)(jnp.ones(3)), [4.0, 4.0])
+
+
+def test_a_build_under_a_trace_keeps_shapes_of_the_arguments_it_is_handed_and_no_traced_value():
+    class Keeping(nb.Module):
+        def _build(self, *args, **kwargs):
+            self.seen, self.named, self.size = args, kwargs, args[0].shape[-1]
+            self.nested = [args[0], {"x": args[0]}, 4]
+            self.layer = nb.Linear(self.size, 2)
+            self.layer.note = "made here"
+
+        def forward(self, x, scale=1.0):
+            return self.layer(x) * scale
+
+    x, shape = jnp.ones((1, 3)), jax.ShapeDtypeStruct((1, 3), "float32")
+    for transform in (nb.jit, nb.checkpoint):
+        model = Keeping(build_mode="on_call")
+        with jax.checking_leaks():
+            found = transform(lambda x, model=model: model(x, scale=x[0, 0]))(x)
+        np.testing.assert_allclose(found, model(x), rtol=1e-6)
+        assert model.seen == (shape,) and model.nested == [shape, {"x": shape}, 4]
+        assert model.named == {"scale": jax.ShapeDtypeStruct((), "float32")}
+        assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(model))
+        assert sorted(model.state_dict()) == ["layer.bias", "layer.weight"]
+
+
+def test_a_build_under_a_trace_refuses_to_keep_a_traced_value_in_an_attribute():
+    class Keeping(nb.Module):
+        def _build(self, x):
+            self.mean = x.mean()
+
+        def forward(self, x):
+            return x - self.mean
+
+    model = Keeping(build_mode="on_call")
+    with pytest.raises(nb.TracerLeakError, match="call the module once outside before"):
+        nb.jit(lambda x: model(x))(jnp.ones(3))
+    assert not model.built_ and not vars(model)
+    np.testing.assert_array_equal(model(jnp.ones(3)), np.zeros(3))

@@ -11,7 +11,7 @@ class Inner:
 
     __slots__ = (
         "args",  # positional arguments for `_build`, from the constructor
-        "building",
+        "building",  # (args, kwargs) of the `_build` that is under way
         "built",  # whether `_build` and `_create_variables` have run
         "compiled",  # the compiled call, once asked for
         "config",  # `Config`: the constructor's choices
@@ -39,10 +39,10 @@ class Inner:
 
     def __init__(self) -> None:
         self.args, self.kwargs = (), {}
-        self.built = self.building = False
-        self.compiled = self.config = self.current = self.given = self.home = self.instead = self.leaves = self.plan = (
-            self.released
-        ) = self.shown = self.slot = None
+        self.built = False
+        self.building = self.compiled = self.config = self.current = self.given = self.home = self.instead = (
+            self.leaves
+        ) = self.plan = self.released = self.shown = self.slot = None
         self.hooks: dict[int, Any] = {}
         self.pre_hooks: dict[int, Any] = {}
         self.parents: list[weakref.ref[Any]] = []

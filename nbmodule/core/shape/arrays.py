@@ -7,7 +7,7 @@ so `self.means[0] = x` keeps the variable, and a compiled function sees another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -33,14 +33,20 @@ def is_holder(value: Any) -> bool:
     return isinstance(value, (list, tuple, dict)) and not isinstance(value, Container)
 
 
-def boxed(holder: Any, before: Any = (), *, deep: bool = True, local: bool = True, seen: tuple[int, ...] = ()) -> Any:
+def boxed(
+    holder: Any, before: Any = (), *, deep: bool = True, local: bool = True, arguments: Sequence[Any] = (), seen: tuple[int, ...] = ()
+) -> Any:  # fmt: skip
     """Make the arrays in a list, tuple or dict, and in those within it, buffers. Lists and dicts are changed in place.
+
+    A module that is built by its first call, while that is traced, may keep the arguments of the call (`self.seen = args`): their
+    values belong to the trace, so that their shapes and dtypes stay instead.
 
     Args:
         holder: the list, tuple or dict.
         before: what stood at its places before.
         deep: whether lists and dicts within it are looked into as well.
         local: whether the module was made where we are, so that it may hold what is traced.
+        arguments: of the build that is under way, where `local` is false.
         seen: ids of the holders around it.
 
     Returns:
@@ -52,9 +58,10 @@ def boxed(holder: Any, before: Any = (), *, deep: bool = True, local: bool = Tru
     for key, value in _places(holder):
         old = _at(before, key)
         if is_array(value):
-            changed[key] = _box_of(value, old, holder, local)
+            changed[key] = _shape_of(value) if _is_one_of(arguments, value) else _box_of(value, old, holder, local)
         elif is_holder(value) and (deep or isinstance(value, tuple)):
-            made = boxed(value, old if is_holder(old) else (), deep=deep, local=local, seen=(*seen, id(holder)))
+            below, around = old if is_holder(old) else (), (*seen, id(holder))
+            made = boxed(value, below, deep=deep, local=local, arguments=arguments, seen=around)
             if made is not value:
                 changed[key] = made
     if not isinstance(holder, tuple):
@@ -76,6 +83,14 @@ def _at(before: Any, key: Any) -> Any:
     if isinstance(before, dict):
         return before.get(key)
     return before[key] if isinstance(key, int) and key < len(before) else None
+
+
+def _is_one_of(arguments: Sequence[Any], value: Any) -> bool:
+    return isinstance(value, jax.core.Tracer) and any(value is argument for argument in arguments)
+
+
+def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(value.shape, value.dtype)
 
 
 def _box_of(value: Any, old: Any, holder: Any, local: bool) -> Variable:

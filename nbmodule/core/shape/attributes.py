@@ -12,7 +12,7 @@ import numpy as np
 from nbmodule import dialects
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import EAGER, here
+from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.arrays import boxed, is_holder
 from nbmodule.core.shape.walk import is_branch, is_module, items, plan_of, remember_parent
@@ -43,7 +43,8 @@ def assign(module: Any, name: str, value: Any) -> None:
     elif is_holder(value) and is_branch(value) and not is_property(type(module), name):
         home, trace = module._nbm.home, here()
         local = trace == EAGER or (home is not None and home.trace == trace)
-        value = boxed(value, module.__dict__.get(name, ()), local=local)
+        arguments = () if local or module._nbm.building is None else jax.tree.leaves(module._nbm.building)
+        value = boxed(value, module.__dict__.get(name, ()), local=local, arguments=arguments)
     bind(module, name, value)
 
 
@@ -112,7 +113,7 @@ def adopt(module: Any, name: str, value: Any) -> None:
     boxes: tuple[Variable, ...] = (value,) if isinstance(value, Variable) else ()
     if is_module(value) or (not boxes and is_branch(value)):
         boxes = tuple(plan_of(value).boxes)
-    elif not boxes:
+    elif not boxes and not now.outside:
         warnings.warn(
             f"{type(module).__name__}.{name} is set inside a transform: that happens once, while the function is traced, not "
             "at each call. Keep what changes in a variable (nb.Buffer), or return it.",
@@ -120,8 +121,11 @@ def adopt(module: Any, name: str, value: Any) -> None:
         )
     for box in boxes:
         if box._home is not None and not box.let_go():
+            cure = "Create it outside, or in `_build` with build_mode='on_call'."
+            if now.outside:
+                cure = "Keep its shape (`x.shape`), or call the module once outside before."
             raise TracerLeakError(
                 f"cannot set {type(module).__name__}.{name} inside a transform: the new {box.describe()} would keep a traced "
-                "value. Nothing was changed. Create it outside, or in `_build` with build_mode='on_call'."
+                f"value. Nothing was changed. {cure}"
             )
         box._home = None

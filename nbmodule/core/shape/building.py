@@ -182,14 +182,14 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if inner.config.devices is None and inner.config.store_vars:
             inner.built = True
             return
-    inner.building, before = True, now.outside
+    inner.building, before = (args, kwargs), now.outside
     now.outside = before or inner.home is None
     try:
         with jax.ensure_compile_time_eval():
             _build_now(module, args, kwargs)
         inner.built = True
     finally:
-        inner.building, now.outside = False, before
+        inner.building, now.outside = None, before
     if not inner.config.store_vars:
         _release(module)
     inner.version += 1
