@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.live.run.series import Curve, Series, group_of, is_better_when_higher, reduce_curve
+from nbmodule.base.series_names import group_of, is_better_when_higher
+from nbmodule.live.run.series import Curve, Series, reduce_curve
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True, width=32)
 

@@ -257,6 +257,31 @@ def test_a_page_that_greets_many_times_during_one_step_is_answered_once(notebook
     assert [m["kind"] for m in Line.last.sent].count("snapshot") == 1
 
 
+def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_for_nan():
+    with quiet() as live:
+        list(live.steps(range(3)))
+        nothing_finite = np.array([[np.nan] * 4 + [12, 0], [0, 1, -1, 1, 0, 0]])
+        live.nonfinite = "ignore"
+        live._watching._keep(Sample(1, "weight", ("late", "head"), nothing_finite[::-1], np.ones((2, BINS))))
+        live._watching._keep(Sample(2, "weight", ("head",), nothing_finite[:1], np.ones((1, BINS))))
+        for form in (text_form(live), str(plain_form(live))):
+            lines = dict(re.findall(r"(head|late)  +(.*)", form))
+            assert lines["head"].startswith("NaN ± NaN  ")
+            assert "non-finite 12" in lines["head"]
+            assert lines["late"].startswith("—")
+
+
+def test_a_step_at_which_nothing_was_measured_adds_no_zero_to_the_histograms_over_the_steps(notebook):
+    with quiet() as live:
+        one = np.array([[6, 1, 5, 7, 0, 0]], float)
+        live._watching._keep(Sample(1, "weight", ("head",), one, np.ones((1, BINS))))
+        live._watching._keep(Sample(2, "weight", ("body",), one, np.ones((1, BINS))))
+        found = NotebookView(live)._detail("a", "head", "weight")
+    low, high, *unmeasured = floats(found["range"])
+    assert (low, high) == (5, 7)
+    assert np.isnan(unmeasured).all()
+
+
 def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(notebook):
     import jax.numpy as jnp
 

@@ -80,6 +80,15 @@ def test_the_update_is_the_norm_of_one_step_over_the_norm_of_the_weights(variabl
         assert ratio == pytest.approx(np.linalg.norm(new - old) / np.linalg.norm(new), rel=1e-5)
 
 
+def test_weights_that_are_zero_have_no_update_to_compare_with_rather_than_one_of_zero():
+    samples, _ = measured(
+        {"a.w": jnp.ones(3), "b.w": jnp.ones(3)}, lambda v: {"a.w": v["a.w"] * 2, "b.w": v["b.w"] * 0}
+    )
+    moved, none = samples["update"].values[:, 0]
+    assert moved == pytest.approx(0.5)
+    assert np.isnan(none)
+
+
 def test_donated_arrays_leave_the_weights_without_the_update():
     arrays = {"a.w": jnp.ones(4)}
 

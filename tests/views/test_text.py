@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.base.format import width_of
+from nbmodule.live.run.series import Series
 from nbmodule.views.forms.layout import Line, align
 from nbmodule.views.forms.text import capped_text_of, text_of
 from nbmodule.views.records.records import (
@@ -76,6 +77,21 @@ def test_a_history_tells_last_and_best():
     text = text_of(history)
     assert "1  best 0.5 @1" in text
     assert "NaN  best 0.1 @0" in text
+
+
+def test_the_text_of_a_history_names_the_best_that_a_run_names():
+    names = ("reward", "psnr", "accumulated_loss", "val_accuracy", "loss")
+    rows = text_of(HistoryRecord("run", tuple(SeriesRecord(n, (1, 2), (0.25, 0.75)) for n in names))).splitlines()[1:]
+    for name, row in zip(names, rows, strict=True):
+        series = Series(name)
+        series.extend([1, 2], [0.25, 0.75])
+        step, value = series.best
+        assert f"best {value} @{step}" in row
+
+
+def test_a_series_without_one_finite_value_has_no_best():
+    text = text_of(HistoryRecord("run", (SeriesRecord("loss", (1, 2), (float("nan"), float("inf"))),)))
+    assert "best" not in text
 
 
 def test_long_text_is_cut_and_says_how_to_see_all():

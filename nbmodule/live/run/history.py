@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import shown
+from nbmodule.base.series_names import group_of
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
-from nbmodule.live.run.series import Curve, Series, group_of, reduce_curve
+from nbmodule.live.run.series import Curve, Series, reduce_curve
 from nbmodule.live.run.shelf import Shelf
 from nbmodule.tree.properties import is_of_class
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count, format_seconds
+from nbmodule.base.series_names import group_of
 from nbmodule.live.run.control import Command
 from nbmodule.live.run.cost import CostMeter
 from nbmodule.live.run.failure import guard
-from nbmodule.live.run.series import group_of
 from nbmodule.live.steering.compiles import CompileClock
 from nbmodule.live.steering.intake import Intake
 from nbmodule.live.steering.pump import running_kernel

@@ -6,13 +6,16 @@ keeps every point.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nbmodule.base.format import plain
+from nbmodule.base.format import format_number, plain
+from nbmodule.base.series_names import group_of
 from nbmodule.live.run.encode import base64_of, heights_of, json_number, points_of, to_float32
-from nbmodule.live.run.series import Series, group_of, reduce_curve
+from nbmodule.live.run.series import Series, reduce_curve
 from nbmodule.live.run.shelf import ShelfItem
 from nbmodule.live.run.watch import FIELDS, Strips
 from nbmodule.views.arrays.pictures import picture_of
@@ -171,11 +174,12 @@ def strip_lines(live: Live, most: int = 12) -> list[str]:
         return []
     order = sorted(range(len(strips.paths)), key=lambda row: -np.nan_to_num(newest[row, 4]))[:most]
     width = max(len(strips.paths[row]) for row in order)
-    lines = []
-    for row in order:
-        mean, std, _, _, bad, _ = newest[row].tolist()
-        lines.append(
-            f"{strips.paths[row] or 'model':<{width}}  {mean:.3g} ± {std:.3g}"
-            + (f"  <- non-finite {bad:,.0f}" if bad else "")
-        )
-    return lines
+    return [f"{strips.paths[row] or 'model':<{width}}  {_figures(newest[row])}" for row in order]
+
+
+def _figures(row: NDArray[np.float32]) -> str:
+    """Write mean, deviation and what is not finite; a row that was not measured is all NaN, its counts as well."""
+    mean, std, _, _, bad, _ = row.tolist()
+    if math.isnan(bad):
+        return "—"
+    return f"{format_number(mean, 3)} ± {format_number(std, 3)}" + (f"  <- non-finite {bad:,.0f}" if bad else "")

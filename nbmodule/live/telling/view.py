@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from nbmodule.base.format import plain
 from nbmodule.live.run.cost import Pace
 from nbmodule.live.run.encode import base64_of
@@ -162,7 +160,7 @@ class NotebookView:
             found |= {
                 "steps": base64_of(strips.steps, "f8"),
                 "over": bins_over_steps(strips, path),
-                "range": base64_of(np.nan_to_num(values[:, 2:4]) if values.shape[-1] > 3 else values, "f4"),
+                "range": base64_of(values[:, 2:4] if values.shape[-1] > 3 else values, "f4"),
             }
         array = live.picture(path, quantity)
         if array is not None:

@@ -177,12 +177,12 @@ def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _samples(step: int, names: list[str], arrays: list[Statistics], changes: list[Statistics | None]) -> list[Sample]:
-    """Make rows for each submodule: of its weights, and of the norm of their change over their own."""
+    """Make rows for each submodule: of its weights, and of the norm of their change over their own, NaN where that is 0."""
     samples = [grouped(step, "weight", names, arrays)]
     if all(change is not None for change in changes):
         groups = groups_of(names)
         ratios = [
-            norm([c for i in members if (c := changes[i])]) / (norm([arrays[i] for i in members]) or np.inf)
+            norm([c for i in members if (c := changes[i])]) / (norm([arrays[i] for i in members]) or np.nan)
             for members in groups.values()
         ]
         samples.append(Sample(step, "update", tuple(groups), np.array(ratios)[:, None]))

@@ -7,6 +7,7 @@ not say, and is used on a terminal only.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 from nbmodule.base.format import (
@@ -20,6 +21,7 @@ from nbmodule.base.format import (
     plain,
     spark,
 )
+from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.views.forms.layout import MOST_LINES, Line, align, branches, cap, is_terminal, paint, terminal_width
 from nbmodule.views.forms.titles import title_of
 from nbmodule.views.forms.trees import call_outline, module_outline, variable_outline
@@ -246,13 +248,8 @@ def _history(history: HistoryRecord, width: int, color: bool) -> list[str]:
             continue
         best = best_of(series)
         at = series.steps[series.values.index(best)]
-        cells = (
-            plain(series.name),
-            format_number(series.values[-1]),
-            f"best {format_number(best)} @{format_count(int(at))}",
-            heights(series.values),
-        )
-        lines.append(Line(cells))
+        said = f"best {format_number(best)} @{format_count(int(at))}" if math.isfinite(best) else ""
+        lines.append(Line((plain(series.name), format_number(series.values[-1]), said, heights(series.values))))
     return align(lines, frozenset({1}), width, color)
 
 
@@ -264,8 +261,7 @@ def best_of(series: SeriesRecord) -> float:
         (0.9, 0.5)
     """
     finite = [v for v in series.values if abs(v) < float("inf")] or list(series.values)
-    is_score = any(word in series.name.lower() for word in ("acc", "score", "auc", "f1", "precision", "recall"))
-    return max(finite) if is_score else min(finite)
+    return max(finite) if is_better_when_higher(series.name) else min(finite)
 
 
 def heights(values: tuple[float, ...], width: int = 24) -> str:

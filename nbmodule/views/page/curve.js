@@ -1,7 +1,7 @@
 // Numbers over steps: lines with a value at each hover, smoothing and a logarithmic axis.
 import { button, el, mountView, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { byUnit, linePath, nearest, smooth, ticks, valueRange } from "./scale.js";
+import { byUnit, linePath, nearest, smooth, ticks, valueAt, valueRange } from "./scale.js";
 
 /** @typedef {{ name: string, steps: number[], values: number[] }} Series */
 
@@ -76,9 +76,9 @@ function plot(unit, members, width, state, axis) {
   const fill = (/** @type {number} */ at) => {
     legend.replaceChildren(
       ...members.map((s, k) => {
-        const i = Number.isNaN(at) ? s.values.length - 1 : nearest(s.steps, at);
+        const { value, note } = valueAt(s.steps, s.values, at);
         const key = svg("svg", { width: 22, height: 8 }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": DASHES[Math.min(k, 3)] }));
-        return el("span", "", key, ` ${s.name} `, el("b", "", i >= 0 ? number(s.values[i]) : "—"));
+        return el("span", "", key, ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       }),
       el("span", "quiet", Number.isNaN(at) ? "" : `${axis} ${count(at)}`),
     );

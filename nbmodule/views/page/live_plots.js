@@ -1,7 +1,7 @@
 // The curves of a run: one plot for each unit, all with one axis of steps, one hover and one zoom.
 import { el, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { linePath, nearest, smooth, ticks, valueRange } from "./scale.js";
+import { linePath, smooth, ticks, valueAt, valueRange } from "./scale.js";
 import { reduced, stepRange } from "./live_store.js";
 
 /**
@@ -11,6 +11,7 @@ import { reduced, stepRange } from "./live_store.js";
  * @typedef {{ x: (step: number) => number, step: (x: number) => number, y: (value: number) => number, width: number, height: number }} Frame
  */
 
+const BESTS = 3;
 const HEIGHT = 160;
 const GAP = 16;
 const LEAST_WIDTH = 260;
@@ -199,11 +200,10 @@ export class Plots {
    */
   legendOf(group, members, at) {
     const parts = members.map((s, k) => {
-      const i = Number.isNaN(at) ? s.size - 1 : nearest(/** @type {any} */ (s.steps.subarray(0, s.size)), at);
-      const value = Number.isNaN(at) ? s.last : s.values[i];
+      const { value, note } = Number.isNaN(at) && s.size ? { value: number(s.last), note: "" } : valueAt(s.steps.subarray(0, s.size), s.values, at);
       const key = svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": dashOf(s) }));
       const off = this.look.hidden.has(s.name);
-      const text = el("button", "button run-key", /** @type {any} */ (key), ` ${s.name} `, el("b", "", s.size ? number(value) : "—"));
+      const text = el("button", "button run-key", /** @type {any} */ (key), ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       text.type = "button";
       text.title = off ? `Show ${s.name}` : `Hide ${s.name}`;
       text.setAttribute("aria-pressed", String(!off));
@@ -214,9 +214,10 @@ export class Plots {
       return text;
     });
     const [main] = members;
-    const best = main.best && Number.isNaN(at) ? `best ${number(main.best[1])} @${count(main.best[0])}` : "";
+    const named = members.length > 1;
+    const best = members.flatMap((s) => (s.best ? [`best ${named ? `${s.name} ` : ""}${number(s.best[1])} @${count(s.best[0])}`] : [])).slice(0, BESTS).join(" · ");
     const where = Number.isNaN(at) ? best : `step ${count(at)}`;
-    return [...(members.length > 1 || group !== main.name ? [el("b", "", group)] : []), ...parts, el("span", "quiet", where)];
+    return [...(named || group !== main.name ? [el("b", "", group)] : []), ...parts, el("span", "quiet", where)];
   }
 }
 

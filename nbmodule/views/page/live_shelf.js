@@ -2,7 +2,7 @@
 import { bytesOf, el } from "./base.js";
 import { count } from "./format.js";
 import { drawPicture } from "./picture.js";
-import { sampleAt } from "./live_store.js";
+import { sampleAt } from "./scale.js";
 
 /** @typedef {import("./live_store.js").Run} Run */
 

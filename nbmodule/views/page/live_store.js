@@ -1,5 +1,6 @@
 // What a page knows of a run: the record it began with, and all that has come since. Never touches the document.
 import { bytesOf } from "./base.js";
+import { sampleAt } from "./scale.js";
 
 /**
  * @typedef {{ name: string, group: string, role: string, n: number, last: number, best: [number, number] | null,
@@ -227,29 +228,41 @@ export function evenly(steps) {
 }
 
 /**
- * The sample at a step, or the newest before it; the newest of all for NaN.
- * @param {number[]} steps ascending
- * @param {number} at
- * @returns {number} -1 where there is none
- */
-export function sampleAt(steps, at) {
-  if (Number.isNaN(at)) return steps.length - 1;
-  let k = steps.length - 1;
-  while (k >= 0 && steps[k] > at) k--;
-  return k;
-}
-
-/**
- * One number of one submodule; NaN where it has none.
+ * One number of one submodule; null where it was not measured, so that NaN means NaN and nothing else.
  * @param {Strips} strips
  * @param {number} sample
  * @param {number} row
  * @param {string} field
+ * @returns {number | null}
  */
 export function statistic(strips, sample, row, field) {
-  const k = strips.fields.indexOf(field);
-  const value = sample < 0 || k < 0 ? NaN : strips.values[sample][row * strips.fields.length + k];
-  return value === undefined ? NaN : value;
+  const { fields } = strips;
+  const k = fields.indexOf(field);
+  if (sample < 0 || row < 0 || k < 0) return null;
+  // A row that was not measured is NaN in all fields; one that was has a count of what is not finite.
+  const known = strips.values[sample]?.[row * fields.length + Math.max(fields.indexOf("nonfinite"), 0)];
+  return known === undefined || Number.isNaN(known) ? null : strips.values[sample][row * fields.length + k];
+}
+
+/**
+ * The first step at which a submodule was measured; null if it never was.
+ * @param {Strips} strips
+ * @param {number} row
+ */
+export function firstMeasured(strips, row) {
+  const k = strips.steps.findIndex((_, sample) => statistic(strips, sample, row, strips.fields[0]) !== null);
+  return k < 0 ? null : strips.steps[k];
+}
+
+/**
+ * First and last step at which anything was measured: the one axis of all small curves.
+ * @param {Run} run
+ * @returns {[number, number]}
+ */
+export function measuredRange(run) {
+  const known = [...run.strips.values()].filter((s) => s.steps.length);
+  const [first, last] = [Math.min(...known.map((s) => s.steps[0])), Math.max(...known.map((s) => s.steps[s.steps.length - 1]))];
+  return [first, last];
 }
 
 /**
@@ -275,7 +288,7 @@ export function pathsOf(run) {
 export function wrongWith(run, path, at) {
   for (const [quantity, strips] of run.strips) {
     const bad = statistic(strips, sampleAt(strips.steps, at), strips.paths.indexOf(path), "nonfinite");
-    if (strips.paths.includes(path) && bad > 0) return `${quantity} non-finite ${bad}`;
+    if (bad) return `${quantity} non-finite ${bad}`;
   }
   return "";
 }

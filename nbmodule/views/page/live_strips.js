@@ -2,9 +2,9 @@
 // steps and what it holds now.
 import { button, bytesOf, el, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { linePath } from "./scale.js";
+import { linePath, sampleAt } from "./scale.js";
 import { drawPicture } from "./picture.js";
-import { BINS, QUANTITIES, pathsOf, sampleAt, statistic, wrongWith } from "./live_store.js";
+import { BINS, QUANTITIES, firstMeasured, measuredRange, pathsOf, statistic, wrongWith } from "./live_store.js";
 
 /**
  * @typedef {import("./live_store.js").Run} Run
@@ -62,7 +62,7 @@ export class StripTable {
     this.drawn = key;
     this.run = run;
     const shown = QUANTITIES.filter((q) => run.strips.get(q)?.steps.length);
-    const head = el("div", "run-strip head", el("span", "run-path", "module"), ...shown.map((q) => el("span", `run-cell run-${q}`, TITLES[/** @type {keyof typeof TITLES} */ (q)])));
+    const head = el("div", "run-strip head", el("span", "run-path", "module"), ...shown.map((q) => headOf(run, q, at)));
     head.setAttribute("role", "row");
     for (const cell of head.children) cell.setAttribute("role", "columnheader");
     const held = this.table.contains(this.active()) ? this.active()?.getAttribute("data-path") : null;
@@ -243,8 +243,25 @@ function savedDetail(run, path, quantity) {
   if (!strips || !over) return null;
   const row = strips.paths.indexOf(path);
   const steps = strips.steps.slice(0, over.length / BINS);
-  const range = Float32Array.from(steps.flatMap((_, k) => [statistic(strips, k, row, "low"), statistic(strips, k, row, "high")]));
+  const range = Float32Array.from(steps.flatMap((_, k) => [statistic(strips, k, row, "low") ?? NaN, statistic(strips, k, row, "high") ?? NaN]));
   return { path, quantity, steps, range, over, picture: null };
+}
+
+/**
+ * What a column holds, and of which step where that is not the step that is looked at.
+ * @param {Run} run
+ * @param {string} quantity
+ * @param {number} at
+ */
+function headOf(run, quantity, at) {
+  const { steps } = /** @type {Strips} */ (run.strips.get(quantity));
+  const sample = sampleAt(steps, at);
+  const head = el("span", `run-cell run-${quantity}`, TITLES[/** @type {keyof typeof TITLES} */ (quantity)]);
+  if (!Number.isNaN(at) && steps[sample] !== at) {
+    head.append(el("span", "quiet", sample < 0 ? ` from ${count(steps[0])}` : ` @${count(steps[sample])}`));
+    head.title = sample < 0 ? `first watched at step ${count(steps[0])}` : `not watched at step ${count(at)}: these are of step ${count(steps[sample])}`;
+  }
+  return head;
 }
 
 /**
@@ -256,13 +273,16 @@ function savedDetail(run, path, quantity) {
 function cellOf(run, quantity, path, at) {
   const strips = run.strips.get(quantity);
   const row = strips ? strips.paths.indexOf(path) : -1;
-  if (!strips || row < 0) return el("span", `run-cell quiet run-${quantity}`, "—");
+  const first = strips && row >= 0 ? firstMeasured(strips, row) : null;
+  if (!strips || first === null) return el("span", `run-cell quiet run-${quantity}`, "—");
   const sample = sampleAt(strips.steps, at);
   const field = quantity === "update" ? "ratio" : "std";
-  const line = sparkline(strips, row, field, sample);
-  const bins = Number.isNaN(at) && strips.bins && quantity !== "update" ? histogram(strips.bins.subarray(row * BINS, (row + 1) * BINS)) : "";
-  const cell = el("span", `run-cell run-${quantity}`, /** @type {any} */ (bins), /** @type {any} */ (line), el("span", "", summary(strips, quantity, sample, row)));
-  cell.title = full(strips, sample, row);
+  const line = sparkline(strips, row, field, sample, measuredRange(run));
+  const isKnown = statistic(strips, sample, row, field) !== null;
+  const bins = isKnown && Number.isNaN(at) && strips.bins && quantity !== "update" ? histogram(strips.bins.subarray(row * BINS, (row + 1) * BINS)) : "";
+  const said = isKnown ? el("span", "", summary(strips, quantity, sample, row)) : el("span", "quiet", "—");
+  const cell = el("span", `run-cell run-${quantity}`, /** @type {any} */ (bins), /** @type {any} */ (line), said);
+  cell.title = isKnown ? full(strips, sample, row) : strips.steps[sample] > first ? `not watched at step ${count(strips.steps[sample])}` : `first watched at step ${count(first)}`;
   return cell;
 }
 
@@ -273,7 +293,7 @@ function cellOf(run, quantity, path, at) {
  * @param {number} row
  */
 function summary(strips, quantity, sample, row) {
-  const of = (/** @type {string} */ field) => statistic(strips, sample, row, field);
+  const of = (/** @type {string} */ field) => statistic(strips, sample, row, field) ?? NaN;
   if (quantity === "update") return number(of("ratio"), 2);
   if (quantity === "gradient") return number(of("std"), 2);
   const zeros = quantity === "return" && of("zero") >= ZEROS ? ` ${of("zero") >= DEAD ? "dead" : "zero"} ${number(100 * of("zero"), 2)} %` : "";
@@ -286,22 +306,22 @@ function summary(strips, quantity, sample, row) {
  * @param {number} row
  */
 function full(strips, sample, row) {
-  const parts = strips.fields.map((field) => `${field} ${number(statistic(strips, sample, row, field), 4)}`);
-  return `step ${count(strips.steps[sample] ?? NaN)}: ${parts.join(", ")}`;
+  const parts = strips.fields.map((field) => `${field} ${number(statistic(strips, sample, row, field) ?? NaN, 4)}`);
+  return `step ${count(strips.steps[sample])}: ${parts.join(", ")}`;
 }
 
 /**
- * One number over the steps, on its own scale, with a mark at the sample that is read.
+ * One number over the steps, on its own scale, with a mark at the sample that is read; it begins where the first was measured.
  * @param {Strips} strips
  * @param {number} row
  * @param {string} field
  * @param {number} sample
+ * @param {[number, number]} range steps at the ends of the axis
  */
-function sparkline(strips, row, field, sample) {
-  const values = strips.steps.map((_, k) => statistic(strips, k, row, field));
+function sparkline(strips, row, field, sample, [first, last]) {
+  const values = strips.steps.map((_, k) => statistic(strips, k, row, field) ?? NaN);
   const finite = values.filter(Number.isFinite);
   const [low, high] = [Math.min(...finite), Math.max(...finite)];
-  const [first, last] = [strips.steps[0], strips.steps[strips.steps.length - 1]];
   const x = (/** @type {number} */ k) => 2 + ((strips.steps[k] - first) / (last - first || 1)) * (SPARK.w - 4);
   const y = (/** @type {number} */ v) => 2 + (high > low ? 1 - (v - low) / (high - low) : 0.5) * (SPARK.h - 4);
   const drawing = svg("svg", { class: "nbm-run-spark", width: SPARK.w, height: SPARK.h, "aria-hidden": "true" });
@@ -345,6 +365,7 @@ function overSteps(view, detail) {
     const y = (/** @type {number} */ v) => height * (1 - (v - low) / (high - low || 1));
     for (let k = 0; k < samples; k++) {
       const [from, to] = [detail.range[2 * k], detail.range[2 * k + 1]];
+      if (!Number.isFinite(from) || !Number.isFinite(to)) continue; // nothing was measured here, or nothing was finite
       const tall = (y(from) - y(to)) / BINS;
       for (let b = 0; b < BINS; b++) {
         brush.globalAlpha = (detail.over[k * BINS + b] / 255) ** 0.7;

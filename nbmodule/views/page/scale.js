@@ -1,4 +1,5 @@
 // The maths of curves: ranges, ticks, smoothing, paths. Never touches the document.
+import { count, number } from "./format.js";
 
 /**
  * The value below which a share of the sorted numbers lies.
@@ -92,6 +93,36 @@ export function nearest(xs, x) {
     else high = middle;
   }
   return Math.abs((xs[low] ?? 0) - x) <= Math.abs((xs[high] ?? 0) - x) ? low : high;
+}
+
+/**
+ * The sample at a step, or the newest before it; the newest of all for NaN. What comes later is not yet known at a step.
+ * @param {ArrayLike<number>} steps ascending
+ * @param {number} at
+ * @returns {number} -1 where there is none
+ */
+export function sampleAt(steps, at) {
+  let [low, high] = [-1, steps.length - 1];
+  if (Number.isNaN(at)) return high;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (steps[middle] <= at) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/**
+ * The value of a series at a step as a legend says it: of another step than asked, that is said; an em dash before the first.
+ * @param {ArrayLike<number>} steps ascending
+ * @param {ArrayLike<number>} values
+ * @param {number} at NaN for the newest
+ * @returns {{ value: string, note: string }}
+ */
+export function valueAt(steps, values, at) {
+  const k = sampleAt(steps, at);
+  if (k < 0) return { value: "—", note: steps.length ? `from ${count(steps[0])}` : "" };
+  return { value: number(values[k]), note: Number.isNaN(at) || steps[k] === at ? "" : `@${count(steps[k])}` };
 }
 
 /**

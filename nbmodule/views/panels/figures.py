@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -238,5 +239,6 @@ def _history(figure: Any, history: HistoryRecord, *, log: bool = False) -> None:
         raise _empty(history, "nothing was logged")
     for axes, (name, members) in zip(_grid(figure, len(groups), 4.2, 2.8, 3), groups.items(), strict=True):
         draw_curves(axes, members, history.axis, log)
-        axes.set_title(f"{plain(name)}, best {best_of(members[0]):.4g}", loc="left", fontsize=9, parse_math=False)
+        bests = [f"best {plain(one.name)} {best_of(one):.4g}" for one in members if math.isfinite(best_of(one))]
+        axes.set_title(", ".join([plain(name), *bests]), loc="left", fontsize=9, parse_math=False)
     _titled(figure, history)

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { bytes, code, count, number, seconds, tsv } from "../../../nbmodule/views/page/format.js";
 
-const cases = JSON.parse(readFileSync(new URL("../views/format_cases.json", import.meta.url), "utf-8"));
+const cases = JSON.parse(readFileSync(new URL("../format_cases.json", import.meta.url), "utf-8"));
 const functions = { count, bytes, number, seconds };
 
 for (const [name, rows] of Object.entries(cases)) {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addTick, evenly, openRun, pathsOf, reduced, sampleAt, statistic, stepRange, wrongWith } from "../../../nbmodule/views/page/live_store.js";
+import { addTick, evenly, openRun, firstMeasured, measuredRange, pathsOf, reduced, statistic, stepRange, wrongWith } from "../../../nbmodule/views/page/live_store.js";
+import { sampleAt } from "../../../nbmodule/views/page/scale.js";
 
 const base64 = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64");
 const points = (steps, values) => ({ s: base64(Float64Array.from(steps)), v: base64(Float32Array.from(values)) });
@@ -99,10 +100,30 @@ test("rows that come later have no value in earlier samples", () => {
   addTick(run, { strips: [{ quantity: "update", step: 1, shape: [1, 1], paths: ["a"] }] }, view([0.5]));
   addTick(run, { strips: [{ quantity: "update", step: 2, shape: [2, 1], paths: ["a", "b"] }] }, view([0.25, 0.125]));
   const strips = run.strips.get("update");
-  assert.ok(Number.isNaN(statistic(strips, 0, 1, "ratio")));
+  assert.equal(statistic(strips, 0, 1, "ratio"), null);
   assert.equal(statistic(strips, 1, 1, "ratio"), 0.125);
-  assert.ok(Number.isNaN(statistic(strips, -1, 0, "ratio")));
+  assert.equal(statistic(strips, -1, 0, "ratio"), null);
+  assert.equal(firstMeasured(strips, 1), 2);
   assert.deepEqual(pathsOf(run), ["a", "b"]);
+});
+
+test("NaN means NaN: a row without one finite element has it, a row that was not measured has null", () => {
+  const run = openRun(record());
+  const none = [NaN, NaN, NaN, NaN, NaN, NaN];
+  addTick(run, { strips: [{ quantity: "return", step: 7, shape: [2, 6], paths: ["a", "b"] }] }, view([NaN, NaN, NaN, NaN, 12, 0], none));
+  const strips = run.strips.get("return");
+  assert.ok(Number.isNaN(statistic(strips, 0, 0, "mean")));
+  assert.equal(statistic(strips, 0, 0, "nonfinite"), 12);
+  for (const field of strips.fields) assert.equal(statistic(strips, 0, 1, field), null);
+  assert.equal(firstMeasured(strips, 0), 7);
+  assert.equal(firstMeasured(strips, 1), null);
+  assert.equal(wrongWith(run, "b", NaN), "");
+});
+
+test("small curves share the axis from the first to the last step at which anything was measured", () => {
+  const run = openRun(record());
+  addTick(run, { strips: [{ quantity: "update", step: 3, shape: [1, 1], paths: ["a"] }, { quantity: "weight", step: 9, shape: [1, 1], paths: ["a"] }] }, view([1], [2]));
+  assert.deepEqual(measuredRange(run), [3, 9]);
 });
 
 test("what is not finite is named", () => {

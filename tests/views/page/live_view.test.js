@@ -172,7 +172,8 @@ test("the pointer reads all series of all plots at one step", () => {
   const plot = $(".nbm-curve");
   const event = new window.MouseEvent("pointermove", { bubbles: true, clientX: 52 });
   plot.dispatchEvent(event);
-  assert.deepEqual($$(".nbm-run-key b").map((node) => node.textContent), ["1", "0.7", "0.9"]);
+  assert.deepEqual($$(".nbm-run-key b").map((node) => node.textContent), ["1", "—", "—"], "the others were logged later");
+  assert.deepEqual($$(".nbm-run-key").map((node) => node.textContent.trim()), ["loss 1", "val_loss — from 10", "accuracy — from 20"]);
   assert.ok($$(".nbm-legend").every((node) => node.textContent.includes("step 1")));
   plot.dispatchEvent(new window.MouseEvent("pointerleave"));
   assert.equal($(".nbm-run-key b").textContent, "0.25");
@@ -365,6 +366,34 @@ test("the slider of steps moves numbers, curves and logged things together", () 
   paint();
   assert.match($('[data-path="head"]').textContent, /0 ± 5/);
   assert.match($(".nbm-run-shelf").textContent, /second/);
+});
+
+test("what was not measured at a step is a dash that says when it was first watched, and its curve begins there", () => {
+  const later = { ...WEIGHT, steps: base64(Float64Array.of(20)), values: base64(rows(0).subarray(18)) };
+  live(record({ strips: { weight: { ...WEIGHT, values: base64(rows(0)) }, gradient: later } }));
+  const cell = (quantity) => $(`[data-path="head"] .nbm-run-${quantity}`);
+  const begin = (quantity) => Number(cell(quantity).querySelector("path, circle").getAttribute("d")?.match(/^M([\d.]+)/)?.[1] ?? NaN);
+  assert.ok(begin("gradient") > begin("weight"), "a curve that began later begins further right");
+  press("[");
+  paint();
+  assert.equal(cell("gradient").textContent, "—");
+  assert.equal(cell("gradient").title, "first watched at step 20");
+  assert.match($(".nbm-run-strips .nbm-head").textContent, /gradient from 20/);
+  assert.doesNotMatch($(".nbm-run-strips").textContent, /NaN/);
+});
+
+test("numbers of another step than the one that is looked at say of which", () => {
+  live();
+  $(".nbm-run-steps input").value = "15";
+  $(".nbm-run-steps input").dispatchEvent(new window.Event("input"));
+  paint();
+  assert.match($(".nbm-run-strips .nbm-head").textContent, /weight @10/);
+  assert.deepEqual($$(".nbm-run-key").map((node) => node.textContent.trim()), ["loss 0.5 @10", "val_loss 0.7 @10", "accuracy — from 20"]);
+});
+
+test("a best value names its series where there are several", () => {
+  live();
+  assert.deepEqual($$(".nbm-legend > .nbm-quiet").map((node) => node.textContent), ["best loss 0.25 @20 · best val_loss 0.4 @20", "best 0.9 @20"]);
 });
 
 test("no key that the view uses reaches the notebook", () => {
