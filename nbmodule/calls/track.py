@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Tracker, slot_of
+from nbmodule.core.recording.tracker import Ending, Tracker, slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 from nbmodule.tree.sockets import socket
@@ -98,7 +99,7 @@ class Tracking:
             for pattern in self.operations:
                 Choice(model, None, pattern)
         self.last, self.budget = last, bytes_of(budget)
-        self.trackers: list[tuple[Tracker, Steps]] = []
+        self._span = threading.Lock()  # held while the block runs
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy follows the copy of the model, and has recorded nothing."""
@@ -111,34 +112,52 @@ class Tracking:
         keep_gradient = functools.partial(keep_gradients, self.returns == "stats") if self.gradients else None
         keep_before = functools.partial(keep_variables, self.watch, self.operations) if self.operations else None
         tracker = Tracker(
-            self.watch.wants, kept, key, keep_gradient=keep_gradient, keep_before=keep_before, timed=True, log=steps
+            self.watch.wants,
+            kept,
+            key,
+            keep_gradient=keep_gradient,
+            keep_before=keep_before,
+            timed=True,
+            log=steps,
+            span=self._span,
         )
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 "nb.track was entered inside a function that is being traced, or under v=: nothing could come out of it. "
                 "Put the `with` around the call of the compiled function. Nothing was recorded."
             )
-        tracker.__enter__()
-        if self.foreign is not None:
-            self.foreign.__enter__()
-        steps.outer = tracker.outer.log if tracker.outer is not None else None
-        self.trackers.append((tracker, steps))
+        if self._span.locked():
+            raise TraceError("this tracking is open already: make another one with nb.track. Nothing was changed.")
         recorded = Recorded(self.watch, steps)
         hold(recorded, "calls", lambda calls: f"{calls.name}, {len(calls._steps.kept)} steps")
-        return recorded
+        try:
+            tracker.__enter__()
+            steps.outer = tracker.outer.log if tracker.outer is not None else None
+            if self.foreign is not None:
+                self.foreign.__enter__()
+            self._steps = steps
+            return recorded
+        except BaseException:
+            if self._span.locked():
+                self._span.release()
+            raise
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        tracker, steps = self.trackers.pop()
-        if self.foreign is not None:
-            self.foreign.__exit__(kind, error, trace)
-        tracker.__exit__(kind, error, trace)
-        if error is not None and steps.open >= 0:  # an interruption: nobody closed the open calls
-            while steps.open >= 0:
-                steps.end(steps.open, "", {}, error=type(error).__name__)
+    __exit__ = Ending()
+
+    def ending(self) -> Any:
+        """What ends it: the release of its lock, and more where something was asked for that comes afterwards."""
+        return self._leave if self.foreign is not None or self.profile else self._span.__exit__
+
+    def _leave(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        try:
+            if self.foreign is not None:
+                self.foreign.__exit__(kind, error, trace)
+        finally:
+            self._span.release()
         if self.profile and error is None:
             from nbmodule.calls.alone import measure
 
-            measure([call for step in list(steps.kept)[-1:] for call in step.calls])
+            measure([call for step in list(self._steps.kept)[-1:] for call in step.calls])
 
 
 def keep(

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from nbmodule.base.foreign import framework_of
-from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.recording import tracker
 from nbmodule.core.running.calling import annotate, observed
 from nbmodule.errors import ArgumentTypeError
@@ -86,17 +86,13 @@ def logged(part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     """A call under a transform of JAX, with the arrays that lie under its traced values."""
     __tracebackhide__ = True
     index = tracker.begin(part, (args, kwargs))
-    now.stack.append(part)
-    now.counts.append({})
-    depth = len(now.stack)
     try:
-        outputs = run(*args, **kwargs)
+        with calling(part):
+            outputs = run(*args, **kwargs)
     except Exception as error:
         tracker.fail(index, error)
         annotate(error, part, args, kwargs)
         raise
-    finally:
-        del now.stack[depth - 1 :], now.counts[depth - 1 :]
     with jax.ensure_compile_time_eval():
         known = concrete(((args, kwargs), outputs))
     if known is None:

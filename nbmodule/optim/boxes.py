@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 from jax.tree_util import SequenceKey
 
-from nbmodule.core.boxes.frame import now, write_all
+from nbmodule.core.boxes.frame import calling, now, write_all
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.optim.part import Chain, is_floating
 
 
-@contextmanager
-def reading(thing: Any) -> Iterator[None]:
+def reading(thing: Any) -> Any:
     """While variables of `thing` are read: one that is not yet an input of a compiled function makes all of `thing` one."""
-    if now.frame is None:
-        yield
-        return
-    depth = len(now.stack)
-    now.stack.append(thing)
-    now.counts.append({})
-    try:
-        yield
-    finally:
-        del now.stack[depth:], now.counts[depth:]
+    return nullcontext() if now.frame is None else calling(thing)
 
 
 def values_of(thing: Any, boxes: Sequence[Variable]) -> list[Any]:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import nbmodule
+from nbmodule.core.boxes.frame import gate, now
 
 HOME = str(Path(nbmodule.__file__).parent)
-CLOSE = tuple(f"{HOME}/core/{name}" for name in ("boxes/commit.py", "boxes/handing.py", "transforms/binding.py"))
+CLOSE = tuple(
+    f"{HOME}/core/{name}" for name in ("boxes/commit.py", "boxes/handing.py", "boxes/frame.py", "transforms/binding.py")
+)
 
 
 class Injected(KeyboardInterrupt):
@@ -64,3 +67,12 @@ def _passed(run: Callable[[], Any], stop: int) -> int:
         sys.settrace(before)
         gc.enable()
     return passed
+
+
+def assert_nothing_is_open() -> None:
+    """No frame, tracker or gate was left open."""
+    assert now.frame is None
+    assert now.tracker is None
+    assert not gate.open
+    assert not now.stack and not now.counts and not now.programs
+    assert now.taps is None and now.lent is None and now.cold is None

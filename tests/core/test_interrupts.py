@@ -8,7 +8,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.core.shape.walk import plan_of
-from tests.core.interrupting import points
+from tests.core.interrupting import assert_nothing_is_open, points
 
 
 def hunt(act, *things, most=150):
@@ -19,6 +19,7 @@ def hunt(act, *things, most=150):
     for _ in points(act, most=most):
         after = [np.array(box._value) for box in boxes]
         changed = [not np.array_equal(x, y) for x, y in zip(before, after)]
+        assert_nothing_is_open()
         assert len(set(changed)) == 1, f"an interrupt has cut a commit in two: {changed}"
         before, count = after, count + 1
     act()
@@ -107,7 +108,61 @@ def hunt_between(act, *things, most=150):
         act()
         states.append([np.array(box._value).tolist() for box in boxes])
     for _ in points(act, most=most):
+        assert_nothing_is_open()
         assert [np.array(box._value).tolist() for box in boxes] in states
+
+
+class Count(Walk):
+    """As `Walk`, for buffers alone."""
+
+    def forward(self, x):
+        for part in self.parts:
+            part.n.value = part.n + 1
+        return x
+
+
+def test_a_call_with_variables_of_its_own_commits_as_one_act():
+    model = Count()
+    v = model.v
+    hunt(lambda: model(jnp.ones(()), v=v), *model.buffers())
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f, x: nb.value_and_grad(f)(x),
+        lambda f, x: nb.vmap(lambda x, y: f(x), in_axes=(None, 0))(x, jnp.ones(2)),
+        lambda f, x: nb.scan(lambda c, _: (f(c), None), x, length=2),
+        lambda f, x: nb.cond(True, f, f, x),
+        lambda f, x: nb.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1])), (0, x)),
+        lambda f, x: nb.checkpoint(f)(x),
+    ],
+    ids=["value_and_grad", "vmap", "scan", "cond", "while_loop", "checkpoint"],
+)
+def test_an_eager_transform_commits_as_one_act(transform):
+    model = Walk()
+
+    def body(x):
+        model(jnp.ones(()))
+        return x * 2.0
+
+    act = lambda: transform(body, jnp.ones(()))
+    act()
+    hunt(act, model)
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_tracked_compiled_step_is_one_act(donate):
+    model = Walk()
+    step = nb.jit(lambda x: model(x), donate=donate)
+    x = jnp.ones(())
+
+    def tracked():
+        with nb.track(model):
+            step(x)
+
+    tracked()
+    hunt(tracked, model)
 
 
 def test_a_move_is_one_act():

@@ -153,7 +153,7 @@ def outcome(run):
 
 def assert_whole(model, before):
     """Every variable holds what it held, nothing is left open, and the model can be used and compiled."""
-    assert now.frame is None and now.tracker is None and not now.programs and not now.stack and gate.open == 0
+    assert now.frame is None and now.tracker is None and not now.programs and not now.stack and not gate.open
     after = model.state_dict()
     assert all(
         isinstance(box._value, jax.Array) and not isinstance(box._value, jax.core.Tracer) for box in model.tensors()

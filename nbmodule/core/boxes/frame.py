@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -43,37 +45,37 @@ _tickets = count(1)
 
 
 class _Gate:
-    """How many frames and trackers are open in all threads: while it is none, nobody needs to ask for their own."""
+    """The frames and trackers that are open in all threads: while there is none, nobody needs to ask for their own."""
 
-    __slots__ = ("_lock", "open")
+    __slots__ = ("open",)
 
     def __init__(self) -> None:
-        self.open = 0
-        self._lock = threading.Lock()
+        self.open: dict[Any, None] = {}
+
+    def settle(self) -> None:
+        """Let go of what has ended."""
+        for thing in list(self.open):
+            if not thing.is_open:
+                self.open.pop(thing, None)
 
     def __reduce__(self) -> str:
-        """There is one: what carries a function of ours elsewhere (cloudpickle) carries its name."""
         return "gate"
-
-    def enter(self) -> None:
-        with self._lock:
-            self.open += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self.open -= 1
 
 
 gate = _Gate()
 
 
+_tracker: ContextVar[Any] = ContextVar("nbmodule_tracker", default=None)
+
+
 class Now(threading.local):
-    """What is going on in this thread."""
+    """What is going on in this thread, and in this context.
+
+    A tracker may stay open while a task waits, so it belongs to the context, where other tasks do not see it. A frame is open
+    while one function runs, which never waits, and belongs to the thread as JAX's own traces do.
+    """
 
     frame: Frame | None = None
-    tracker: Any = None  # what is to be recorded, see `tracker.py`
-    guarded = False  # the innermost frame has a token
-    busy = False  # a frame or a tracker is there: calls of modules take the long way
     taps: Any = None  # who gives the zeros for gradients by returns, see `taps.py`
     outside = False  # a module from outside of all traces is being built
     cold: Any = None  # the program that may be traced, see `transforms/program.py`
@@ -88,11 +90,55 @@ class Now(threading.local):
         """There is one: what carries a function of ours elsewhere (cloudpickle) carries its name."""
         return "now"
 
-    def settle(self) -> None:
-        self.busy = self.frame is not None or self.tracker is not None
+    @property
+    def tracker(self) -> Any:
+        """What is to be recorded, see `tracker.py`: the innermost tracker of this context that is still open, in its thread."""
+        tracker = _tracker.get()
+        if tracker is None:
+            if gate.open:
+                gate.settle()
+            return None
+        if not tracker.is_open:
+            gate.settle()
+            tracker = tracker.around()
+            _tracker.set(tracker)
+        return tracker if tracker is not None and tracker.thread == threading.get_ident() else None
+
+    @tracker.setter
+    def tracker(self, tracker: Any) -> None:
+        _tracker.set(tracker)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the innermost frame has a token."""
+        return self.frame is not None and self.frame.guarded
+
+    @property
+    def busy(self) -> bool:
+        """Whether a frame or a tracker is there: calls of modules take the long way."""
+        return self.frame is not None or self.tracker is not None
 
 
 now = Now()
+
+
+@contextmanager
+def calling(module: Any) -> Iterator[None]:
+    """While a call of `module`, or a read of its variables, is open on the long way.
+
+    What is put back is put back twice, here and wherever else this thread's notes are changed for a while: an interrupt may
+    come before the first time, and the second is there for that.
+    """
+    depth = len(now.stack)
+    try:
+        try:
+            now.stack.append(module)
+            now.counts.append({})
+            yield
+        finally:
+            del now.stack[depth:], now.counts[depth:]
+    finally:
+        del now.stack[depth:], now.counts[depth:]
 
 
 class Missed(BaseException):
@@ -155,6 +201,8 @@ jax.tree_util.register_pytree_node(
 class Frame:
     """Values of boxes, writes and records while one function runs."""
 
+    is_open = True  # until it is closed, when it leaves the gate
+
     __slots__ = (
         "_context", "axes", "base", "guarded", "log", "outside", "seen", "touched", "trace", "values", "views", "wall", "written",
     )  # fmt: skip
@@ -175,28 +223,43 @@ class Frame:
         self.seen: set[Variable] = set()
         self.touched: dict[Any, None] = {}  # outermost modules that were called, in order
         self.views: dict[Any, Any] = {}  # the container `v` of each module, as seen in this frame
+        self._context: Any = None
 
     def __enter__(self) -> Frame:
         self.outside, self.trace = now.frame, here()
         self.base = len(now.stack)
         self.guarded = self.guarded or (self.outside is not None and self.outside.guarded)
-        if self.guarded:
-            self._context = _token(next(_tickets))
-            self._context.__enter__()
-        gate.enter()
-        now.frame, now.busy, now.guarded = self, True, self.guarded
+        try:
+            gate.open[self] = None
+            if self.guarded:
+                self._context = _token(next(_tickets))
+                self._context.__enter__()
+            now.frame = self
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        gate.leave()
-        now.frame = self.outside
-        now.guarded = self.outside is not None and self.outside.guarded
-        if self.guarded:
-            self._context.__exit__(None, None, None)
-        del now.stack[self.base :], now.counts[self.base :]
-        now.settle()
+        self.close()
         if exc and isinstance(exc[1], Exception) and self.log.infos:
             self.salvage()
+
+    def run(self, body: Callable[[Frame], Any]) -> Any:
+        """Run `body` in this frame, which is closed afterwards: twice, since an interrupt may cut the first time short."""
+        with closing(self), self:
+            return body(self)
+
+    def close(self) -> None:
+        """Put back what was there before the frame; again is fine."""
+        if self not in gate.open:
+            return
+        now.frame = self.outside
+        if self._context is not None:
+            with suppress(AttributeError):  # an interrupt has come before it was entered
+                self._context.__exit__(None, None, None)
+        del now.stack[self.base :], now.counts[self.base :]
+        gate.open.pop(self, None)
 
     def salvage(self) -> None:
         """An exception ends the frame: what was called, without the values that were traced, is known outside."""
@@ -271,8 +334,7 @@ def framed(
     frame = Frame(values, log=log)
     frame.axes = axes
     try:
-        with frame:
-            return body(frame)
+        return frame.run(body)
     except Unguarded as error:
         if error.frame is not frame:
             raise
@@ -282,8 +344,7 @@ def framed(
         taps.rewind(asked)
     frame = Frame(values, log=log, guarded=True)
     frame.axes = axes
-    with frame:
-        return body(frame)
+    return frame.run(body)
 
 
 def leak(box: Variable) -> TracerLeakError:

@@ -81,10 +81,14 @@ jax.tree_util.register_static(Later)
 @contextmanager
 def serving(taps: Taps | None) -> Iterator[Taps | None]:
     """Make `taps` the one that is asked, or let nobody be asked."""
-    before, now.taps = now.taps, taps
+    before = now.taps
     try:
-        yield taps
-    finally:
+        try:
+            now.taps = taps
+            yield taps
+        finally:
+            now.taps = before
+    finally:  # see `frame.calling`
         now.taps = before
 
 

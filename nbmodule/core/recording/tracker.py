@@ -6,6 +6,7 @@ tracker is there; the values of a call are kept if any of the nested trackers wa
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -20,14 +21,26 @@ from nbmodule.core.recording import taps
 
 @contextmanager
 def untracked() -> Iterator[None]:
-    """Let no tracker of this thread see what runs."""
-    before, now.tracker = now.tracker, None
-    now.settle()
+    """Let no tracker of this context see what runs."""
+    before = now.tracker
     try:
+        now.tracker = None
         yield
     finally:
         now.tracker = before
-        now.settle()
+
+
+class Ending:
+    """`__exit__` of what ends with the release of its lock: one call into C, which no interrupt can divide or forestall.
+
+    Whether it is open, and what follows from that, is asked of the lock.
+    """
+
+    def __get__(self, thing: Any, kind: Any = None) -> Any:
+        return self if thing is None else thing.ending()
+
+    def __call__(self, thing: Any, *exc: object) -> Any:  # by way of the class, as `contextlib.ExitStack` does
+        return thing.ending()(*exc)
 
 
 class Tracker:
@@ -43,12 +56,13 @@ class Tracker:
         keep_before: what is kept of a module before it is called.
         timed: whether eager calls are to be timed, which waits for their arrays.
         log: where the calls of eager code are logged.
+        span: the lock that is held while it is open; by default one of its own.
         ready: asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
             nobody were recording. Such a tracker only looks on: one that is entered inside takes its place.
     """
 
     __slots__ = (
-        "keep", "keep_before", "keep_gradient", "key", "log", "outer", "ready", "replacements", "timed", "wants",
+        "keep", "keep_before", "keep_gradient", "key", "log", "outer", "ready", "replacements", "span", "thread", "timed", "wants",
     )  # fmt: skip
 
     def __init__(
@@ -56,7 +70,7 @@ class Tracker:
         replacements: dict[Any, Callable[[Any], Any]] | None = None, *,
         keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None,
         keep_before: Callable[[Any], dict[str, Any]] | None = None, timed: bool = False, log: Log | None = None,
-        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None,
+        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None, span: Any = None,
     ) -> None:  # fmt: skip
         self.wants, self.keep, self.replacements = wants, keep, replacements or {}
         self.key: Hashable = key
@@ -64,6 +78,18 @@ class Tracker:
         self.log = Log() if log is None else log
         self.ready = ready
         self.outer: Tracker | None = None
+        self.span = threading.Lock() if span is None else span
+
+    __exit__ = Ending()
+
+    def ending(self) -> Any:
+        """What ends it."""
+        return self.span.__exit__
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is still running."""
+        return self.span.locked()
 
     def __enter__(self) -> Tracker:
         self.outer = now.tracker
@@ -73,14 +99,23 @@ class Tracker:
             self.key = (self.key, self.outer.key)
             self.timed = self.timed or self.outer.timed
             self.keep_gradient = self.keep_gradient or self.outer.keep_gradient
-        gate.enter()
-        now.tracker, now.busy = self, True
+        self.thread = threading.get_ident()
+        try:
+            self.span.acquire()
+            gate.open[self] = None
+            now.tracker = self
+        except BaseException:
+            if self.span.locked():
+                self.span.release()
+            raise
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        gate.leave()
-        now.tracker = self.outer
-        now.settle()
+    def around(self) -> Tracker | None:
+        """The tracker around this one, of those that are still open."""
+        tracker = self.outer
+        while tracker is not None and not tracker.is_open:
+            tracker = tracker.outer
+        return tracker
 
     def kept_by_any(self, module: Any) -> list[Tracker]:
         """The trackers, this one and those around it, that want the values of `module`."""
@@ -88,7 +123,7 @@ class Tracker:
         while tracker is not None:
             if tracker.wants(module):
                 found.append(tracker)
-            tracker = tracker.outer
+            tracker = tracker.around()
         return found
 
     def replaced(self, module: Any, outputs: Any) -> Any:
@@ -98,7 +133,7 @@ class Tracker:
             if module in tracker.replacements:
                 outputs = tracker.replacements[module](outputs)
                 break
-            tracker = tracker.outer
+            tracker = tracker.around()
         return self.tapped(module, outputs)
 
     def tapped(self, module: Any, outputs: Any) -> Any:
@@ -115,7 +150,7 @@ class Tracker:
         while tracker is not None:
             if tracker.keep_gradient is not None:
                 found |= tracker.keep_gradient(gradient, of)
-            tracker = tracker.outer
+            tracker = tracker.around()
         return found
 
 
@@ -167,7 +202,7 @@ def fail(index: int, error: BaseException) -> None:
     """Log that the call ended with an exception."""
     first = str(error).splitlines()[0] if str(error) else ""
     log: Any = current_log()
-    log.end(index, "", {}, error=f"{type(error).__name__}: {first}")
+    log.end(index, "", {}, error=f"{type(error).__name__}: {first}" if first else type(error).__name__)
 
 
 def describe(tree: Any) -> str:

@@ -15,7 +15,7 @@ import jax
 
 from nbmodule.base.format import printable
 from nbmodule.base.jax_names import is_jit_being_traced
-from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write_all
+from nbmodule.core.boxes.frame import EAGER, Frame, calling, framed, here, now, write_all
 from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import describe_arguments
@@ -152,24 +152,20 @@ def observed(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any
     scope = scope_of(module)
     if now.frame is not None and len(now.stack) == now.frame.base:
         now.frame.touched.setdefault(module)
-    now.stack.append(module)
-    now.counts.append({})
-    depth = len(now.stack)
     try:
-        with scope:
+        with calling(module), scope:
             inner = module._nbm
             outputs = (
                 hooked(module, run, args, kwargs) if inner.hooks or inner.pre_hooks else run(module, *args, **kwargs)
             )
             if recording:
                 outputs = now.tracker.replaced(module, outputs)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         if recording:
             tracker.fail(index, error)
-        annotate(error, module, args, kwargs)
+        if isinstance(error, Exception):
+            annotate(error, module, args, kwargs)
         raise
-    finally:
-        del now.stack[depth - 1 :], now.counts[depth - 1 :]
     if recording:
         tracker.end(index, module, (args, kwargs), outputs)
     return outputs

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import Frame, Missed, framed, now
+from nbmodule.core.boxes.frame import Frame, Missed, framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
@@ -130,7 +130,7 @@ class _Stage:
         def pure(values: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
             self.frame = frame = Frame(zip(self.boxes, values), wall=True)
-            with frame:
+            with closing(frame), frame:
                 filled, given = fill((args, kwargs), self.given)
                 if is_module(self.fn):
                     outputs = packed(call_without_scope(self.fn, tuple(filled), given))
@@ -214,13 +214,8 @@ def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         ]
 
     def body(frame: Frame | None = None) -> Any:
-        now.stack.append(module)
-        now.counts.append({})
-        depth = len(now.stack)
-        try:
+        with calling(module):
             return hooked(module, type(module)._run, args, kwargs)
-        finally:
-            del now.stack[depth - 1 :], now.counts[depth - 1 :]
 
     run = (lambda: framed(body, values, log=tracker.current_log())) if values else body
     wanted = {name: options.get(name) for name in TRACKING}

@@ -230,8 +230,9 @@ def create(module: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         names = {}
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()) if names else False
-    before, now.lent = now.lent, []
+    before = now.lent
     try:
+        now.lent = []
         made = module._create_variables(
             **{name: value for name, value in wanted.items() if name in names or (takes_all and name != "dev")}
         )

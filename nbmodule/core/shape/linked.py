@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import now, write_all
+from nbmodule.core.boxes.frame import calling, now, write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import Plan, plan_of
@@ -157,16 +158,10 @@ def v_of(module: Any) -> Container:
         current = module._nbm.current
         if current is not None and current[0] == clock.values and current[2] is plan:
             return current[1]
-    else:
-        now.stack.append(module)  # a read that misses names this module
-        now.counts.append({})
-    try:
+    with nullcontext() if now.frame is None else calling(module):  # a read that misses names this module
         container = known_current(module)
         if container is None or not holds(container, plan.template):
             container = build_whole(module, plan, plan.template)
-    finally:
-        if now.frame is not None:
-            now.stack.pop(), now.counts.pop()
     remember(module, container)
     return container
 

@@ -55,7 +55,7 @@ class Made(tuple):
     """What a compiled function returns if it had effects; without any it returns its outputs alone.
 
     It is outputs, new values, records, and facts: the place of each value (the number of a box that is an input, else a
-    slot), the calls that the records are of, and the structure of the outputs where these are leaves. JAX makes it without
+    slot), the calls that the records are of, and the structures of outputs and records where these are leaves. JAX makes it without
     running any Python: after a donated step no interrupt may come before the values are placed.
     """
 
@@ -165,13 +165,8 @@ class Binding:
             return self._run_donated(args, kwargs)
         values = self.values()
         given = (self.pick_donated(values), self.pick_kept(values)) if self.program.donates else (values,)
-        before, now.cold = now.cold, self.program
-        now.programs.append(self)
-        try:
+        with self.called_cold():
             made = (self.compiled if outermost else self.program.inner)(*given, *args, **kwargs)
-        finally:
-            now.programs.pop()
-            now.cold = before
         return self._taken(made)
 
     def _run_donated(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -200,12 +195,8 @@ class Binding:
     def _handed_over(self, compiled: Any, donated: Any, kept: Any, args: Any) -> Any:
         if self.aim is NO_AIM:
             self.aim = self._aimed(self.program.facts)
-        running = now.programs
-        running.append(self)
-        try:
+        with self.being_called():
             return handed_over(compiled, donated, kept, tuple(zip(args)), self.aim[1], self.aim[2])
-        finally:
-            running.pop()
 
     def _aimed(self, facts: Any) -> Aim:
         """What a commit of values with these facts sets; none if some belong to boxes that are no inputs."""
@@ -214,14 +205,31 @@ class Binding:
         return (facts, *targets_of([self.boxes[place] for place in facts[0]]), not facts[1] and facts[2] is None)
 
     @contextmanager
-    def called_cold(self) -> Iterator[None]:
-        """While the compiled function is called and may be traced: these are the things to trace it with."""
-        before, now.cold = now.cold, self.program
-        now.programs.append(self)
+    def being_called(self) -> Iterator[None]:
+        """While the compiled function is called: these are the things to trace it with."""
+        running = now.programs
+        depth = len(running)
         try:
-            yield
+            try:
+                running.append(self)
+                yield
+            finally:
+                del running[depth:]
+        finally:  # see `frame.calling`
+            del running[depth:]
+
+    @contextmanager
+    def called_cold(self) -> Iterator[None]:
+        """While it is called and may be traced."""
+        before = now.cold
+        try:
+            try:
+                now.cold = self.program
+                with self.being_called():
+                    yield
+            finally:
+                now.cold = before
         finally:
-            now.programs.pop()
             now.cold = before
 
     def steady(self, kinds: tuple[Any, ...], plain: set[type]) -> Callable[[tuple[Any, ...]], Any]:
@@ -338,12 +346,13 @@ class Binding:
     def _finished(self, made: Made) -> Any:
         """After the values are placed: hand on the records, and give the outputs."""
         outputs, values, records, facts = made
-        _, infos, tree = facts
+        _, infos, tree, tree_of_records = facts
         if values and now.frame is None and is_eager():
             self.seen = clock.values
             if facts is not self.aim[0]:
                 self.aim = self._aimed(facts)
         if infos:
+            records = records if tree_of_records is None else jax.tree.unflatten(tree_of_records, records)
             if self.called[0] is not infos:
                 called = self.program.found(infos, [reference() for reference in self.things])
                 self.called = (infos, called, any(info.request is not None for info in called))

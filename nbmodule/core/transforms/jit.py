@@ -255,7 +255,7 @@ class Jit(Generic[P, R]):
         made = self._staged("eval_shape", args, kwargs)
         if type(made) is not Made:
             return unpacked(made)
-        outputs, _, _, (_, _, tree) = made
+        outputs, _, _, (_, _, tree, _) = made
         return unpacked(outputs if tree is None else jax.tree.unflatten(tree, outputs))
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -68,6 +69,12 @@ def is_plain(tree: Any) -> bool:
     data = tree.node_data()
     known = tree.num_nodes == 1 or (data is not None and data[0] in (tuple, list, dict, type(None)))
     return known and all(map(is_plain, tree.children()))
+
+
+def as_leaves(values: Any) -> tuple[Any, Any]:
+    """Values and None, or where making them runs Python, their leaves and their structure."""
+    leaves, tree = jax.tree.flatten(values)
+    return (values, None) if is_plain(tree) else (leaves, tree)
 
 
 class Program:
@@ -165,7 +172,7 @@ class Program:
         captured = [thing for reference in self.captured if (thing := reference()) is not None]
         trace = trace_of(self.fn, self.holes, things, captured, self.watch.codes, args, kwargs)
         self.frame = frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
-        with frame:
+        with closing(frame), frame:
             filled, kwargs = fill((list(args), kwargs), things)
             for position, number in self.holes:
                 filled[position] = things[number]
@@ -182,15 +189,16 @@ class Program:
         places = tuple(index.get(box, box.slot) for box in frame.written)
         self.frame = None  # it holds boxes and traced values
         infos = self._placed(effects.names[1], things)
-        tree = None
+        records, tree, tree_of_records = effects.records, None, None
         if self.donates:
             outputs, tree = self._as_leaves(outputs)
-        facts = MadeFacts((places, infos, tree))
+            records, tree_of_records = as_leaves(records)
+        facts = MadeFacts((places, infos, tree, tree_of_records))
         if self.donates:
             self._note(facts, is_run=bool(donated))
         if not places and not infos and tree is None and "out_shardings" not in self.options:
             return outputs
-        return Made((outputs, effects.values, effects.records, facts))
+        return Made((outputs, effects.values, records, facts))
 
     # -- donation: once the arrays of the boxes are given away, no Python may run until the new ones are in place ---------
     def note_warm(self) -> None:
@@ -209,11 +217,8 @@ class Program:
                 raise Cold
 
     def _as_leaves(self, outputs: Any) -> tuple[Any, Any]:
-        """Outputs and None, or where making them runs Python, their leaves and their structure."""
-        leaves, tree = jax.tree.flatten(outputs)
-        if is_plain(tree):
-            return outputs, None
-        if "out_shardings" in self.options:  # which follow the structure of the outputs
+        leaves, tree = as_leaves(outputs)
+        if tree is not None and "out_shardings" in self.options:  # which follow the structure of the outputs
             self.is_bare = self.is_warm = False
             return outputs, None
         return leaves, tree
