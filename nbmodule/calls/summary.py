@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from nbmodule.base.format import cut_middle, shown
-from nbmodule.calls.call import Call
-from nbmodule.calls.track import track
-from nbmodule.core.boxes.frame import current_log, framed
 from nbmodule.core.boxes.variable import Buffer, Parameter
-from nbmodule.core.running.staging import unchanged
+from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.core.running.staging import staged
 from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.hooks import register
+from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
 
 
@@ -55,16 +55,48 @@ class Summary(tuple[SummaryRow, ...]):
     @shown
     def __repr__(self) -> str:
         head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
-        table = [head, *map(_cells, self)]
+        table = [head, *(_cells(row, name) for row, name in _folded(self))]
         widths = [max(len(row[i]) for row in table) for i in range(len(head))]
         return "\n".join(_line(row, widths) for row in table)
 
 
-def _cells(row: SummaryRow) -> tuple[str, ...]:
+def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
+    """Rows with their names; of blocks in a row that are alike, such as `layers.0` to `layers.11`, the first, named after all."""
+    while rows:
+        first, size = rows[0], _size_of_block(rows)
+        count = size
+        if first.path.rpartition(".")[2].isdigit():
+            while count < len(rows) and _are_alike(rows[:size], rows[count : count + size]):
+                count += size
+        last = rows[count - size].path
+        yield (
+            first,
+            first.path if count == size else f"{first.path} … {last.rpartition('.')[2]} ({count // size} alike)",
+        )
+        yield from _folded(rows[1:size])
+        rows = rows[count:] if first.path else ()
+
+
+def _size_of_block(rows: tuple[SummaryRow, ...]) -> int:
+    """How many of the rows belong to the first: itself and those below it."""
+    below = rows[0].path and f"{rows[0].path}."
+    return next((i for i, row in enumerate(rows) if i and not row.path.startswith(below)), len(rows))
+
+
+def _are_alike(block: tuple[SummaryRow, ...], other: tuple[SummaryRow, ...]) -> bool:
+    """Whether two blocks stand in one list and differ in nothing but its number."""
+    if len(block) != len(other) or _size_of_block(other) != len(other):
+        return False
+    mine, its = block[0].path, other[0].path
+    if mine.rpartition(".")[0] != its.rpartition(".")[0] or not its.rpartition(".")[2].isdigit():
+        return False
+    return all(a.path[len(mine) :] == b.path[len(its) :] and a[1:] == b[1:] for a, b in zip(block, other))
+
+
+def _cells(row: SummaryRow, name: str) -> tuple[str, ...]:
     flops = "" if row.flops is None else f"{row.flops:,.0f}"
-    name = cut_middle(row.path or "(the model)", 40)
     return (
-        name,
+        cut_middle(name or "(the model)", 40),
         row.class_name,
         f"{row.parameters:,}",
         f"{row.bytes:,}",
@@ -80,11 +112,11 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
-    """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that changes nothing.
+    """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that is traced and never run.
 
     Args:
         model: a module.
-        *args: arguments of a call; each `jax.ShapeDtypeStruct` stands for an array of zeros. Without any, only sizes are told.
+        *args: arguments of a call; each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
         **kwargs: keyword arguments of a call.
 
     Returns:
@@ -98,36 +130,111 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         [('', 16, 'float32[2, 4]'), ('0', 16, 'float32[2, 4]'), ('1', 0, 'float32[2, 4]')]
     """
     ensure_built(model)
-    with unchanged([model]):
-        called: dict[str, list[Call]] = {}
-        if args or kwargs:
-            args, kwargs = jax.tree.map(_made_up, (args, kwargs), is_leaf=lambda x: isinstance(x, jax.ShapeDtypeStruct))
-            with track(model, returns=False) as calls:
-                framed(lambda _: model(*args, **kwargs), log=current_log())
-            calls.estimate()
-            for call in calls:
-                if call.kind == "call":
-                    called.setdefault(call.path, []).append(call)
-        return Summary(_rows(model, called))
+    if not args and not kwargs:
+        return Summary(_rows(model, {}))
+    args, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
+    return staged(model, args, kwargs, lambda stage: Summary(_rows(model, _seen(model, stage))))
 
 
-def _made_up(x: Any) -> Any:
-    return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
+class _Seen(NamedTuple):
+    """One call of a submodule, as shapes."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: Any
 
 
-def _rows(model: Any, called: dict[str, list[Call]]) -> Iterator[SummaryRow]:
-    modules = [("", model), *((place.name, module) for module, place in plan_of(model).modules.items())]
-    for path, module in modules:
+def _is_shape(x: Any) -> bool:
+    return isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _shape_of(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
+
+
+def _seen(model: Any, stage: Any) -> dict[str, list[_Seen]]:
+    """The calls that one call of the model makes, by path: it is traced for shapes alone, and no value is computed."""
+
+    def trace() -> None:
+        jax.eval_shape(stage.fn, stage.values, *stage.args, **stage.kwargs)
+
+    if not model.built_:  # a first call makes the parts that are looked at; they are forgotten at the end
+        trace()
+    found: dict[str, list[_Seen]] = {}
+    modules = {"": model, **{place.name: module for module, place in plan_of(model).modules.items()}}
+    handles = [_notice(path, module, found) for path, module in modules.items()]
+    try:
+        trace()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _notice(path: str, module: Any, found: dict[str, list[_Seen]]) -> Any:
+    def hook(_: Any, args: Any, kwargs: Any, outputs: Any) -> None:
+        found.setdefault(path, []).append(_Seen(*jax.tree.map(_shape_of, (args, kwargs, outputs))))
+
+    return register(module, module._nbm.hooks, hook, prepend=False, with_kwargs=True)
+
+
+def _flops(module: Any, seen: _Seen, known: dict[Any, float | None]) -> float | None:
+    """The compiler's estimate for a submodule alone; modules of one structure and one kind of arguments are looked at once."""
+    key = (structure_of(module), str((seen.args, seen.kwargs)))
+    if key not in known:
+        known[key] = None
+        try:
+            lowered = staged(module, seen.args, seen.kwargs, _lowered)
+            cost = lowered.cost_analysis() or {}
+            known[key] = (cost[0] if isinstance(cost, (list, tuple)) else cost).get("flops")
+        except Exception:  # noqa: BLE001 - a submodule that does not run alone has no figures
+            pass
+    return known[key]
+
+
+def _lowered(stage: Any) -> Any:
+    """The function for the compiler; what is no array is fixed."""
+    leaves, tree = jax.tree.flatten((stage.args, stage.kwargs))
+
+    def run(values: list[Any], arrays: list[Any]) -> Any:
+        given = iter(arrays)
+        args, kwargs = jax.tree.unflatten(tree, [next(given) if _is_shape(leaf) else leaf for leaf in leaves])
+        return stage.fn(values, *args, **kwargs)
+
+    return jax.jit(run).lower(stage.values, [leaf for leaf in leaves if _is_shape(leaf)])
+
+
+def _by_definition(model: Any) -> list[tuple[str, Any]]:
+    """Paths and modules, the model first, each where its class has put it."""
+    places = plan_of(model).modules
+    return [("", model), *((p.name, m) for m, p in sorted(places.items(), key=lambda each: _position(model, each[1])))]
+
+
+def _position(model: Any, place: Any) -> tuple[int, ...]:
+    """Where a place stands among its neighbors, step by step."""
+    position, thing = [], model
+    for step in place.path:
+        name = getattr(step, "name", getattr(step, "key", getattr(step, "idx", step)))
+        inside = thing if isinstance(thing, (dict, list, tuple)) else getattr(thing, "__dict__", {})
+        names = list(inside) if isinstance(inside, dict) else range(len(inside))
+        position.append(list(names).index(name) if name in names else len(names))
+        thing = inside[name] if name in names else getattr(thing, str(name), None)
+    return tuple(position)
+
+
+def _rows(model: Any, called: dict[str, list[_Seen]]) -> Iterator[SummaryRow]:
+    known: dict[Any, float | None] = {}
+    for path, module in _by_definition(model):
         boxes, calls = plan_of(module).boxes, called.get(path, [])
-        costs = [call.flops for call in calls if call.flops is not None]
+        costs = [cost for call in calls if (cost := _flops(module, call, known)) is not None]
         yield SummaryRow(
             path,
             type(module).__name__,
             sum(box.size for box in boxes if isinstance(box, Parameter)),
             sum(box.size for box in boxes if isinstance(box, Buffer)),
             sum(box.nbytes for box in boxes),
-            calls[0].input_shapes if calls else "",
-            calls[0].return_shapes if calls else "",
+            describe_arguments(calls[0].args, calls[0].kwargs) if calls else "",
+            describe(calls[0].outputs) if calls else "",
             len(calls),
             sum(costs) if costs else None,
         )

@@ -37,3 +37,46 @@ def test_looking_changes_nothing():
     assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
     assert nb.core.numbers.random.default.position() == position
     assert nb.summary(model)["block"].parameters == 20
+
+
+def test_rows_stand_in_the_order_of_definition_and_blocks_that_are_alike_are_one_line():
+    class Net(nb.Module):
+        def __init__(self):
+            self.stem = nb.Linear(4, 8)
+            self.layers = [nb.Sequential(nb.Linear(8, 8), nb.ReLU()) for _ in range(12)]
+            self.head = nb.Linear(8, 2)
+
+        def forward(self, x):
+            x = self.stem(x)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(x)
+
+    table = nb.summary(Net(), jnp.ones((3, 4)))
+    tops = [row.path for row in table if row.path.count(".") < 2]
+    assert tops == ["", "stem", *(f"layers.{i}" for i in range(12)), "head"]
+    lines = [line.split("  ")[0] for line in repr(table).splitlines()]
+    assert lines == ["module", "(the model)", "stem", "layers.0 … 11 (12 alike)", "layers.0.0", "layers.0.1", "head"]
+
+
+def test_no_value_is_computed_or_drawn():
+    def broken():
+        raise AssertionError("a value was drawn")
+
+    model = nb.TransformerEncoder(2, 8, 2)
+    for box in model.parameters():
+        box._pending.draw = broken
+    table = nb.summary(model, jax.ShapeDtypeStruct((1, 3, 8), jnp.float32))
+    assert (table[0].outputs, len(table)) == ("float32[1, 3, 8]", 25)
+    assert table["layers.1"].flops > table["layers.1.linear1"].flops > 0
+
+
+def test_a_model_of_sixty_billion_parameters_is_summed_up_without_its_memory(run_python):
+    code = """
+        import resource, jax, jax.numpy as jnp, nbmodule as nb
+        model = nb.TransformerEncoder(80, 8192, 64, 28672)
+        table = nb.summary(model, jax.ShapeDtypeStruct((1, 16, 8192), jnp.float32))
+        print(table[0].parameters, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    """
+    parameters, megabytes = map(int, run_python(code).split())
+    assert parameters > 59e9 and megabytes < 600

@@ -344,7 +344,9 @@ def test_every_form_of_a_hook_acts_on_every_layer(name):
     layer.register_forward_pre_hook(lambda module, args: args, prepend=True)
     layer.register_forward_pre_hook(lambda module, args, kwargs: (args, kwargs), with_kwargs=True)
     layer.register_forward_hook(lambda module, args, outputs: order.append("after"))
-    layer.register_forward_hook(lambda module, args, kwargs, outputs: order.append("first"), with_kwargs=True, prepend=True)
+    layer.register_forward_hook(
+        lambda module, args, kwargs, outputs: order.append("first"), with_kwargs=True, prepend=True
+    )
     agrees(layer(*inputs), wanted)
     assert order == ["looks", "first", "after"]
     with layer.register_forward_hook(lambda module, args, outputs: twice(outputs)):
