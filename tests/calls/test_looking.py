@@ -51,6 +51,18 @@ LOOK = {
     "graph of a function": lambda m: nb.graph(lambda x: m(x), X),
     "inspect": lambda m: nb.inspect(m, X),
     "inspect of a function": lambda m: nb.inspect(lambda x: m(x), X),
+    "eval_shape": lambda m: nb.eval_shape(m, X),
+    "eval_shape of a function": lambda m: nb.eval_shape(lambda x: m(x), X),
+    "eval_shape of an argument": lambda m: nb.eval_shape(lambda n, x: n(x), m, X),
+    "eval_shape of what is found late": lambda m: nb.eval_shape(
+        lambda x, held={"deep": [[m]]}: held["deep"][0][0](x), X
+    ),
+    "make_jaxpr": lambda m: nb.make_jaxpr(m)(X),
+    "make_jaxpr of a function": lambda m: nb.make_jaxpr(lambda x: m(x))(X),
+    "lower": lambda m: nb.jit(m).lower(X),
+    "lower, donated": lambda m: nb.jit(lambda x: m(x), donate=True).lower(X),
+    "trace": lambda m: nb.jit(lambda x: m(x)).trace(X),
+    "graph of what is found late": lambda m: nb.graph(lambda x, held={"deep": [[m]]}: held["deep"][0][0](x), X),
     "repr": repr,
     "tree_repr": nb.tree_repr,
     "display": lambda m: m._repr_mimebundle_(),
@@ -80,3 +92,29 @@ def test_looking_never_builds(kind, looker):
 def test_a_summary_of_an_unbuilt_model_tells_what_it_would_be():
     table = nb.summary(OnCall(), X)
     assert [(row.path, row.parameters) for row in table] == [("", 8), ("linear", 8)]
+
+
+@pytest.mark.parametrize("look", ["lower", "trace", "eval_shape"])
+def test_a_compiled_function_that_was_looked_at_first_builds_and_runs_at_its_call(look):
+    model = Parent().eval()
+    step = nb.jit(lambda x: model(x))
+    getattr(step, look)(X)
+    assert not model.built_
+    found = step(X)
+    assert model.built_ and jnp.allclose(found, model(X), rtol=1e-6)
+    getattr(step, look)(X)
+    assert model.built_ and jnp.allclose(found, step(X), rtol=1e-6)
+
+
+def test_looking_at_a_built_model_makes_no_second_trace():
+    model, traces = nb.Linear(3, 2), []
+    step = nb.jit(lambda x: (traces.append(1), model(x))[1])
+    step(X)
+    step.lower(X), step.eval_shape(X), step(X)
+    assert len(traces) == 1
+
+
+def test_compile_with_arguments_builds():
+    model = OnCall()
+    model.compile(args=(X,))
+    assert model.built_ and model(X).shape == (4, 2)

@@ -78,6 +78,7 @@ class Now(threading.local):
     frame: Frame | None = None
     taps: Any = None  # who gives the zeros for gradients by returns, see `taps.py`
     outside = False  # a module from outside of all traces is being built
+    keep: Any = None  # while a model is looked at: a module is handed to it before it builds or is first called
     cold: Any = None  # the program that may be traced, see `transforms/program.py`
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
 

@@ -103,6 +103,8 @@ def take_options(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
 def prepare(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Build if this is the first call, and follow JAX's default device if asked to."""
     inner = module._nbm
+    if now.keep is not None:
+        now.keep(module)
     if not inner.built:
         build_for_call(module, args, kwargs)
         settle(module)

@@ -13,7 +13,7 @@ import jax
 
 from nbmodule.core.running.asked import remember
 from nbmodule.core.running.calling import with_variables
-from nbmodule.core.shape.building import settle
+from nbmodule.core.shape.building import build_for_call, settle
 from nbmodule.core.shape.structure import static_key
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
@@ -58,10 +58,11 @@ class Compiled:
         return outputs
 
     def lower(self, module: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> None:
-        """Compile for these arguments; nothing is run and nothing changes."""
+        """Compile for these arguments; nothing is run, and no variable changes."""
         plain = [thing for thing in things if not is_stateful(thing)]
         fixed = fixed_arguments(self.static, args, kwargs)
-        self._with(plain, self.step.lower, step_arguments(module, None, things, *fixed))
+        arguments = step_arguments(module, None, things, *fixed)
+        self._with(plain, lambda *given: self.step.staged("lower", given, {}), arguments)
 
     def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         __tracebackhide__ = True
@@ -135,6 +136,8 @@ def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any])
     if args is not None or kwargs is not None:
         remember(module, tuple(args or ()), dict(kwargs or {}))
         args, kwargs = tuple(args or ()), dict(kwargs or {})
+        build_for_call(module, args, kwargs)
+        settle(module)
         inner.compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
     return module
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import Frame, Missed, framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
@@ -23,6 +21,7 @@ from nbmodule.core.recording.taps import serving
 from nbmodule.core.running.calling import TRACKING, hooked, own_name, prepare, take_options
 from nbmodule.core.running.capture import capture
 from nbmodule.core.shape.linked import matched
+from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
@@ -32,7 +31,6 @@ from nbmodule.core.transforms.program import fill
 from nbmodule.errors import TraceError
 
 Result = TypeVar("Result")
-_DERIVED = frozenset({"current", "leaves", "parents", "plan", "slot", "version"})
 
 
 class Staged(NamedTuple):
@@ -222,61 +220,3 @@ def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if any(value is not None and value is not False for value in wanted.values()):
         return capture(module, run, **wanted)
     return run()
-
-
-# -- leaving things as they were -----------------------------------------------------------------------
-
-
-@contextmanager
-def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
-    """Put back, at the end, attributes and private state of these things, and the keys that were drawn.
-
-    Gives a function that adds one more thing. A list or dict that is changed in place is not put back.
-    """
-    states: dict[int, tuple[Any, dict[str, Any], dict[str, Any]]] = {}
-
-    def keep(thing: Any) -> None:
-        if isinstance(thing, Variable):
-            return
-        for module in (thing, *plan_of(thing).modules):
-            if id(module) not in states:
-                states[id(module)] = (module, dict(vars(module)), _private(module))
-
-    made = random.default._made
-    for thing in things:
-        keep(thing)
-    try:
-        yield keep
-    finally:
-        random.default._go_to(random.default._making.key, made)
-        for state in states.values():
-            _put_back(*state)
-
-
-def _private(module: Any) -> dict[str, Any]:
-    inner = getattr(module, "_nbm", None)
-    if inner is None:
-        return {}
-    state = {name: getattr(inner, name) for name in type(inner).__slots__ if name not in _DERIVED}
-    return {name: dict(value) if name in ("hooks", "pre_hooks") else value for name, value in state.items()}
-
-
-def _put_back(module: Any, attributes: dict[str, Any], private: dict[str, Any]) -> None:
-    own, inner = vars(module), getattr(module, "_nbm", None)
-    changed = own.keys() != attributes.keys() or any(own[name] is not value for name, value in attributes.items())
-    if changed:
-        own.clear()
-        own.update(attributes)
-    for name, value in private.items():
-        found = getattr(inner, name)
-        if name in ("hooks", "pre_hooks"):
-            if found != value:
-                found.clear()
-                found.update(value)
-                changed = True
-        elif found is not value:
-            setattr(inner, name, value)
-            changed = True
-    if changed and inner is not None:
-        inner.version += 1
-        clock.structure_changed()

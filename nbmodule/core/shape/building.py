@@ -182,6 +182,8 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if inner.config.devices is None and inner.config.store_vars:
             inner.built = True
             return
+    if now.keep is not None:
+        now.keep(module)
     inner.building, before = (args, kwargs), now.outside
     now.outside = before or inner.home is None
     try:

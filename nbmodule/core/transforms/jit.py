@@ -18,6 +18,7 @@ from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.traceback import shorten
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
@@ -243,7 +244,7 @@ class Jit(Generic[P, R]):
     # -- looking at it -------------------------------------------------------------------------------
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's lowered form of the function for these arguments; nothing is run and no variable changes."""
-        return self._staged("lower", args, kwargs)
+        return self.look("lower", args, kwargs)
 
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """The compiled form that a call would use now; it is found or begun, and neither traced nor run."""
@@ -252,7 +253,7 @@ class Jit(Generic[P, R]):
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the outputs; nothing is run and no variable changes."""
-        made = self._staged("eval_shape", args, kwargs)
+        made = self.look("eval_shape", args, kwargs)
         if type(made) is not Made:
             return unpacked(made)
         outputs, _, _, (_, _, tree, _) = made
@@ -260,9 +261,16 @@ class Jit(Generic[P, R]):
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's traced form of the function for these arguments; nothing is run and no variable changes."""
-        return self._staged("trace", args, kwargs)
+        return self.look("trace", args, kwargs)
 
-    def _staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
+    def look(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A stage of `jax.jit` for these arguments; models are left as they were, unbuilt ones too."""
+        things = split((args, kwargs))[1]
+        with unchanged([*things, *guess(self.fn)]):
+            return self.staged(what, args, kwargs)
+
+    def staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
+        """A stage of `jax.jit` for these arguments; models that build at their first call are built."""
         args, kwargs, things, holes = split_call(given, given_kwargs)
         key = self._key(things, holes, len(args))
 

@@ -257,7 +257,7 @@ def _compiled(function: Any, args: Any, kwargs: Any, tracker: Tracker) -> Aside:
 
     def lower() -> Any:
         with tracker:
-            return function.lower(*args, **kwargs), function.program_for(args, kwargs)
+            return function.staged("lower", args, kwargs), function.program_for(args, kwargs)
 
     def finish(lowered: Any) -> Any:
         lowered[0].compile()

@@ -19,7 +19,7 @@ from nbmodule.core.boxes.frame import framed
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.running.module import CoreModule
-from nbmodule.core.running.staging import unchanged
+from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.jit import Jit, split
