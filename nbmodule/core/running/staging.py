@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from nbmodule.core.boxes.frame import Frame, Missed, framed
+from nbmodule.core.boxes.frame import Frame, Missed, calling, framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
