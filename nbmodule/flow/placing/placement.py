@@ -4,8 +4,8 @@ The browser does the same (`views/page/graph_place.js`); a test compares the two
 `flow/placing/__init__.py`.
 
 The middles of a row's boxes are the least squares fit to the places of their neighbors under the order of the row: an isotonic
-regression, solved by pooling adjacent violators (Ayer et al., 1955), as Brandes and Koepf (2001) and d3-dag place coordinates
-row by row, but exact for each row.
+regression, solved by pooling adjacent violators (Ayer et al., 1955, "An empirical distribution function for sampling with
+incomplete information").
 """
 
 from __future__ import annotations
