@@ -17,7 +17,7 @@ from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
-from nbmodule.core.running.calling import own_name
+from nbmodule.core.running.scopes import own_name
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.captured import guess

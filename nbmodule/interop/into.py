@@ -19,7 +19,8 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now, write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.numbers import random
-from nbmodule.core.running.calling import annotate, observed
+from nbmodule.core.running.notes import annotate
+from nbmodule.core.running.observing import observed
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError

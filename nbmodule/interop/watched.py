@@ -17,7 +17,8 @@ import jax
 from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.recording import tracker
-from nbmodule.core.running.calling import annotate, observed
+from nbmodule.core.running.notes import annotate
+from nbmodule.core.running.observing import observed
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Path
 from nbmodule.interop.into import Wrapped, from_equinox, from_flax, from_haiku, from_keras, wrap

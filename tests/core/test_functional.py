@@ -107,7 +107,7 @@ def test_a_write_to_an_argument_that_jax_grad_hands_over_is_refused():
 
 
 def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
-    monkeypatch.setattr("nbmodule.core.running.calling._warned", False)
+    monkeypatch.setattr("nbmodule.core.running.variables._warned", False)
     model = nb.Linear(3, 2)
     with pytest.warns(UserWarning, match="constants"):
         jax.jit(lambda x: model(x))(X)

@@ -196,22 +196,22 @@ def cells(acts, *, without=()):
                     )
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), cells(["read"]))
+@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(["read"])))
 def test_what_is_read_in_a_transform_of_ours_inside_a_raw_one_is_right(ours, raw, act):
     check(RAW[raw], OURS[ours], RAW[raw], PLAIN[ours], act, refused=False)
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), cells(["read"]))
+@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(["read"])))
 def test_what_is_read_in_a_raw_transform_inside_one_of_ours_is_right(ours, raw, act):
     check(OURS[ours], RAW[raw], PLAIN[ours], RAW[raw], act, refused=False)
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), cells(WRITES, without=EAGER))
+@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(WRITES, without=EAGER)))
 def test_a_write_in_a_transform_of_ours_inside_a_raw_one_is_refused(ours, raw, act):
     check(RAW[raw], OURS[ours], RAW[raw], PLAIN[ours], act, refused=True)
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), cells(WRITES, without=EAGER))
+@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(WRITES, without=EAGER)))
 def test_a_write_in_a_raw_transform_inside_one_of_ours_is_refused(ours, raw, act):
     check(OURS[ours], RAW[raw], PLAIN[ours], RAW[raw], act, refused=True)
 

@@ -292,7 +292,7 @@ def test_an_unknown_subgraph_names_the_closest(model, tmp_path):
 def test_a_path_that_cannot_be_written_is_an_error_of_the_system(model, tmp_path):
     model(X)
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot write the graph to"):
+    with pytest.raises(OSError, match="cannot save .*g.svg"):
         model.show_graph(fname=tmp_path / "file" / "g.svg")
     with pytest.raises(nb.ArgumentError, match=r"expected an ending of \.html"):
         model.show_graph(fname=tmp_path / "graph.jpeg")

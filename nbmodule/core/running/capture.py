@@ -21,6 +21,8 @@ from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, slot_of
 from nbmodule.core.running.expected import check_expected, compare
+from nbmodule.core.running.preparing import TRACKING
+from nbmodule.core.running.stages import ModuleCall, Way, go_on
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.linked import v_of
 from nbmodule.core.shape.structure import Static
@@ -51,18 +53,38 @@ class Request:
         self.bounded = bounded  # whether calls of other modules, also of such as are no part of the model, are left out
 
 
-def capture(
-    module: Any, run: Callable[[], Any], *, track_submod_rets: Any, submod_depth: Any, submods_to_track: Any,
-    track_submod_call_order: Any, expected_submod_rets: Any, replace_submod_rets: Any,
-) -> Any:  # fmt: skip
-    """Run a call of `module` with its submodules watched."""
+def is_captured(call: ModuleCall) -> bool:
+    """Whether anything about submodules is asked of this call."""
+    asked = call.options
+    return bool(asked) and any(asked.get(name) is not None and asked[name] is not False for name in TRACKING)
+
+
+def has_captured(call: ModuleCall) -> bool:
+    """Whether an earlier call was asked, and this one is not."""
+    results = call.module._nbm.results
+    return (results[0] is not None or results[1] is not None) and not is_captured(call)
+
+
+def forget_captured(call: ModuleCall, way: Way) -> Any:
+    """A call that is not tracked empties what an earlier one has left."""
     __tracebackhide__ = True
-    wanted = wanted_modules(module, submod_depth, submods_to_track)
+    call.module._nbm.results = (None, None)
+    settle(call.module)
+    return go_on(call, way)
+
+
+def capture_submodules(call: ModuleCall, way: Way) -> Any:
+    """Run the rest of a call with its submodules watched."""
+    __tracebackhide__ = True
+    module, asked = call.module, call.options.get
+    expected_submod_rets, replace_submod_rets = asked("expected_submod_rets"), asked("replace_submod_rets")
+    wanted = wanted_modules(module, asked("submod_depth"), asked("submods_to_track"))
     expected = check_expected(module, expected_submod_rets)
-    rets = bool(track_submod_rets) or expected is not None
+    rets = bool(asked("track_submod_rets")) or expected is not None
     slots = frozenset(map(slot_of, wanted))
-    bounded = submod_depth is not None or submods_to_track is not None
-    request = Request(slot_of(module), bool(track_submod_rets), bool(track_submod_call_order), expected, slots, bounded)
+    bounded = asked("submod_depth") is not None or asked("submods_to_track") is not None
+    told, ordered = bool(asked("track_submod_rets")), bool(asked("track_submod_call_order"))
+    request = Request(slot_of(module), told, ordered, expected, slots, bounded)
     replacements = make_replacements(module, replace_submod_rets)
     key = (
         "capture",
@@ -75,7 +97,7 @@ def capture(
     start = len(log.infos) if log is not None and now.frame is not None else 0
     with tracker:
         try:
-            return run()
+            return go_on(call, way)
         finally:
             log = current_log()
             if log is not None and len(log.infos) > start:

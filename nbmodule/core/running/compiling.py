@@ -11,8 +11,12 @@ from typing import Any
 
 import jax
 
+from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.running.asked import remember
-from nbmodule.core.running.calling import with_variables
+from nbmodule.core.running.observing import has_hooks, observe, run_hooks
+from nbmodule.core.running.preparing import COMPILING
+from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, way_of
+from nbmodule.core.running.variables import give_variables, has_variables
 from nbmodule.core.shape.building import build_for_call, settle
 from nbmodule.core.shape.structure import static_key
 from nbmodule.core.transforms.carried import is_stateful
@@ -106,14 +110,14 @@ def _called(module: Any, v: Any, stateful: Any, args: Any, kwargs: Any) -> Any:
     args = tuple([x.value if isinstance(x, _Fixed) else x for x in args])
     kwargs = {name: x.value if isinstance(x, _Fixed) else x for name, x in kwargs.items()}
     if not (stateful and isinstance(stateful[0], Given)):
-        return with_variables(module, type(module)._run, args, kwargs, v)
+        return _rest(module, v, args, kwargs)
     things = _open.things
     before = [_shallow(thing) for thing in things]
     args, kwargs = _with_things((args, kwargs), things)
     try:
         for thing, content in zip(things, stateful[0].contents, strict=True):
             _put(thing, _unfixed(content))
-        outputs = with_variables(module, type(module)._run, args, kwargs, v)
+        outputs = _rest(module, v, args, kwargs)
         return outputs, [_content(thing) for thing in things]
     finally:
         for thing, content in zip(things, before, strict=True):
@@ -142,25 +146,26 @@ def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any])
     return module
 
 
-def call_compiled(
-    module: Any,
-    run: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    v: Any,
-    stateful: dict[str, Any],
-) -> Any:
-    """A call through the compiled form; eagerly, with one warning, if that fails and the module falls back."""
+def is_compiled(call: ModuleCall) -> bool:
+    """Whether the call is to be compiled; inside a transform it is part of what is being traced."""
+    inner = call.module._nbm
+    return (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER
+
+
+def run_compiled(call: ModuleCall, way: Way) -> Any:
+    """The call through the compiled form; eagerly, with one warning, if that fails and the module falls back."""
     __tracebackhide__ = True
-    inner = module._nbm
+    module, inner = call.module, call.module._nbm
     if inner.compiled is None:
         inner.compiled = Compiled(module, {})
     if inner.config.compile_on_next_step:
         inner.config = replace(inner.config, compile_on_next_step=False)
         settle(module)
     compiled = inner.compiled
+    stateful = {name: call.options[name] for name in COMPILING if call.options.get(name) is not None}
     try:
-        return compiled(module, v, stateful_things(inner.config, args, kwargs, stateful), args, kwargs)
+        things = stateful_things(inner.config, call.args, call.kwargs, stateful)
+        return compiled(module, call.v, things, call.args, call.kwargs)
     except Exception as error:
         if not inner.config.fallback_to_non_compiled:
             raise
@@ -172,7 +177,16 @@ def call_compiled(
                 f"({type(error).__name__}: {reason}).",
                 stacklevel=4,
             )
-        return with_variables(module, run, args, kwargs, v)
+        return go_on(call, way)
+
+
+# What is left of the way inside the compiled form.
+_REST: Stages = ((has_variables, give_variables), (lambda call: True, observe), (has_hooks, run_hooks))
+
+
+def _rest(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    call = ModuleCall(module, type(module)._run, args, kwargs, {}, v)
+    return go_on(call, way_of(call, _REST))
 
 
 def stateful_things(

@@ -13,7 +13,9 @@ import jax.core
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import gate, now
-from nbmodule.core.running.calling import OPTIONS, annotate, call
+from nbmodule.core.running.calling import call
+from nbmodule.core.running.notes import annotate
+from nbmodule.core.running.preparing import OPTIONS
 from nbmodule.core.shape import building
 
 FORWARDS = ("__call__", "forward", "_forward")

@@ -9,18 +9,22 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from nbmodule.core.boxes.frame import Frame, Missed, calling, framed
+from nbmodule.core.boxes.frame import Frame, Missed, calling
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import serving
-from nbmodule.core.running.calling import TRACKING, hooked, own_name, prepare, take_options
-from nbmodule.core.running.capture import capture
-from nbmodule.core.shape.linked import matched
+from nbmodule.core.running.capture import capture_submodules, is_captured
+from nbmodule.core.running.observing import has_hooks, run_hooks
+from nbmodule.core.running.preparing import prepare, take_options
+from nbmodule.core.running.scopes import own_name
+from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, way_of
+from nbmodule.core.running.variables import give_variables, has_variables
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
@@ -202,21 +206,20 @@ def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     options = take_options(module, kwargs)
     if module._nbm.special:
         prepare(module, args, kwargs)
-    values: list[Any] = []
-    if options.get("v") is not None:
-        what = f"cannot call {type(module).__name__} with v="
-        partial = module._nbm.config.with_partial_v
-        values = [
-            (box, array)
-            for _, box, array in matched(plan_of(module).template, options["v"], what=what, partial=partial)
-        ]
+    call = ModuleCall(module, type(module)._run, args, kwargs, options, options.pop("v", None))
+    return go_on(call, way_of(call, _WITHOUT_SCOPE))
 
-    def body(frame: Frame | None = None) -> Any:
-        with calling(module):
-            return hooked(module, type(module)._run, args, kwargs)
 
-    run = (lambda: framed(body, values, log=tracker.current_log())) if values else body
-    wanted = {name: options.get(name) for name in TRACKING}
-    if any(value is not None and value is not False for value in wanted.values()):
-        return capture(module, run, **wanted)
-    return run()
+def _enter(call: ModuleCall, way: Way) -> Any:
+    """As `observe`, without a scope and unseen by trackers."""
+    __tracebackhide__ = True
+    with calling(call.module):
+        return go_on(call, way)
+
+
+_WITHOUT_SCOPE: Stages = (
+    (is_captured, capture_submodules),
+    (has_variables, give_variables),
+    (lambda call: True, _enter),
+    (has_hooks, run_hooks),
+)

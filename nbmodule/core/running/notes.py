@@ -1,0 +1,62 @@
+"""The notes on an exception that passes through modules: path, class and shapes of the arguments of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbmodule.base.format import printable
+from nbmodule.core.recording.tracker import describe_arguments
+from nbmodule.core.shape.walk import name_within, plan_of
+
+_ENDS = 5  # modules at each end of a long way out that an exception tells of
+
+
+def annotate(error: BaseException, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Add a note with path, class and argument shapes for each module that the exception passes through."""
+    trail = getattr(error, "_nbm_trail", None)
+    if trail is None:
+        trail = []
+        try:
+            error._nbm_trail = trail  # type: ignore[attr-defined]
+        except AttributeError:
+            return
+    if trail:
+        trail[-1].name = name_within(module, trail[-1].module)
+    trail.append(_Passed(module, describe_arguments(args, kwargs)))
+    notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
+    error.__notes__ = [*notes, *map(_Note, _told(module, trail))]
+
+
+class _Passed:
+    """A module that an exception has passed through; its name within the one that called it, once that is known."""
+
+    __slots__ = ("module", "name", "shapes")
+
+    def __init__(self, module: Any, shapes: str) -> None:
+        self.module, self.shapes, self.name = module, shapes, None
+
+
+def _told(called: Any, trail: list[_Passed]) -> list[str]:
+    """One line for each module, the innermost first; of many those at both ends."""
+    paths, path = ["the called module"], ""
+    for passed in reversed(trail[:-1]):
+        name = passed.name if passed.name is not None and path is not None else None
+        if name is None:
+            place = plan_of(called).modules.get(passed.module)
+            path = place.name if place is not None else None
+        else:
+            path = f"{path}.{name}" if path else name
+        paths.append("a module it uses" if path is None else path)
+    lines = [
+        printable(f"in {path} ({type(passed.module).__name__}), called with {passed.shapes or 'no arguments'}")
+        for passed, path in zip(trail, reversed(paths))
+    ]
+    if len(lines) <= 2 * _ENDS:
+        return lines
+    return [*lines[:_ENDS], f"in {len(lines) - 2 * _ENDS} modules between", *lines[-_ENDS:]]
+
+
+class _Note(str):
+    """A note of ours, made again when the exception passes the next module up."""
+
+    __slots__ = ()

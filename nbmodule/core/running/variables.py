@@ -1,0 +1,73 @@
+"""The stage that gives a call its variables: those of `v=`, in a frame around the rest of the way; else the module's own."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+
+from nbmodule.base.jax_names import is_jit_being_traced
+from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write_all
+from nbmodule.core.recording import tracker
+from nbmodule.core.running.stages import ModuleCall, Way, go_on
+from nbmodule.core.shape.linked import matched
+from nbmodule.core.shape.walk import plan_of
+from nbmodule.errors import NotBuiltError
+
+_warned = False
+
+
+def has_variables(call: ModuleCall) -> bool:
+    return call.v is not None
+
+
+def give_variables(call: ModuleCall, way: Way) -> Any:
+    """The rest of the call under the given variables; what it writes into others is written outside."""
+    __tracebackhide__ = True
+    module = call.module
+    what = f"cannot call {type(module).__name__} with v="
+    pairs = matched(plan_of(module).template, call.v, what=what, partial=module._nbm.config.with_partial_v)
+    values = [(box, jax.lax.stop_gradient(array) if box._frozen else array) for _, box, array in pairs]
+
+    def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
+        outputs = go_on(call, way)
+        return outputs, [(box, frame.values[box]) for box in frame.written]
+
+    outputs, written = framed(body, values, log=tracker.current_log())
+    write_all([box for box, _ in written], [value for _, value in written])
+    return outputs
+
+
+def check_variables(call: ModuleCall) -> None:
+    """Refuse a call for which there are none."""
+    module = call.module
+    if call.v is None and not module._nbm.config.store_vars and not has_values(module):
+        raise NotBuiltError(
+            f"{type(module).__name__} was made with store_vars=False and keeps no variables: pass them at the call, as in "
+            "model(x, v=variables). `model.build()` returned them. Nothing was computed."
+        )
+
+
+def has_values(module: Any) -> bool:
+    """Whether a frame gives values to a module that keeps none itself."""
+    frame, released = now.frame, plan_of(module).released
+    while frame is not None and released:
+        if any(box in frame.values for box in released):
+            return True
+        frame = frame.outside
+    return not released
+
+
+def warn_of_constants(module: Any) -> None:
+    """Say, once, that a raw `jax.jit` is about to take variables from outside as constants."""
+    global _warned
+    if _warned or here() == EAGER or not is_jit_being_traced():
+        return
+    if any(box._home is None for box in plan_of(module).boxes):
+        _warned = True
+        warnings.warn(
+            f"{type(module).__name__} is used inside a raw jax.jit without being an argument of it: its variables become "
+            "constants there, and later changes will not be seen. Use nb.jit, or pass the model in. (Said once.)",
+            stacklevel=4,
+        )
