@@ -27,9 +27,12 @@ def test_a_window_is_reduced_anew_from_its_own_elements():
     x = np.random.default_rng(0).normal(size=(1000, 2000)).astype("float32")
     whole = slice_payload(x, {})
     assert whole["picture"]["s"] == [1, 250, 286]
-    assert whole["picture"]["notes"][0] == "mean of 4 × 7 blocks"
+    assert whole["picture"]["notes"][0] == "mean of 4 × 6…7 blocks"
     assert "values" not in whole
     part = slice_payload(x, {"window": [990, 1000, 5, 25]})
+    assert part["picture"]["w"] == [990, 5, 10, 20], (
+        "so that the page names rows and columns of the array, not of the picture"
+    )
     assert part["picture"]["s"] == [1, 10, 20]
     np.testing.assert_array_equal(values_of(part), x[990:, 5:25])
 

@@ -50,33 +50,89 @@ def test_the_limit_is_that_of_most_values_and_the_rest_is_counted():
     assert "1 clipped" in picture.notes
 
 
-@pytest.mark.parametrize("shape", [(640, 320), (333, 501), (1, 1000, 7)])
-def test_an_overview_is_the_mean_of_blocks(shape):
+@pytest.mark.parametrize("shape", [(640, 320), (333, 501), (1, 1000, 7), (4096, 121)])
+def test_an_overview_is_the_mean_of_blocks_that_are_equal_to_within_one(shape):
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
-    tiles = x.reshape(1, *shape[-2:])
-    means, bad, (rows, columns) = pictures.reduce_blocks(tiles, 160)
-    assert max(means.shape[1:]) <= 160
-    assert not bad.any()
-    assert means[0, 1, 0] == pytest.approx(tiles[0, rows : 2 * rows, :columns].mean(), abs=1e-5)
-    assert means[0, -1, -1] == pytest.approx(
-        tiles[0, (means.shape[1] - 1) * rows :, (means.shape[2] - 1) * columns :].mean(), abs=1e-5
-    )
+    (tile,) = x.reshape(1, *shape[-2:])
+    blocks = pictures.reduce_blocks(tile[None], 160)
+    assert max(blocks.means.shape[1:]) <= 160
+    assert not blocks.bad.any()
+    rows, columns = (np.array_split(np.arange(n), k) for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True))
+    for lengths in ([len(part) for part in parts] for parts in (rows, columns)):
+        assert max(lengths) - min(lengths) <= 1
+    assert sorted({*blocks.sizes.ravel()}) == sorted({len(r) * len(c) for r in rows for c in columns})
+    edges = [pictures.block_edges(n, k) for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True)]
+    for i, j in ((0, 0), (1, 0), (-1, -1)):
+        part = tile[edges[0][:-1][i] : edges[0][1:][i], edges[1][:-1][j] : edges[1][1:][j]]
+        found = (blocks.means[0, i, j], blocks.low[0, i, j], blocks.high[0, i, j])
+        assert found == pytest.approx((part.mean(), part.min(), part.max()), abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [4096, 4097, 1000, 241])
+def test_noise_has_no_stripes_at_its_edges(size):
+    """The last row and column of cells spread as all the others do."""
+    x = np.random.default_rng(1).normal(size=(size, size)).astype("float32")
+    means = pictures.reduce_blocks(x[None], 120).means[0]
+    for edge in (means[-1], means[:, -1], means[0], means[:, 0]):
+        assert edge.std() == pytest.approx(means.std(), rel=0.45)
+
+
+def test_an_element_that_stands_out_of_its_block_is_shown_marked_and_counted():
+    x = np.random.default_rng(2).normal(size=(1000, 2000)).astype("float32")
+    x[100, 200], x[990, 1999] = 40, -50
+    picture = picture_of(x)
+    rows, columns = (pictures.block_edges(n, k)[1:] for n, k in zip(x.shape, picture.shape[1:], strict=True))
+    cells = [
+        int(np.searchsorted(rows, r, "right") * columns.size + np.searchsorted(columns, c, "right"))
+        for r, c in ((100, 200), (990, 1999))
+    ]
+    assert dict(picture.extremes) == dict(zip(cells, (40, -50), strict=True))
+    assert [codes(picture).flat[k] for k in cells] == [255, 3]
+    assert picture.limits[1] < 1, "the scale is that of the others"
+    assert any(note == "2 blocks marked: an extreme in place of the mean, up to -50" for note in picture.notes)
+
+
+@pytest.mark.parametrize("draw", ["normal", "laplace", "uniform", "exponential"])
+def test_plain_noise_has_no_marks_and_an_image_few(draw):
+    x = getattr(np.random.default_rng(3), draw)(size=(1200, 1200)).astype("float32")
+    assert len(picture_of(x).extremes) <= 3
+
+
+def test_the_mean_in_words_is_that_of_the_elements():
+    x = np.zeros((121, 121), np.float32)
+    x[-1] = 100
+    assert "mean 0.826, " in picture_of(x).about
+    assert x.mean() == pytest.approx(0.826, abs=1e-3)
 
 
 def test_one_nan_marks_its_block_and_leaves_the_mean_of_the_others():
     x = np.ones((1, 8, 8), np.float32)
     x[0, 0, 0] = np.nan
-    means, bad, _ = pictures.reduce_blocks(x, 4)
-    assert bad[0, 0, 0] == 1
-    assert (means == 1).all()
-    assert bad.sum() == 1
+    blocks = pictures.reduce_blocks(x, 4)
+    assert blocks.bad[0, 0, 0] == 1
+    assert (blocks.means == 1).all()
+    assert blocks.bad.sum() == 1
 
 
 def test_blocks_reduced_on_a_device_are_those_of_the_host():
     x = np.random.default_rng(0).normal(size=(2, 37, 50)).astype("float32")
     x[0, 3, 4], x[1, 36, 49] = np.inf, np.nan
-    for ours, other in zip(pictures._reduce_on_device(x, (4, 5)), pictures._reduce_on_host(x, (4, 5)), strict=True):
-        np.testing.assert_allclose(ours, other, atol=1e-5)
+    for cells in ((10, 11), (37, 25), (5, 50)):
+        for ours, other in zip(pictures._reduce_on_device(x, cells), pictures._reduce_on_host(x, cells), strict=True):
+            np.testing.assert_allclose(ours, other, atol=1e-5)
+
+
+def test_many_bars_are_means_of_neighbors_and_show_what_stands_out():
+    x = np.random.default_rng(0).normal(size=5000)
+    x[4999] = 77
+    picture = picture_of(x, kind="bars")
+    bars = np.frombuffer(picture.data, "<f4")
+    edges = pictures.block_edges(5000, bars.size)
+    np.testing.assert_allclose(
+        bars[:-1], [x[a:b].mean() for a, b in zip(edges[:-2], edges[1:-1], strict=True)], rtol=1e-4, atol=1e-6
+    )
+    assert bars[-1] == 77
+    assert picture.notes == ("mean of 20 neighbors", "1 bar at an extreme in place of the mean")
 
 
 def test_feature_maps_become_tiles_of_the_first_example():

@@ -1,14 +1,16 @@
 """Arrays made small enough to draw: overviews, grids of channels, heads, bars, a corner of values.
 
-A large array is reduced by the mean of equal blocks, each element counted, where it lies: on another device by one
-compiled function, on the host in place. What comes out is one byte per cell and the limits of the color scale.
+A large array is reduced by the mean of blocks that are equal to within one row and column, each element counted, where it
+lies: on another device by one compiled function, on the host in place. A block with an element that stands out far beyond
+what the others hold shows that element in place of its mean, and is marked. What comes out is one byte per cell and the
+limits of the color scale.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +33,10 @@ MOST_CLASSES = 10
 MOST_COLORS = 4  # of an image, with opacity
 NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
 LIMIT = 0.995
+FAR = 3.0
+"""An element stands out if it is so many times farther from the mean of its block than in nine blocks of ten."""
+MOST_EXTREMES = 64
+"""Of the elements that stand out, so many are named; all are counted."""
 
 
 def picture_of(
@@ -98,28 +104,67 @@ def _draw(x: Any, kind: str, labels: tuple[str, ...], tiles: int, side: int | No
     if kind == "bars":
         return _bars(to_host(jax.device_get(x)).reshape(-1), labels, of)
     x, total = _as_tiles(x, kind, tiles, notes)
-    side = side or (LARGEST_TILE if x.shape[0] == 1 else LARGEST_SMALL_TILE)
-    values, bad, block = reduce_blocks(x, side)
-    if block != (1, 1):
-        notes.append(f"mean of {block[0]} × {block[1]} blocks")
     if total > x.shape[0]:
         notes.append(f"{total - x.shape[0]} more")
-    data, scale, limits, classes, clipped = quantize(values, bad, x.dtype)
-    if clipped:
-        notes.append(f"{clipped} clipped")
-    about = f"{of} as {count_noun(x.shape[0], 'tile')} of {x.shape[1]} × {x.shape[2]}"
-    kind = "channels" if kind == "kernels" else kind
-    return Picture(
-        kind, values.shape, data, scale, limits, classes, labels, of, _sentence(about, values, bad), (*notes,)
+    side = side or (LARGEST_TILE if x.shape[0] == 1 else LARGEST_SMALL_TILE)
+    about = f"{of} as {count_noun(x.shape[0], 'tile')}"
+    return draw_tiles(
+        x, side, "channels" if kind == "kernels" else kind, of=of, about=about, notes=notes, labels=labels
     )
 
 
-def _sentence(about: str, values: np.ndarray, bad: np.ndarray) -> str:
-    finite = values[bad == 0]
-    with np.errstate(over="ignore"):
-        mean = f"mean {format_number(float(finite.mean()), 3)}" if finite.size else "no finite values"
-    wrong = int((bad > 0).sum())
-    return f"{about}, {mean}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
+def draw_tiles(
+    x: Any,
+    side: int,
+    kind: str,
+    *,
+    of: str,
+    about: str,
+    notes: Sequence[str] = (),
+    labels: tuple[str, ...] = (),
+    limit: float | None = None,
+    origin: tuple[int, int] = (0, 0),
+) -> Picture:
+    """Draw an array `[tile, row, column]` with at most `side` cells along each side of a tile.
+
+    Args:
+        x: The values.
+        side: Most cells along one side.
+        kind: What the page lays out: 'heatmap', 'channels' or 'heads'.
+        of: The array in words.
+        about: The beginning of the sentence for readers who do not see the picture.
+        notes: What else the picture does not show.
+        labels: Tokens along the axes.
+        limit: The end of the color scale; by default that of most cells.
+        origin: Row and column of the array at which `x` begins.
+    """
+    blocks = reduce_blocks(x, side)
+    shown, extremes = blocks.with_extremes()
+    data, scale, limits, classes, clipped = quantize(shown, blocks.bad, x.dtype, limit or _limit_of(blocks), extremes)
+    words = [f"mean of {blocks.said} blocks"] if blocks.said else []
+    if extremes:
+        largest = max(extremes.values(), key=abs)
+        words.append(
+            f"{count_noun(len(extremes), 'block')} marked: an extreme in place of the mean, up to {format_number(largest, 3)}"
+        )
+    words += notes
+    words += [f"{clipped} clipped"] if clipped else []
+    about = f"{about} of {shown.shape[1]} × {shown.shape[2]}"
+    kept = sorted(extremes, key=lambda k: -abs(extremes[k]))[:MOST_EXTREMES]
+    return Picture(
+        kind, shown.shape, data, scale, limits, classes, labels, of, _sentence(about, blocks), (*words,),
+        extremes={k: extremes[k] for k in sorted(kept)}, window=(*origin, *x.shape[1:]),
+    )  # fmt: skip
+
+
+def _sentence(about: str, blocks: Blocks) -> str:
+    good = blocks.bad == 0
+    wrong = int((~good).sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = np.broadcast_to(blocks.sizes, good.shape)[good]
+        mean = float(np.average(blocks.means[good].astype(np.float64), weights=weights)) if good.any() else None
+    said = "no finite values" if mean is None else f"mean {format_number(mean, 3)}"
+    return f"{about}, {said}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
 
 
 def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int]:
@@ -132,6 +177,7 @@ def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int
         while rows * columns != n and rows > 1:  # the nearest rectangle that holds exactly n
             rows -= 1
             columns = -(-n // rows)
+        notes += [f"folded into {count_noun(rows, 'row')} of {columns}"] if rows > 1 else []
         return x.reshape(1, rows, columns), 1
     if len(shape) == 2:
         return x.reshape(1, *shape), 1
@@ -159,80 +205,158 @@ def _leading_tiles(x: Any, tiles: int, notes: list[str]) -> tuple[Any, int]:
     return x[:tiles], x.shape[0]
 
 
-def reduce_blocks(x: Any, side: int) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
-    """Average equal blocks until no side has more than `side` cells.
+class Blocks(NamedTuple):
+    """An array `[tile, row, column]` in blocks: each array below is `[tile, rows of blocks, columns of blocks]`."""
 
-    Returns:
-        The means of the finite elements of each block; 0 where all are finite, else 1 NaN, 2 +Inf, 3 -Inf; the block.
+    means: np.ndarray
+    """Of the finite elements; 0 where there are none."""
+    bad: np.ndarray
+    """0 where all elements are finite, else 1 NaN, 2 +Inf, 3 -Inf."""
+    low: np.ndarray
+    """The lowest finite element, or +Inf."""
+    high: np.ndarray
+    """The highest finite element, or -Inf."""
+    shape: tuple[int, int]
+    """Rows and columns of the array."""
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many elements each block has."""
+        rows, columns = (np.diff(block_edges(n, k)) for n, k in zip(self.shape, self.means.shape[1:], strict=True))
+        return np.outer(rows, columns)
+
+    @property
+    def said(self) -> str:
+        """The size of the blocks in words, as `34…35 × 7`; '' where each element is a block."""
+        if self.shape == self.means.shape[1:]:
+            return ""
+        sides = zip(self.shape, self.means.shape[1:], strict=True)
+        return " × ".join(f"{n // k}…{n // k + 1}" if n % k else str(n // k) for n, k in sides)
+
+    def with_extremes(self) -> tuple[np.ndarray, dict[int, float]]:
+        """Give what each cell shows, and the extremes that are shown in place of a mean, by cell.
+
+        Nine blocks of ten say how far elements lie from the mean of their block; what lies several times farther in one
+        of the others would vanish in its mean.
+        """
+        if not self.said:
+            return self.means, {}
+        with np.errstate(over="ignore", invalid="ignore"):
+            above, below = self.high - self.means.astype(np.float64), self.means - self.low.astype(np.float64)
+        apart = np.maximum(above, below)
+        apart[~np.isfinite(apart)] = 0
+        cells = np.flatnonzero(apart > FAR * np.quantile(apart, 0.9))
+        if not cells.size:
+            return self.means, {}
+        shown = self.means.copy()
+        shown.flat[cells] = np.where(above >= below, self.high, self.low).flat[cells]
+        bad = self.bad.reshape(-1)
+        return shown, {int(k): float(shown.flat[k]) for k in cells if not bad[k]}
+
+
+def block_edges(n: int, blocks: int) -> np.ndarray:
+    """Where each of so many blocks begins, and the end: their sizes differ by one at most.
+
+    A thin block at the end would deviate more than the others, and look like a fault of the array.
+
+    Example:
+        >>> block_edges(10, 4).tolist()
+        [0, 2, 5, 7, 10]
     """
-    block = (-(-x.shape[1] // side), -(-x.shape[2] // side))
+    return np.arange(blocks + 1) * n // blocks
+
+
+def reduce_blocks(x: Any, side: int) -> Blocks:
+    """Reduce blocks of rows and columns until no side has more than `side` cells."""
+    rows, columns = x.shape[1:]
+    cells = _blocks_for(rows, side), _blocks_for(columns, side)
     if lies_elsewhere(x) and x.size * x.dtype.itemsize > 1 << 20:
-        means, bad = jax.device_get(_reduce_on_device(x, block))
-        return means, bad, block
-    return (*_reduce_on_host(to_host(jax.device_get(x)), block), block)
+        parts = jax.device_get(_reduce_on_device(x, cells))
+    else:
+        parts = _reduce_on_host(to_host(jax.device_get(x)), cells)
+    return Blocks(*parts, (rows, columns))
 
 
-def _reduce_on_host(x: np.ndarray, block: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _blocks_for(n: int, side: int) -> int:
+    return -(-n // -(-n // side))
+
+
+def _reduce_on_host(x: np.ndarray, cells: tuple[int, int]) -> tuple[np.ndarray, ...]:
     values = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
-        sums = _block_sums(values, block)
+        sums = _fold(np.add, values, cells)
         if np.isfinite(sums).all():  # then every element is
-            return sums / _block_sizes(values.shape, block), np.zeros(sums.shape, np.uint8)
+            sizes = _fold(np.add, np.ones((1, *x.shape[1:]), np.float32), cells)
+            low, high = (_fold(extreme, values, cells) for extreme in (np.minimum, np.maximum))
+            return sums / sizes, np.zeros(sums.shape, np.uint8), low, high
     finite = np.isfinite(values)
     bad = np.full(values.shape, 4, np.uint8)
     bad[values == -np.inf], bad[values == np.inf], bad[np.isnan(values)] = 3, 2, 1
-    for axis, step in ((1, block[0]), (2, block[1])):
-        bad = np.minimum.reduceat(bad, np.arange(0, bad.shape[axis], step), axis=axis)
-    count = np.maximum(_block_sums(finite.astype(np.float32), block), 1)
+    bad = _fold(np.minimum, bad, cells)
+    count = np.maximum(_fold(np.add, finite.astype(np.float32), cells), 1)
     with np.errstate(over="ignore"):
-        means = _block_sums(np.where(finite, values, 0), block) / count
-    return np.nan_to_num(means), np.where(bad == 4, 0, bad).astype(np.uint8)
+        means = _fold(np.add, np.where(finite, values, 0), cells) / count
+    low = _fold(np.minimum, np.where(finite, values, np.inf), cells)
+    high = _fold(np.maximum, np.where(finite, values, -np.inf), cells)
+    return np.nan_to_num(means), np.where(bad == 4, 0, bad).astype(np.uint8), low, high
 
 
-def _reduced_shape(shape: tuple[int, ...], block: tuple[int, int]) -> tuple[int, ...]:
-    return shape[0], -(-shape[1] // block[0]), -(-shape[2] // block[1])
-
-
-def _block_sums(x: np.ndarray, block: tuple[int, int]) -> np.ndarray:
-    if block[0] > 1:  # adding whole rows is several times faster than `reduceat` along them
-        rows = _reduced_shape(x.shape, block)[1]
-        out = np.empty((x.shape[0], rows, x.shape[2]), x.dtype)
-        in_threads(functools.partial(_add_rows, x, out, block[0]), rows, x.size)
+def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray:
+    """Reduce each block of `[tile, row, column]` to one number."""
+    rows, columns = x.shape[1:]
+    if cells[0] < rows:  # whole rows at once are several times faster than `reduceat` along them
+        out = np.empty((x.shape[0], cells[0], columns), x.dtype)
+        in_threads(functools.partial(_fold_rows, reduce, x, out, block_edges(rows, cells[0])), cells[0], x.size)
         x = out
-    return np.add.reduceat(x, np.arange(0, x.shape[2], block[1]), axis=2) if block[1] > 1 else x
+    return reduce.reduceat(x, block_edges(columns, cells[1])[:-1], axis=2) if cells[1] < columns else x
 
 
-def _add_rows(x: np.ndarray, out: np.ndarray, step: int, first: int, last: int) -> None:
+def _fold_rows(reduce: np.ufunc, x: np.ndarray, out: np.ndarray, edges: np.ndarray, first: int, last: int) -> None:
     for k in range(first, last):
-        np.add.reduce(x[:, k * step : (k + 1) * step], axis=1, out=out[:, k])
+        reduce.reduce(x[:, edges[k] : edges[k + 1]], axis=1, out=out[:, k])
 
 
-def _block_sizes(shape: tuple[int, ...], block: tuple[int, int]) -> np.ndarray:
-    sizes = [np.minimum(step, n - np.arange(0, n, step)) for n, step in zip(shape[1:], block, strict=True)]
-    return np.outer(*sizes).astype(np.float32)
-
-
-@functools.partial(jax.jit, static_argnames="block")
-def _reduce_on_device(x: jax.Array, block: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
+@functools.partial(jax.jit, static_argnames="cells")
+def _reduce_on_device(x: jax.Array, cells: tuple[int, int]) -> tuple[jax.Array, ...]:
     x = (jnp.abs(x) if jnp.iscomplexobj(x) else x).astype(jnp.float32)
-    fill = [(0, 0)] + [(0, -n % step) for n, step in zip(x.shape[1:], block, strict=True)]
-    inside = jnp.pad(jnp.ones(x.shape, bool), fill)
-    tiles, rows, columns = _reduced_shape(x.shape, block)
-    cut = (tiles, rows, block[0], columns, block[1])
-    x, inside = jnp.pad(x, fill).reshape(cut), inside.reshape(cut)
-    finite = jnp.isfinite(x) & inside
+    finite = jnp.isfinite(x)
     kind = jnp.where(jnp.isnan(x), 1, jnp.where(x == jnp.inf, 2, jnp.where(x == -jnp.inf, 3, 4)))
-    worst = kind.min((2, 4))
-    means = jnp.where(finite, x, 0).sum((2, 4)) / jnp.maximum(finite.sum((2, 4)), 1)
-    return means, jnp.where(worst == 4, 0, worst).astype(jnp.uint8)
+    worst = _fold_on_device(jnp.min, kind, cells, 4)
+    count = _fold_on_device(jnp.sum, finite.astype(jnp.float32), cells, 0)
+    means = _fold_on_device(jnp.sum, jnp.where(finite, x, 0), cells, 0) / jnp.maximum(count, 1)
+    low = _fold_on_device(jnp.min, jnp.where(finite, x, jnp.inf), cells, jnp.inf)
+    high = _fold_on_device(jnp.max, jnp.where(finite, x, -jnp.inf), cells, -jnp.inf)
+    return means, jnp.where(worst == 4, 0, worst).astype(jnp.uint8), low, high
+
+
+def _fold_on_device(reduce: Any, x: jax.Array, cells: tuple[int, int], filler: float) -> jax.Array:
+    """Reduce each block; a block that is one shorter than the longest is filled up."""
+    for axis, count in ((1, cells[0]), (2, cells[1])):
+        edges = block_edges(x.shape[axis], count)
+        at = edges[:-1, None] + np.arange(np.diff(edges).max())
+        inside = (at < edges[1:, None]).reshape(at.shape + (1,) * (2 - axis))
+        x = jnp.where(inside, jnp.take(x, np.minimum(at, x.shape[axis] - 1), axis=axis), filler)
+        x = reduce(x, axis=axis + 1)
+    return x
+
+
+def _limit_of(blocks: Blocks) -> float | None:
+    """The end of the scale of the means alone: a few extremes would make all else pale."""
+    finite = np.abs(blocks.means[blocks.bad == 0])
+    return None if not finite.size else float(np.quantile(finite, LIMIT)) or float(finite.max()) or None
 
 
 def quantize(
-    values: np.ndarray, bad: np.ndarray, dtype: Any, limit: float | None = None
+    values: np.ndarray,
+    bad: np.ndarray,
+    dtype: Any,
+    limit: float | None = None,
+    extremes: Collection[int] = (),
 ) -> tuple[bytes, str, tuple[float, float], tuple[str, ...], int]:
     """Give each cell one byte: its bytes, the kind of scale, the limits, names of classes, how many cells were clipped.
 
-    The end of the scale is `limit`, by default 99.5 % of the largest values.
+    The end of the scale is `limit`, by default 99.5 % of the largest values. Cells in `extremes` are not counted: they are
+    marked.
     """
     finite = values[bad == 0] if bad.any() else values.reshape(-1)
     classes = _classes(finite, dtype)
@@ -254,7 +378,8 @@ def quantize(
     middle, half = ((FIRST + LAST) / 2, (LAST - FIRST) / 2) if signed else (FIRST, LAST - FIRST)
     scaled = np.clip(values.astype(np.float64) / limit, -1, 1)
     code = np.rint(middle + half * scaled)
-    clipped = int((size > limit * 1.0005).sum())
+    beyond = (np.abs(values) > limit * 1.0005) & (bad == 0)
+    clipped = int(beyond.sum()) - sum(bool(beyond.flat[k]) for k in extremes)
     return _with_marks(code, bad), "signed" if signed else "positive", (low, limit), (), clipped
 
 
@@ -275,21 +400,25 @@ def _with_marks(code: np.ndarray, bad: np.ndarray) -> bytes:
 
 
 def _bars(values: np.ndarray, labels: tuple[str, ...], of: str) -> Picture:
-    values = values.astype(np.float64)
-    notes = ()
+    values, notes = values.astype(np.float64), []
     if values.size > MOST_BARS:
-        step = -(-values.size // MOST_BARS)
-        starts = np.arange(0, values.size, step)
-        values = np.add.reduceat(values, starts) / np.minimum(step, values.size - starts)
-        notes = (f"mean of {step} neighbors",)
+        blocks = reduce_blocks(values.reshape(1, 1, -1), MOST_BARS)
+        shown, extremes = blocks.with_extremes()
+        marks = np.array([0, np.nan, np.inf, -np.inf])
+        values = np.where(blocks.bad > 0, marks[blocks.bad], shown).reshape(-1)
+        notes.append(f"mean of {blocks.said.rpartition(' ')[2]} neighbors")
+        notes += [f"{count_noun(len(extremes), 'bar')} at an extreme in place of the mean"] if extremes else []
     finite = values[np.isfinite(values)]
     limits = (float(min(finite.min(), 0)), float(max(finite.max(), 0))) if finite.size else (0.0, 0.0)
     scale = "signed" if limits[0] < 0 else "positive"
     with np.errstate(over="ignore"):
         data = values.astype("<f4").tobytes()
-    bad = (~np.isfinite(values)).astype(np.uint8)
-    about = _sentence(f"{of} as {count_noun(values.size, 'bar')}", values, bad)
-    return Picture("bars", (values.size,), data, scale, limits, (), labels[: values.size], of, about, notes)
+    mean = f"mean {format_number(float(finite.mean()), 3)}" if finite.size else "no finite values"
+    wrong = values.size - finite.size
+    about = (
+        f"{of} as {count_noun(values.size, 'bar')}, {mean}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
+    )
+    return Picture("bars", (values.size,), data, scale, limits, (), labels[: values.size], of, about, (*notes,))
 
 
 def corner_of(x: Any, side: int = 6) -> tuple[tuple[str, ...], ...]:

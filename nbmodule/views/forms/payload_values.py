@@ -66,4 +66,6 @@ def picture_payload(p: Picture) -> dict[str, Any]:
         "of": plain(p.of),
         "about": plain(p.about, 400),
         "notes": [plain(n) for n in p.notes] or None,
+        "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
+        "w": list(p.window) if p.window != (0, 0, *p.shape[1:]) and any(p.window) else None,
     })  # fmt: skip

@@ -12,10 +12,9 @@ import jax
 
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.arrays import facts_of, to_host
-from nbmodule.views.arrays.pictures import picture_of, quantize, reduce_blocks
+from nbmodule.views.arrays.pictures import draw_tiles, picture_of
 from nbmodule.views.arrays.statistics import statistics_of
 from nbmodule.views.forms.payload import picture_payload, statistics_payload
-from nbmodule.views.records.records import Picture
 
 SIDE = 320
 """Most cells along one side of a picture."""
@@ -58,7 +57,9 @@ def slice_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
         plane = plane.T
     window = _window(message.get("window"), plane.shape)
     part = plane[window[0] : window[1], window[2] : window[3]]
-    picture = _picture(part, facts.text, _limit(x) if message.get("same") else None)
+    about = f"{facts.text}, {part.shape[0]} × {part.shape[1]} of it as a tile"
+    limit, origin = _limit(x) if message.get("same") else None, (window[0], window[2])
+    picture = draw_tiles(part[None], SIDE, "heatmap", of=facts.text, about=about, limit=limit, origin=origin)
     found |= {"axes": [down, across], "at": at, "window": window, "picture": picture_payload(picture)}
     if part.size <= EXACT:
         values = to_host(jax.device_get(part)).astype("<f4")
@@ -84,12 +85,3 @@ def _limit(x: Any) -> float | None:
     """The largest finite |x|, for one scale over all slices."""
     stats = statistics_of([x])[0]
     return None if stats is None or not stats.bins else max(abs(stats.low), abs(stats.high))
-
-
-def _picture(part: Any, of: str, limit: float | None) -> Picture:
-    values, bad, block = reduce_blocks(part[None], SIDE)
-    data, scale, limits, classes, clipped = quantize(values, bad, part.dtype, limit)
-    notes = [f"mean of {block[0]} × {block[1]} blocks"] if block != (1, 1) else []
-    notes += [f"{clipped} clipped"] if clipped else []
-    about = f"{of}, {part.shape[0]} × {part.shape[1]} of it"
-    return Picture("heatmap", values.shape, data, scale, limits, classes, (), of, about, tuple(notes))

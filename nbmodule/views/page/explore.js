@@ -261,7 +261,7 @@ class Explorer {
       const [r, c] = [Math.floor(y * (r1 - r0)), Math.floor(x * (c1 - c0))];
       const at = (answer.at ?? []).map((/** @type {number} */ k, /** @type {number} */ axis) => (axis === answer.axes[0] ? r0 + r : axis === answer.axes[1] ? c0 + c : k));
       const exact = cells?.[r]?.[c];
-      value.textContent = `[${at.join(", ")}] ${exact ?? String(value.textContent).replace(/^\S*\[.*?\] /, "")}`;
+      if (exact !== undefined) value.textContent = `[${at.join(", ")}] ${exact}`; // else the picture names its block
     });
     canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return;

@@ -4,7 +4,7 @@ import { number } from "./format.js";
 
 /**
  * @typedef {{ k: string, s: number[], d: string, sc: string, l: [number, number], c?: string[], lb?: string[], of: string,
- *   about: string, notes?: string[] }} Picture
+ *   about: string, notes?: string[], x?: [number, number][], w?: number[] }} Picture
  * @typedef {[number, number, number]} Color
  */
 
@@ -49,7 +49,8 @@ function apart(view, picture, room) {
   const codes = bytesOf(picture.d);
   const all = Array.from({ length: n }, (_, t) => {
     const one = el("figure", "picture", el("figcaption", "quiet", String(t)));
-    tiles(view, one, { ...picture, s: [1, h, w], notes: t ? [] : picture.notes }, room, codes.subarray(t * h * w, (t + 1) * h * w));
+    const x = (picture.x ?? []).filter(([k]) => Math.floor(k / (h * w)) === t).map(([k, v]) => /** @type {[number, number]} */ ([k % (h * w), v]));
+    tiles(view, one, { ...picture, s: [1, h, w], x, notes: t ? [] : picture.notes }, room, codes.subarray(t * h * w, (t + 1) * h * w));
     return one;
   });
   return el("div", "apart", ...all);
@@ -77,7 +78,41 @@ export function meaning(picture, code) {
   if (code < FIRST) return ["NaN", "∞", "-∞"][code];
   if (picture.sc === "classes") return picture.c?.[code - FIRST] ?? "";
   const [low, high] = picture.l;
-  return `≈ ${number(low + ((code - FIRST) / (LAST - FIRST)) * (high - low), 3)}`;
+  const isClipped = picture.notes?.some((note) => note.endsWith("clipped"));
+  const sign = isClipped && code === LAST ? "≥" : isClipped && code === FIRST && low < 0 ? "≤" : "≈";
+  return `${sign} ${number(low + ((code - FIRST) / (LAST - FIRST)) * (high - low), 3)}`;
+}
+
+/**
+ * Which rows and columns of the array one cell stands for: one of each, or a block.
+ * @param {Picture} picture
+ * @param {number} r
+ * @param {number} c
+ */
+export function placeOf(picture, r, c) {
+  const [, h, w] = picture.s;
+  const [row, column, rows, columns] = picture.w ?? [0, 0, h, w];
+  const side = (/** @type {number} */ k, /** @type {number} */ cells, /** @type {number} */ first, /** @type {number} */ n) => {
+    const [from, to] = [Math.floor((k * n) / cells), Math.floor(((k + 1) * n) / cells)]; // as block_edges of pictures.py
+    return to - from > 1 ? `${first + from}:${first + to}` : String(first + from);
+  };
+  return [picture.lb?.[r] ?? side(r, h, row, rows), picture.lb?.[c] ?? side(c, w, column, columns)].join(", ");
+}
+
+/**
+ * What one cell says when it is pointed at.
+ * @param {Picture} picture
+ * @param {Uint8Array} codes
+ * @param {number} t
+ * @param {number} r
+ * @param {number} c
+ */
+export function said(picture, codes, t, r, c) {
+  const [n, h, w] = picture.s;
+  const k = (t * h + r) * w + c;
+  const extreme = picture.x?.find(([cell]) => cell === k);
+  const value = extreme ? `${number(extreme[1])} stands out of its block` : meaning(picture, codes[k]);
+  return `${n > 1 ? `${t}: ` : ""}[${placeOf(picture, r, c)}] ${value}`;
 }
 
 /**
@@ -153,11 +188,13 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
     const dark = view.root.dataset.theme === "dark";
     const colors = colorsOf(picture, groundOf(view), dark);
     paintTiles(canvas, codes, picture.s, grid, colors, ratio);
+    rings(canvas, picture, grid, ratio, dark);
     legend.replaceChildren(...legendOf(picture, colors), value, save);
   };
   const light = () => {
     const copy = /** @type {HTMLCanvasElement} */ (canvas.cloneNode());
     paintTiles(copy, codes, picture.s, grid, colorsOf(picture, [255, 255, 255], false), ratio);
+    rings(copy, picture, grid, ratio, false);
     canvas.after(copy);
     queueMicrotask(() => copy.remove());
     return copy;
@@ -169,7 +206,7 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
     const t = Math.floor(y / grid.stepY) * grid.across + Math.floor(x / grid.stepX);
     const [r, c] = [Math.floor((y % grid.stepY) / grid.cell), Math.floor((x % grid.stepX) / grid.cell)];
     const inside = t < n && r < h && c < w;
-    value.textContent = inside ? `${n > 1 ? `${t}: ` : ""}[${[picture.lb?.[r] ?? r, picture.lb?.[c] ?? c].join(", ")}] ${meaning(picture, codes[(t * h + r) * w + c])}` : "";
+    value.textContent = inside ? said(picture, codes, t, r, c) : "";
   });
   canvas.addEventListener("pointerleave", () => (value.textContent = ""));
   box.append(named(canvas, picture, grid), legend);
@@ -232,6 +269,30 @@ function paintTiles(canvas, codes, [n, h, w], grid, colors, ratio) {
     const y = Math.floor(t / grid.across) * grid.stepY * ratio;
     brush.drawImage(small, x, y, w * size, h * size);
     if (size >= 8) marks(brush, codes.subarray(t * w * h, (t + 1) * w * h), w, x, y, size);
+  }
+}
+
+/**
+ * A ring around each cell that shows an element which stands out of its block: a cell alone is a pixel or two.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Picture} picture
+ * @param {ReturnType<typeof gridOf>} grid
+ * @param {number} ratio
+ * @param {boolean} dark
+ */
+function rings(canvas, picture, grid, ratio, dark) {
+  const brush = canvas.getContext("2d");
+  if (!brush || !picture.x?.length) return;
+  const [, h, w] = picture.s;
+  brush.strokeStyle = dark ? "#fff" : "#000";
+  brush.lineWidth = 1.5 * ratio;
+  for (const [k] of picture.x) {
+    const [t, r, c] = [Math.floor(k / (h * w)), Math.floor(k / w) % h, k % w];
+    const x = (t % grid.across) * grid.stepX + (c + 0.5) * grid.cell;
+    const y = Math.floor(t / grid.across) * grid.stepY + (r + 0.5) * grid.cell;
+    brush.beginPath();
+    brush.arc(x * ratio, y * ratio, (grid.cell / 2 + 3) * ratio, 0, 2 * Math.PI);
+    brush.stroke();
   }
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nbmodule.tree.sockets import socket
@@ -55,6 +56,10 @@ class Picture(NamedTuple):
     """One sentence for readers who do not see the picture."""
     notes: tuple[str, ...] = ()
     """What the picture does not show: blocks that were averaged, tiles left out, values clipped."""
+    extremes: Mapping[int, float] = MappingProxyType({})
+    """Cells that show an element that stands out of its block, in place of the mean, with its value."""
+    window: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """First row and column of the array that is drawn, and how many of each: a cell may stand for a block of them."""
 
     def plot(self, file: Any = None) -> Any:
         """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""

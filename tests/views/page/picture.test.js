@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colorsOf, gridOf, meaning } from "../../../nbmodule/views/page/picture.js";
+import { colorsOf, gridOf, meaning, placeOf, said } from "../../../nbmodule/views/page/picture.js";
 
 const signed = { k: "heatmap", s: [1, 1, 1], d: "", sc: "signed", l: [-2, 2], of: "", about: "" };
 
@@ -21,6 +21,22 @@ test("a byte is read back as the value or the mark that it stands for", () => {
   assert.equal(meaning(signed, 255), "≈ 2");
   assert.deepEqual([0, 1, 2].map((c) => meaning(signed, c)), ["NaN", "∞", "-∞"]);
   assert.equal(meaning({ ...signed, sc: "classes", c: ["False", "True"] }, 4), "True");
+});
+
+test("a cell of a block names the rows and columns of the array that it stands for", () => {
+  const blocks = { ...signed, s: [1, 3, 2], w: [100, 0, 10, 2] };
+  assert.deepEqual([0, 1, 2].map((r) => placeOf(blocks, r, 1)), ["100:103, 1", "103:106, 1", "106:110, 1"]);
+  assert.equal(placeOf({ ...signed, s: [1, 3, 2] }, 2, 1), "2, 1");
+  assert.equal(placeOf({ ...signed, s: [1, 2, 2], lb: ["the", "cat"] }, 1, 0), "cat, the");
+});
+
+test("an element that stands out is read as its value, and a clipped one as a bound", () => {
+  const picture = { ...signed, s: [2, 1, 2], x: [[3, 40.5]], notes: ["1 clipped"] };
+  const codes = Uint8Array.of(129, 255, 3, 255);
+  assert.equal(said(picture, codes, 1, 0, 1), "1: [0, 1] 40.5 stands out of its block");
+  assert.equal(said(picture, codes, 0, 0, 1), "0: [0, 1] ≥ 2");
+  assert.equal(said(picture, codes, 1, 0, 0), "1: [0, 0] ≤ -2");
+  assert.equal(said(picture, codes, 0, 0, 0), "0: [0, 0] ≈ 0");
 });
 
 test("a grid fits into its room in whole pixels", () => {
