@@ -1,6 +1,6 @@
 """First values of variables: `Initializer` and its kinds."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.lazy import NoSuchName
 from nbmodule.nn.initializers.base import Initializer, compute_fans
@@ -28,5 +28,7 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-def __getattr__(name: str) -> Any:
-    raise NoSuchName(__name__, name, tuple(__all__))
+if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        raise NoSuchName(__name__, name, tuple(__all__))
