@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbmodule.base.foreign import is_of_torch
+from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
@@ -78,8 +79,8 @@ def save(
         )
     if is_module(variables):
         ensure_built(variables)
-        kept = by_chain(variables, Buffer) if buffers in (None, True) else buffers or None
-        variables, buffers = by_chain(variables, Parameter), kept
+        variables, kept = parts_of(variables)
+        buffers = kept if buffers in (None, True) else buffers or None
     elif not isinstance(variables, Mapping):
         raise ArgumentTypeError(
             f"nb.save takes a model, or nested mappings of arrays; found {type(variables).__name__}. Nothing was written. "
@@ -151,6 +152,11 @@ def by_chain(module: Any, kind: type[Variable]) -> dict[str, Any]:
     return nest({place.chain: box.value for box, place in plan_of(module).places.items() if isinstance(box, kind)})
 
 
+def parts_of(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and buffers as nested arrays, as they were at one moment."""
+    return at_one_moment([plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer)))
+
+
 def save_weights(
     module: Any,
     path: Any,
@@ -164,8 +170,9 @@ def save_weights(
     from nbmodule import files
 
     ensure_built(module)
-    kept = by_chain(module, Buffer) if buffers else None
-    files.save(path, by_chain(module, Parameter), buffers=kept, packed=packed, compression=compression, dtype=dtype)
+    parameters, kept = parts_of(module)
+    buffers_kept = kept if buffers else None
+    files.save(path, parameters, buffers=buffers_kept, packed=packed, compression=compression, dtype=dtype)
 
 
 def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) -> Any:
@@ -244,24 +251,29 @@ def save_checkpoint(
     from nbmodule import files
 
     ensure_built(model)
+    if sharded is None:
+        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
+    things = [plan_of(thing).boxes for thing in (model, optimizer) if thing is not None]
+    trees = at_one_moment([*things, [random.default.state]], lambda: trees_of(model, optimizer, sharded))
+    if sharded:
+        from nbmodule.files.sharded import save_sharded
+
+        save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
+        return Path(directory) / str(step)
+    return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
+
+
+def trees_of(model: Any, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
+    """What a checkpoint holds, nested."""
     made, drawn = random.default.position()
     trees: dict[str, Mapping[str, Any]] = {
         "model": by_chain(model, Parameter),
         "buffers": by_chain(model, Buffer),
         "random": {"state": random.default.state.value, "made": made, "drawn": drawn},
     }
-    if sharded is None:
-        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
-    if sharded:
-        from nbmodule.files.sharded import save_sharded
-
-        if optimizer is not None:
-            trees["optimizer"] = optimizer_arrays(optimizer)
-        save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
-        return Path(directory) / str(step)
     if optimizer is not None:
-        trees["optimizer"] = dict(optimizer.state_dict())
-    return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
+        trees["optimizer"] = optimizer_arrays(optimizer) if sharded else dict(optimizer.state_dict())
+    return trees
 
 
 def restore_checkpoint(

@@ -17,17 +17,27 @@ from itertools import chain, tee
 from types import FrameType
 from typing import Any
 
+import jax.numpy as jnp
+
+from nbmodule.base.jax_names import is_eager
 from nbmodule.core.boxes.clock import ticks
+from nbmodule.core.boxes.frame import framed, now
 
 
 class _Readers:
     """Whether somebody reads the arrays of many boxes at once, which no donated step may overwrite meanwhile."""
 
-    __slots__ = ("lock", "reading")
+    __slots__ = ("lock", "reading", "writers")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.reading = False
+        self.writers: set[int] = set()  # threads that have run donated steps
+
+    def have_rivals(self) -> bool:
+        """Whether another thread than this one may overwrite arrays at any time."""
+        others = self.writers - {threading.get_ident()}
+        return bool(others) and not others.isdisjoint(thread.ident for thread in threading.enumerate())
 
     def wait(self) -> None:
         """Before a donated step: let those who read come to their end."""
@@ -37,6 +47,7 @@ class _Readers:
 
 readers = _Readers()
 new_values = operator.itemgetter(1)
+_value = operator.attrgetter("_value")
 _NUMBERS = [
     number
     for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGBREAK")
@@ -129,24 +140,33 @@ def is_gone(value: Any) -> bool:
     return getattr(value, "is_deleted", bool)()
 
 
-def snapshot(gather: Callable[[], Sequence[Any]], read: Callable[[Sequence[Any]], Any]) -> Any:
-    """`read` of what `gather` gives: the arrays that boxes held at one moment between two steps, none of them gone.
+def snapshot(boxes: Sequence[Any]) -> list[Any]:
+    """The arrays that boxes hold at one moment, between two steps of whoever trains; no later step can overwrite them.
 
-    Args:
-        gather: collects the arrays, in one call into C.
-        read: copies them to where no step can overwrite them.
+    They are copies only where another thread runs donated steps.
     """
+    boxes = list(boxes)
+    for box in boxes:
+        box.settled()
     until = time.monotonic() + _PATIENCE
     with readers.lock:
         outer, readers.reading = readers.reading, True
         try:
             while True:
-                values = gather()
+                values = list(map(_value, boxes))
                 try:
-                    return read(values)
+                    return list(map(jnp.copy, values)) if readers.have_rivals() else values
                 except (RuntimeError, ValueError):
                     if not any(map(is_gone, values)) or time.monotonic() > until:
                         raise
                 time.sleep(_AGAIN_AFTER)  # a step that had begun before places its values soon
         finally:
             readers.reading = outer
+
+
+def at_one_moment(things: Sequence[Any], read: Callable[[], Any]) -> Any:
+    """`read()`, for which all boxes of `things` hold what they held at one moment."""
+    if now.frame is not None or not is_eager():
+        return read()
+    boxes = [box for box in dict.fromkeys(box for boxes in things for box in boxes) if not hasattr(type(box), "ask")]
+    return framed(lambda _: read(), zip(boxes, snapshot(boxes)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from nbmodule.core.recording import tracker
 from nbmodule.core.running.stages import ModuleCall, Way, go_on
 from nbmodule.core.shape.linked import matched
 from nbmodule.core.shape.walk import plan_of
-from nbmodule.errors import NotBuiltError
+from nbmodule.errors import ArgumentTypeError, NotBuiltError
 
 _warned = False
 
@@ -32,11 +33,26 @@ def give_variables(call: ModuleCall, way: Way) -> Any:
 
     def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
         outputs = go_on(call, way)
+        refuse_later(module, outputs)
         return outputs, [(box, frame.values[box]) for box in frame.written]
 
     outputs, written = framed(body, values, log=tracker.current_log())
     write_all([box for box, _ in written], [value for _, value in written])
     return outputs
+
+
+def refuse_later(module: Any, outputs: Any) -> None:
+    """Refuse a forward that only begins: it would go on when the variables of the call are gone."""
+    if not isinstance(outputs, (GeneratorType, CoroutineType, AsyncGeneratorType)):
+        return
+    if not isinstance(outputs, AsyncGeneratorType):
+        outputs.close()
+    kind = {GeneratorType: "a generator", CoroutineType: "async"}.get(type(outputs), "an async generator")
+    raise ArgumentTypeError(
+        f"cannot call {type(module).__name__} with v=: its forward is {kind}, and goes on after the call, when the variables "
+        "given for it are gone. Nothing was computed. Set them (`model.v = variables`), or let a plain forward compute and "
+        "wait, or yield, around it."
+    )
 
 
 def check_variables(call: ModuleCall) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from nbmodule.base.foreign import FROM_TORCH, is_of_torch
 from nbmodule.core.boxes.describe import as_flag, describe_shape
 from nbmodule.core.boxes.frame import write_all
+from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
@@ -24,9 +25,11 @@ from nbmodule.tree.sockets import socket
 
 def state_dict(module: Any, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
     ensure_built(module)
-    return OrderedDict(
-        (joined(prefix, name), box if keep_var else frozen_copy(box.value)) for name, box in aliases(module)
-    )
+    pairs = [(joined(prefix, name), box) for name, box in aliases(module)]
+    if keep_var:
+        return OrderedDict(pairs)
+    read = lambda: OrderedDict((name, frozen_copy(box.value)) for name, box in pairs)  # noqa: E731
+    return at_one_moment([[box for _, box in pairs]], read)
 
 
 def frozen_copy(value: Any) -> Any:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -174,6 +175,7 @@ class Binding:
         program = self.program
         if readers.reading:
             readers.wait()
+        readers.writers.add(get_ident())
         values = list(map(_value, self.boxes))
         if self.seen != clock.values:
             settle_expressions()  # unfinished arithmetic on a `v` may still want what is about to be overwritten
@@ -300,6 +302,7 @@ class Binding:
                         return SLOW
                     if readers.reading:
                         readers.wait()
+                    readers.writers.add(get_ident())
                     values = list(map(_value, boxes))
                     if self.seen != clock.values:
                         settle_expressions()

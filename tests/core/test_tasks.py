@@ -1,0 +1,267 @@
+"""Trackers belong to a task; what several threads save and train at once is of one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.core.boxes.frame import now
+from tests.core.interrupting import assert_nothing_is_open
+
+X = jnp.ones((1, 2))
+
+
+def test_a_task_does_not_see_the_tracker_of_another():
+    model = nb.Linear(2, 2)
+
+    async def watches():
+        with nb.track(model) as calls:
+            model(X)
+            await asyncio.sleep(0.02)
+        return len(calls)
+
+    async def works():
+        await asyncio.sleep(0.01)
+        model(X)
+
+    async def both():
+        return await asyncio.gather(watches(), works())
+
+    assert asyncio.run(both())[0] == 1
+    assert_nothing_is_open()
+
+
+def test_trackers_of_two_tasks_that_end_in_turn_leave_nothing_on():
+    model = nb.Linear(2, 2)
+
+    async def watches(begin, end):
+        await asyncio.sleep(begin)
+        with nb.track(model) as calls:
+            model(X)
+            await asyncio.sleep(end)
+            model(X)
+        return len(calls)
+
+    async def both():
+        found = await asyncio.gather(watches(0.0, 0.03), watches(0.01, 0.04))
+        assert now.tracker is None
+        return found
+
+    assert asyncio.run(both()) == [2, 2]
+    assert_nothing_is_open()
+
+
+def test_generators_that_track_in_turn_leave_nothing_on():
+    model = nb.Linear(2, 2)
+
+    def watches():
+        with nb.track(model):
+            yield
+
+    first, second = watches(), watches()
+    next(first), next(second)
+    next(first, None), next(second, None)
+    assert_nothing_is_open()
+
+
+def test_a_task_that_began_inside_a_block_records_until_the_block_ends():
+    model = nb.Linear(2, 2)
+
+    async def works():
+        model(X)
+        await asyncio.sleep(0.02)
+        model(X)
+
+    async def run():
+        with nb.track(model) as calls:
+            task = asyncio.create_task(works())
+            await asyncio.sleep(0.01)
+        await task
+        return len(calls)
+
+    assert asyncio.run(run()) == 1
+
+
+@pytest.mark.parametrize("start", ["thread", "to_thread"])
+def test_a_thread_does_not_record_for_the_one_that_started_it(start):
+    model = nb.Linear(2, 2)
+    with nb.track(model) as calls:
+        if start == "thread":
+            thread = threading.Thread(target=model, args=(X,))
+            thread.start()
+            thread.join()
+        else:
+            asyncio.run(_to_thread(model))
+    assert len(calls) == 0
+
+
+async def _to_thread(model):
+    await asyncio.to_thread(model, X)
+
+
+class Coroutine(nb.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nb.Parameter(1.0)
+
+    async def forward(self, x):
+        return x * self.w
+
+
+class Generator(Coroutine):
+    def forward(self, x):
+        yield x * self.w
+
+
+class AsyncGenerator(Coroutine):
+    async def forward(self, x):
+        yield x * self.w
+
+
+@pytest.mark.parametrize("kind", [Coroutine, Generator, AsyncGenerator])
+def test_variables_for_one_call_are_refused_where_forward_goes_on_after_it(kind):
+    model = kind()
+    with pytest.raises(TypeError, match=f"cannot call {kind.__name__} with v=: its forward is .*Nothing was computed"):
+        model(X, v=model.v * 2)
+    assert_nothing_is_open()
+
+
+def test_an_async_forward_runs_with_the_variables_that_the_model_has():
+    model = Coroutine()
+    assert float(asyncio.run(model(jnp.float32(3.0)))) == 3
+
+
+class Twin(nb.Module):
+    """Its variables are equal after each step, and at no other time."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.parts = [nb.Parameter(jnp.zeros(size)) for _ in range(8)]
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_what_is_saved_while_a_thread_trains_is_of_one_step(donate, tmp_path):
+    model, optimizer, ends = Twin(20_000), nb.SGD(1.0), threading.Event()
+
+    @nb.jit(donate=donate)
+    def step():
+        optimizer.update(model, nb.Container(parts={f"v{i}": -jnp.ones(20_000) for i in range(8)}))
+
+    def train():
+        while not ends.is_set():
+            step()
+
+    step()
+    thread = threading.Thread(target=train)
+    thread.start()
+    try:
+        for i in range(20):
+            state = model.state_dict()
+            assert len({float(array[0]) for array in state.values()} | {float(a[-1]) for a in state.values()}) == 1
+            model.save_weights(tmp_path / "w.h5")
+            saved = nb.load(tmp_path / "w.h5")
+            assert len({float(np.asarray(leaf)[0]) for leaf in jax.tree.leaves(saved)}) == 1
+            nb.save_checkpoint(tmp_path, step=i, model=model, optimizer=optimizer)
+    finally:
+        ends.set()
+        thread.join()
+    other, state = Twin(20_000), nb.SGD(1.0)
+    nb.restore_checkpoint(tmp_path, model=other, optimizer=state)
+    assert {float(part.value[0]) for part in other.parts} == {float(state.count)}
+
+
+# -- real signals -----------------------------------------------------------------------------------
+def signals(act, check, count):
+    """Send so many interrupts at this thread while `act` runs again and again; check after each. Gives how many struck."""
+    ends, struck = threading.Event(), 0
+
+    def send():
+        rng = np.random.default_rng(0)
+        while not ends.is_set():
+            time.sleep(rng.uniform(0.0002, 0.003))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    guarded = [False]
+
+    def handle(*_):
+        if guarded[0]:
+            guarded[0] = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        thread.start()
+        while struck < count:
+            try:
+                guarded[0] = True
+                while True:
+                    act()
+            except KeyboardInterrupt:
+                guarded[0] = False
+                struck += 1
+                check()
+    finally:
+        ends.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    return struck
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_signals_never_lose_or_divide_a_model(donate):
+    model = Twin(3)
+
+    @nb.jit(donate=donate)
+    def step():
+        model.v = model.v + 1
+
+    step()
+
+    def check():
+        assert len({float(part._value[0]) for part in model.parts}) == 1
+        assert_nothing_is_open()
+
+    assert signals(step, check, 300) == 300
+
+
+@pytest.mark.long
+def test_three_thousand_signals_lose_no_model_that_is_donated():
+    model = Twin(3)
+    step = nb.jit(lambda: setattr(model, "v", model.v + 1), donate=True)
+    step()
+
+    def check():
+        assert len({float(part._value[0]) for part in model.parts}) == 1
+
+    assert signals(step, check, 3000) == 3000
+
+
+@pytest.mark.parametrize("what", ["v", "state", "track", "grad"])
+def test_signals_divide_no_other_commit(what):
+    model, x = Twin(3), jnp.ones(3)
+    acts = {
+        "v": lambda: setattr(model, "v", model.v + 1),
+        "state": lambda: model.load_state_dict({k: a + 1 for k, a in model.state_dict().items()}),
+        "grad": lambda: nb.value_and_grad(lambda x: (setattr(model, "v", model.v + 1), x.sum())[1])(x),
+    }
+
+    def tracked():
+        with nb.track(model):
+            acts["v"]()
+
+    def check():
+        assert len({float(part._value[0]) for part in model.parts}) == 1
+        assert_nothing_is_open()
+
+    signals(acts.get(what, tracked), check, 100)
