@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -20,7 +21,7 @@ from nbmodule.errors import MissingDependencyError
 
 __all__ = [
     "Literal", "WRAPPERS", "argument_tables", "array_class", "batched_device_put", "bind",
-    "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "jaxprs_in_params", "line_of_user",
+    "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "jaxprs_in_params", "line_of_user",
     "make_user_context", "outside_traces", "source_info_util", "unfit",
 ]  # fmt: skip
 
@@ -127,6 +128,24 @@ def is_jit_being_traced() -> bool:
         if getattr(debug_info, "traced_for", "") == "jit":
             return True
         trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+_LOOKING = {
+    "eval_shape",
+    "jit_eval_shape",
+    "make_jaxpr",
+    "make_jaxpr_f",
+}  # functions of JAX that trace and keep nothing to run
+
+
+def is_only_looked_at() -> bool:
+    """Whether `jax.eval_shape` or `jax.make_jaxpr` asks for what is being traced now. It walks up the stack: ask rarely."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in _LOOKING and frame.f_globals.get("__name__", "").partition(".")[0] == "jax":
+            return True
+        frame = frame.f_back
     return False
 
 

@@ -118,6 +118,19 @@ def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
         jax.jit(lambda v, x: model(x, v=v))(model.v, X)
 
 
+@pytest.mark.parametrize("look", [jax.eval_shape, lambda f, x: jax.make_jaxpr(f)(x)], ids=["eval_shape", "make_jaxpr"])
+def test_a_raw_look_at_a_model_says_nothing_of_constants_and_does_not_use_the_warning_up(monkeypatch, look):
+    monkeypatch.setattr("nbmodule.core.running.variables._warned", False)
+    model = nb.Linear(3, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        look(model, X)
+        look(lambda x: model(x), X)
+        look(jax.jit(lambda x: model(x)), X)
+    with pytest.warns(UserWarning, match="constants"):
+        jax.jit(lambda x: model(x))(X)
+
+
 # -- partition ---------------------------------------------------------------------------------------
 def test_partition_and_definition_are_inverse():
     model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3))

@@ -187,7 +187,6 @@ def in_threads(run):
         return [future.result() for future in [pool.submit(run) for _ in range(4)]][-1]
 
 
-@pytest.mark.filterwarnings("ignore:.* is used inside a raw jax.jit")  # said of `jax.eval_shape` too
 @pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("around", AROUND)
 def test_a_first_use_of_any_kind_draws_what_an_eager_call_draws(around, first):

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.jax_names import is_jit_being_traced
+from nbmodule.base.jax_names import is_jit_being_traced, is_only_looked_at
 from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write_all
 from nbmodule.core.recording import tracker
 from nbmodule.core.running.stages import ModuleCall, Way, go_on
@@ -80,7 +80,7 @@ def warn_of_constants(module: Any) -> None:
     global _warned
     if _warned or here() == EAGER or not is_jit_being_traced():
         return
-    if any(box._home is None for box in plan_of(module).boxes):
+    if any(box._home is None for box in plan_of(module).boxes) and not is_only_looked_at():
         _warned = True
         warnings.warn(
             f"{type(module).__name__} is used inside a raw jax.jit without being an argument of it: its variables become "
