@@ -22,11 +22,11 @@ from nbmodule.errors import MissingDependencyError
 __all__ = [
     "Literal", "WRAPPERS", "argument_tables", "array_class", "batched_device_put", "bind",
     "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "jaxprs_in_params", "line_of_user",
-    "make_user_context", "outside_traces", "source_info_util", "unfit",
+    "make_user_context", "outside_traces", "scan_counts", "source_info_util", "unfit",
 ]  # fmt: skip
 
 OLDEST = "0.8"
-NEWEST_KNOWN = "0.10"
+NEWEST_KNOWN = "0.12"
 """The newest minor release that the tests have seen; a later one is let in if the self-check passes."""
 
 
@@ -163,6 +163,17 @@ WRAPPERS: dict[str, tuple[str, str]] = {
     "custom_vjp_call": ("call_jaxpr", "custom_vjp"),
     "custom_vjp_call_jaxpr": ("fun_jaxpr", "custom_vjp"),
 }
+
+
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many inputs of a `scan` are the same in each turn, and how many are carried; the rest is sliced.
+
+    Two numbers until 0.10, later three trees.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    fixed, carried, _ = params["ft_in"].unpack()
+    return len(fixed), len(carried)
 
 
 def bind(equation: Any, values: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nbmodule.base.jax_names import WRAPPERS, Literal, bind
+from nbmodule.base.jax_names import WRAPPERS, Literal, bind, scan_counts
 from nbmodule.base.lines import line_of_user
 from nbmodule.base.scopes import Mark, read_scopes
 
@@ -95,7 +95,7 @@ def _step(equation: Any, operands: list[Any], here: _Place, watch: Watcher) -> l
 
 
 def _scan(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
-    fixed, carried, length = params["num_consts"], params["num_carry"], params["length"]
+    (fixed, carried), length = scan_counts(params), params["length"]
     consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
     collected: list[list[Any]] = []
     turns = range(length)

@@ -73,3 +73,12 @@ def test_a_scan_alone_is_no_jit():
     scan(jnp.arange(3), "alone")
     jax.jit(lambda x: scan(x, "in jit"))(jnp.arange(3))
     assert seen == {"alone": False, "in jit": True}
+
+
+def test_the_inputs_of_a_scan_are_counted():
+    def fn(scale, first, xs):
+        return jax.lax.scan(lambda carry, x: ((carry[0] * scale, carry[1] + x), x), (first, first), xs)
+
+    closed = jax.make_jaxpr(fn)(2.0, 1.0, jnp.arange(3.0))
+    (scan,) = [equation for equation in closed.eqns if equation.primitive.name == "scan"]
+    assert jax_names.scan_counts(scan.params) == (1, 2)

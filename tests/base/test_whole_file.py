@@ -30,7 +30,10 @@ def names(folder: Path) -> list[str]:
 
 def run_loop(*arguments: object) -> subprocess.Popen:
     """Start `saving_loop.py`; returns when it has begun to work or has ended."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "JAX_PLATFORMS": "cpu",
+    }
     return subprocess.Popen([sys.executable, str(LOOP), *map(str, arguments)], stdout=subprocess.PIPE, env=environment)
 
 

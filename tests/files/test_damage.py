@@ -25,7 +25,10 @@ def run(folder: Path, count: int, kind: str, seed: int) -> dict:
         "--seed",
         str(seed),
     ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "JAX_PLATFORMS": "cpu",
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)

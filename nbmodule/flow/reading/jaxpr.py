@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 
 from nbmodule.base.folder import LAYERS
-from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, source_info_util
+from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, scan_counts, source_info_util
 from nbmodule.base.jax_names import Literal as LiteralAtom
 from nbmodule.base.lines import line_of_user
 from nbmodule.base.scopes import Mark, Scope, read_scopes
@@ -26,6 +26,9 @@ from nbmodule.flow.reading.cost import estimate
 from nbmodule.flow.reading.parameters import describe
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
+
+
+_FUNCTIONS = os.path.join(LAYERS, "functional") + os.sep
 
 
 class Where(NamedTuple):
@@ -53,12 +56,16 @@ def is_layer_file(name: str) -> bool:
 
 def _layer(where: Where | None) -> Source | None:
     """The line of the library's own layer, where no line of the user's is known: a model of ready layers alone."""
+    inside = None  # a line of the function that the layer calls: since 0.11 JAX tells of it too
     while where is not None:
         for frame in getattr(where.source_info.traceback, "frames", ()):
             if is_layer_file(frame.file_name):
-                return Source(frame.file_name, frame.line_num, frame.function_name)
+                found = Source(frame.file_name, frame.line_num, frame.function_name)
+                if not frame.file_name.startswith(_FUNCTIONS):
+                    return found
+                inside = inside or found
         where = where.outer
-    return None
+    return inside
 
 
 @lru_cache(maxsize=4096)
@@ -241,7 +248,7 @@ class Reader(Builder):
 
     def _scan(self, equation, operands, group, phase) -> list[Operand]:
         params = equation.params
-        fixed, carried = params["num_consts"], params["num_carry"]
+        fixed, carried = scan_counts(params)
         body = params["jaxpr"]
         inner = self.open(group, "reversed scan" if params["reverse"] else "scan", "scan", phase, params["length"])
         values = [value_of(v.aval) for v in body.jaxpr.invars]
