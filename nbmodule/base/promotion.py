@@ -27,3 +27,15 @@ def widened(dtype: Any, least: Any = jnp.float32) -> Any:
     """
     with mixed_dtypes():
         return jnp.promote_types(dtype, least)
+
+
+def common_dtype(*values: Any) -> Any:
+    """The dtype that JAX computes with by default, given arrays and numbers.
+
+    Example:
+        >>> from nbmodule.base.promotion import common_dtype
+        >>> common_dtype(jnp.ones(2, jnp.bfloat16), jnp.ones(2, jnp.int32), 0.5)
+        dtype(bfloat16)
+    """
+    with mixed_dtypes():
+        return jnp.result_type(*values)

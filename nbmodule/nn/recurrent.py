@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Integer
 
+from nbmodule.base.promotion import common_dtype
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional import recurrent
@@ -184,7 +185,7 @@ class _Cell(Layer):
             return plain(state)
         x = plain(x)
         check_arrays(type(self).__name__, x=x)
-        return jnp.zeros((*x.shape[:-1], self.hidden_features), jnp.result_type(x, self.weight_ih.dtype))
+        return jnp.zeros((*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype))
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.hidden_features}" + ("" if self.with_bias else ", with_bias=False")

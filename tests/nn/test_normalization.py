@@ -25,6 +25,7 @@ def batch_norms(n, **options):
     return getattr(nb, f"BatchNorm{n}d")(3, **options), getattr(torch.nn, f"BatchNorm{n}d")(3, **for_torch)
 
 
+@pytest.mark.filterwarnings("ignore:BatchNorm2d has no trainable parameter")  # said of `affine=False`
 @pytest.mark.parametrize(
     ("n", "options"),
     [(1, {}), (2, {"eps": 1e-2}), (3, {"momentum": 0.4}), (2, {"affine": False}), (2, {"track_running_stats": False})],

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,6 +53,19 @@ def test_reduction_on_a_device_agrees_with_that_on_the_host():
     assert (device.low_at, device.high_at) == (host.low_at, host.high_at)
     assert sum(device.bins) == sum(host.bins)
     assert np.abs(np.subtract(device.bins, host.bins)).max() <= 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "complex128", "bool"])
+def test_reduction_on_a_device_keeps_64_bits_and_mixes_no_dtypes(dtype):
+    x = (np.random.default_rng(0).normal(size=(64, 33)) * 5).astype(dtype)
+    x[1, 2] = 1e300 if x.dtype in ("float64", "complex128") else 1
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        device = statistics._from_parts(x, statistics._reduce_on_device(jnp.asarray(x), 32))
+    values = np.abs(x) if dtype == "complex128" else x.astype(float)
+    assert device.mean == pytest.approx(values.mean(), rel=1e-3 if dtype == "float16" else 1e-5, abs=1e-4)
+    assert (device.low, device.high) == pytest.approx((values.min(), values.max()), rel=1e-6)
+    assert np.ravel_multi_index(device.high_at, x.shape) == values.argmax()
+    assert sum(device.bins) == x.size
 
 
 def test_numbers_near_the_largest_float_do_not_warn():

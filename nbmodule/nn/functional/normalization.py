@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape, show
-from nbmodule.nn.functional.primitives import along
+from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import pad, sizes, slide
 from nbmodule.nn.kernel import kernel
 
@@ -371,7 +371,10 @@ def _unmoved(x: Array, axis: int, *remembered: Array | None) -> list[Array]:
 def _moved(old: Array | None, new: Array, momentum: float) -> Array:
     """What is remembered after a batch; statistics are no way for gradients."""
     new = lax.stop_gradient(new)
-    return new if old is None else lax.convert_element_type((1 - momentum) * old + momentum * new, old.dtype)
+    if old is None:
+        return new
+    before, new = promoted(old, new)
+    return lax.convert_element_type((1 - momentum) * before + momentum * new, old.dtype)
 
 
 def _affine(y: Array, weight: Array | None, bias: Array | None, axis: int, dtype: Any) -> Array:
@@ -380,5 +383,6 @@ def _affine(y: Array, weight: Array | None, bias: Array | None, axis: int, dtype
 
 
 def _scaled(y: Array, weight: Array | None, bias: Array | None, dtype: Any) -> Array:
+    y, weight, bias = promoted(y, weight, bias)
     y = y if weight is None else y * weight
     return lax.convert_element_type(y if bias is None else y + bias, dtype)

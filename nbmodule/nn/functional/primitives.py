@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from nbmodule.base.promotion import common_dtype
+
 
 def where(condition: Any, x: Any, y: Any) -> jax.Array:
     """Choose from `x` where the condition holds, else from `y`; all three are broadcast, numbers take the dtype of the array.
@@ -20,7 +22,7 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
         >>> where(jnp.array([True, False]), 1.0, jnp.array([5.0, 6.0]))
         Array([1., 6.], dtype=float32)
     """
-    dtype = jnp.result_type(x, y)
+    dtype = common_dtype(x, y)
     shape = jnp.broadcast_shapes(jnp.shape(condition), jnp.shape(x), jnp.shape(y))
     return lax.select(*(spread(part, shape, kind) for part, kind in ((condition, bool), (x, dtype), (y, dtype))))
 
@@ -46,7 +48,7 @@ def promoted(*arrays: Any) -> tuple[Any, ...]:
         >>> [x.dtype.name for x in promoted(jnp.ones(2, jnp.bfloat16), jnp.ones(2))]
         ['float32', 'float32']
     """
-    dtype = jnp.result_type(*(x for x in arrays if x is not None))
+    dtype = common_dtype(*(x for x in arrays if x is not None))
     return tuple(None if x is None else lax.convert_element_type(x, dtype) for x in arrays)
 
 

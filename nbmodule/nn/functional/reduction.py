@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from nbmodule.base.promotion import common_dtype
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real, show
 
@@ -35,7 +36,7 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
             f"{where}: prediction and target must have the same shape, found {show(prediction)} and {show(target)}; "
             "they are not broadcast."
         )
-    dtype = jnp.result_type(prediction, target)
+    dtype = common_dtype(prediction, target)
     return lax.convert_element_type(prediction, dtype), lax.convert_element_type(target, dtype)
 
 

@@ -200,7 +200,9 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
     else:
         before, after = turn, 2 * np.exp(-0.25j * np.pi * (2 * m + 1) / n)
     padded = lax.pad(
-        x * before.astype(complex_dtype), np.zeros((), complex_dtype), [(0, 0, 0)] * (x.ndim - 1) + [(0, n, 0)]
+        lax.convert_element_type(x, complex_dtype) * before.astype(complex_dtype),
+        np.zeros((), complex_dtype),
+        [(0, 0, 0)] * (x.ndim - 1) + [(0, n, 0)],
     )
     y = lax.slice_in_dim(lax.fft(padded, lax.FftType.FFT, (2 * n,)), 0, n, axis=x.ndim - 1)
     return jnp.real(y * after.astype(complex_dtype))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.promotion import widened
 from nbmodule.views.arrays.arrays import facts_of
 from nbmodule.views.arrays.host_statistics import statistics_on_host
 from nbmodule.views.records.records import ShownStatistics
@@ -65,14 +66,15 @@ def _or_none(fn: Any, *args: Any) -> Any:
 def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
     """Everything in one compiled function: the edges follow from the extremes, the counts from comparisons with them."""
     x = jnp.abs(x) if jnp.iscomplexobj(x) else x
-    x = x.astype(jnp.float32).reshape(-1)
+    dtype = widened(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
+    x = x.astype(dtype).reshape(-1)
     finite = jnp.isfinite(x)
-    n = jnp.maximum(finite.sum(), 1)
+    n = jnp.maximum(finite.sum(), 1).astype(dtype)
     mean = jnp.where(finite, x, 0).sum() / n
     low_at, high_at = jnp.where(finite, x, jnp.inf).argmin(), jnp.where(finite, x, -jnp.inf).argmax()
     low, high = x[low_at], x[high_at]
     square = jnp.where(finite, jnp.square(x - mean), 0).sum() / n
-    edges = low + (high - low) * jnp.arange(1, bins) / bins
+    edges = low + (high - low) * (np.arange(1, bins) / bins).astype(dtype)
     above = jnp.stack([(finite & (x >= edge)).sum() for edge in edges])
     counts = -jnp.diff(jnp.concatenate([finite.sum()[None], above, jnp.zeros(1, above.dtype)]))
     return mean, square**0.5, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at

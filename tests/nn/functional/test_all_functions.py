@@ -53,12 +53,23 @@ CALLS = {
 }
 
 
+def with_pullback(fn):
+    """The values of a function, and its gradient by all arguments where each value counts the same."""
+
+    def call(*args):
+        outputs, pull = jax.vjp(fn, *args)
+        return outputs, pull(jax.tree.map(jnp.ones_like, outputs))
+
+    return call
+
+
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
 @pytest.mark.parametrize("name", CALLS)
-def test_the_dtype_stays(name):
+def test_the_dtype_stays_in_values_and_gradients_also_where_jax_refuses_to_mix(name, promotion):
     fn, shapes = CALLS[name]
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion(promotion):
         for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
-            outputs = jax.eval_shape(fn, *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes))
+            outputs = jax.eval_shape(with_pullback(fn), *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes))
             assert {x.dtype for x in jax.tree.leaves(outputs)} == {jnp.dtype(dtype)}
 
 
