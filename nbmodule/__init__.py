@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from nbmodule import errors, lazy, nn, optim
+from nbmodule import errors, nn, optim
+from nbmodule.base import lazy
 from nbmodule.base.version import __version__
 
 _HOMES: dict[str, str] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nbmodule as nb
-from nbmodule.lazy import by_name
+from nbmodule.base.lazy import by_name
 
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "models": ("Models, variables and paths", ("doors.module", "core.boxes", "core.shape.hooks", "core.shape.tree_text", "tree", "doors.graphs", "flow", "nn.batches")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbmodule import lazy
+from nbmodule.base import lazy
 
 _HOMES = {
     "nbmodule.doors.module": "Module",

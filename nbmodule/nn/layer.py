@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule import dialects
+from nbmodule.base import dialects
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
 from nbmodule.doors.module import Module

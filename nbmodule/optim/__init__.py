@@ -27,7 +27,7 @@ Example:
 
 from __future__ import annotations
 
-from nbmodule import lazy
+from nbmodule.base import lazy
 
 _HOMES = {
     "nbmodule.optim.optimizer": "Optimizer",

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule import dialects
+from nbmodule.base import dialects
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import EAGER, birthplace, here, now
 from nbmodule.core.boxes.inner import Inner

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.dialects import ARGUMENTS
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import birthplace, now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.jit import Jit, jit
-from nbmodule.dialects import ARGUMENTS
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, ShapeError, TraceError
 
 _WANTED = "a number, a function of nothing, or a function of the step"

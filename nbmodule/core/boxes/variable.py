@@ -17,6 +17,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.dialects import OF_ARRAYS, TRAINING, no_such_attribute
 from nbmodule.base.jax_names import argument_tables, array_class, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.commit import commit
@@ -25,7 +26,6 @@ from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, 
 from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.boxes.operators import install_operators
 from nbmodule.core.boxes.pending import Pending, draw_lock
-from nbmodule.dialects import OF_ARRAYS, TRAINING, no_such_attribute
 from nbmodule.errors import ArgumentError, ArgumentTypeError, AttributePathError, DtypeError, NotBuiltError, ShapeError
 from nbmodule.tree.leaves import to_host
 from nbmodule.tree.properties import is_of_class

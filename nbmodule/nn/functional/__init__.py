@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.lazy import NoSuchName
+from nbmodule.base.lazy import NoSuchName
 from nbmodule.nn.functional.activations import (
     geglu,
     gelu,

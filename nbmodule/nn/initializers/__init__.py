@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.lazy import NoSuchName
+from nbmodule.base.lazy import NoSuchName
 from nbmodule.nn.initializers.base import Initializer, compute_fans
 from nbmodule.nn.initializers.given import FromFunction, InitializerLike, as_initializer
 from nbmodule.nn.initializers.plain import Constant, Ones, Orthogonal, RandomNormal, TruncatedNormal, Zeros

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule import dialects
+from nbmodule.base import dialects
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ class NoSuchName(AttributeError):
     """A package has no such name. The text is made when it is read: an import of a submodule asks for its name first."""
 
     def __str__(self) -> str:
-        from nbmodule.dialects import no_such_name
+        from nbmodule.base.dialects import no_such_name
 
         return no_such_name(*self.args)
 
