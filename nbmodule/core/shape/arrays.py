@@ -82,7 +82,7 @@ def _places(holder: Any) -> Iterable[tuple[Any, Any]]:
 def _at(before: Any, key: Any) -> Any:
     if isinstance(before, dict):
         return before.get(key)
-    return before[key] if isinstance(key, int) and key < len(before) else None
+    return before[key] if isinstance(before, list | tuple) and isinstance(key, int) and key < len(before) else None
 
 
 def _is_one_of(arguments: Sequence[Any], value: Any) -> bool:
