@@ -17,7 +17,7 @@ from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.run.control import Controls
 from nbmodule.live.run.cost import CostMeter
 from nbmodule.live.run.failure import describe_failure
-from nbmodule.live.run.history import History
+from nbmodule.live.run.history import MOST_SERIES, History
 from nbmodule.live.run.messages import Messages
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.steering.background import BackgroundRun
@@ -120,6 +120,8 @@ class Live(Steered):
         )
         self._greetings: set[Any] = set()
         self._cell = ""
+        self._seen: set[Any] = set()
+        """Names that were logged at this step, where `steps` is not used."""
         self._undo: list[Any] = []
         self._background: BackgroundRun | None = None
         self._entered = False
@@ -142,18 +144,31 @@ class Live(Steered):
     def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: Any) -> None:
         """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look at.
 
-        Never waits for the device: a JAX array is read once it has been computed.
+        Never waits for the device: a JAX array is read once it has been computed. Never raises: what cannot be kept is one
+        line in the view. Dicts and lists give several names (`train/loss`, `lr/0`), None none. Where the first thing that
+        is logged is a vector of n numbers, as a scanned step gives it, each turn of the loop is n steps. Without
+        `live.steps`, a name that is logged again begins the next step.
 
         Args:
             values: Values whose names are no Python names, as a dict.
-            at: Another step than the present one.
+            at: Another step than the present one; a vector begins there.
             named: Values by name. `loss` and `val_loss` share a plot.
-
-        Raises:
-            TracerLeakError: if this is called inside a transformed function; return the value and log it outside.
-            ArgumentTypeError: for a value that cannot be shown.
         """
-        self._intake.put(self._loop.step if at is None else int(at), {**values, **named} if values else named)
+        try:
+            given = {**values, **named} if values else named
+            if at is None and not self._loop.has_begun:
+                self._begin_step(given)
+            self._intake.put(self._loop.step if at is None else int(at), given, exactly=at is not None)
+        except Exception as error:  # noqa: BLE001 - a number is no reason to lose a training
+            text = f"live.log takes names and values, as live.log(loss=loss): {type(error).__name__}: {error}"
+            self._intake.tell("log", text)
+
+    def _begin_step(self, given: Mapping[str, Any]) -> None:
+        """In a loop that is not run by `steps`: what has been logged before begins the next step."""
+        if not self._seen.isdisjoint(given):
+            self._seen.clear()
+            self._loop.tick()
+        self._seen.update(given)
 
     def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:
         """End the loop at the first boundary at which a condition is true.
@@ -249,12 +264,19 @@ class Live(Steered):
         return self._loop
 
     def notes(self) -> list[str]:
-        """What the foot of the view says: what is watched and what is not."""
-        return self._watching.notes()
+        """What the foot of the view says: what is watched and what is not, and what a step is."""
+        scanned, more = self._intake.scanned, len(self._history) - MOST_SERIES
+        said = [f"each turn of the loop makes {scanned.each} steps; the curves count steps"] if scanned else []
+        said += [f"{more:,} more series than are drawn: live.history"] if more > 0 else []
+        return [*self._watching.notes(), *said]
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
         """Give an array to draw of one submodule as it is now, of its weights or its return; None if there is none."""
         return self._watching.picture(path, quantity)
+
+    def step_of(self, turn: int) -> int:
+        """The step that curves show for a turn of the loop: another where a turn makes several steps."""
+        return self._intake.scanned.at(turn)
 
     def plot(self, *names: str, log: bool = False) -> Any:
         """Draw what was logged with matplotlib; see `History.plot`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import math
 import signal
 import threading
@@ -15,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentError, NotBuiltError, TracerLeakError
+from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.live import Live
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.steering.compiles import CompileClock
 from nbmodule.live.telling import earlier
+from nbmodule.live.telling.record import record_of
 from nbmodule.live.telling.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
 
 
@@ -62,9 +64,54 @@ def test_logging_a_tracer_says_to_return_the_value():
             live.log(loss=x)
             return x
 
-        with pytest.raises(TracerLeakError, match="Return the value from the step, and log what the step returns"):
-            for _ in live.steps([1]):
-                step(1.0)
+        for _ in live.steps([1]):
+            step(1.0)
+    (message,) = live.messages
+    assert "Return the value from the step, and log what the step returns" in message.text
+
+
+def test_nothing_that_is_logged_ends_a_training():
+    with quiet() as live:
+        for i in live.steps(range(3)):
+            live.log(5.0)
+            live.log([1, 2])
+            live.log({"loss": i, 1: 2.0}, "no step")
+            live.log(loss=i, lr=[0.1, 0.2], val={"loss": None}, model=object())
+    assert live.history["loss"].values.tolist() == [0, 1, 2]
+    assert live.history.names == ["loss", "lr/0", "lr/1"]
+    assert [m.kind for m in live.messages] == ["warning", "warning"]
+
+
+def test_without_steps_a_name_that_is_logged_again_begins_the_next_step():
+    with quiet() as live:
+        for i in range(5):
+            live.log(loss=float(i))
+            live.log(accuracy=i / 10)
+            if i % 2:
+                live.log(val_loss=1.0)
+        assert live.step == 4
+    for name, steps in {"loss": [0, 1, 2, 3, 4], "accuracy": [0, 1, 2, 3, 4], "val_loss": [1, 3]}.items():
+        assert live.history[name].steps.tolist() == steps
+    assert live.history.loss.values.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_is_logged_before_the_loop_does_not_count_as_a_step_of_it():
+    with quiet() as live:
+        live.log(val_loss=9.0)
+        for _ in live.steps(range(3)):
+            live.log(val_loss=1.0)
+    assert live.history["val_loss"].steps.tolist() == [0, 1, 2, 3]
+
+
+def test_ten_thousand_names_break_no_form():
+    with quiet() as live:
+        for _ in live.steps(range(2)):
+            live.log({f"n{k}": float(k) for k in range(10_000)})
+    assert len(live.history) == 10_000
+    text, history = repr(live), repr(live.history)
+    assert "… 9,800 more series: live.history" in text
+    assert max(text.count("\n"), history.count("\n")) < 230
+    assert len(json.dumps(record_of(live))) < 250_000
 
 
 def test_stop_when_ends_at_the_first_step_at_which_it_is_true():

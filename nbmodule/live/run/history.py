@@ -25,6 +25,10 @@ from nbmodule.tree.properties import is_of_class
 _ROLE_STYLE = {"train": "-", "val": "--", "test": ":"}
 
 
+MOST_SERIES = 200
+"""Series that are drawn and written as text; the history holds all."""
+
+
 class History:
     """Numbers over steps, and texts, arrays and pictures beside them.
 
@@ -114,7 +118,7 @@ class History:
     def __repr__(self) -> str:
         lines = [f"History of {len(self)} series"]
         width = max(map(len, self._series), default=0)
-        for series in self:
+        for series in list(self)[:MOST_SERIES]:
             best = series.best
             about = f"best {best[1]:.4g} at step {best[0]:,}" if best else "no finite value"
             lines.append(f"  {series.name:<{width}}  {len(series):>9,} points  last {series.last:.4g}  {about}")

@@ -2,10 +2,13 @@
 
 `log` only keeps references and, off the CPU, starts the copy to the host. `drain`, called between steps, reads those
 whose computation is over, in order; it stops at the first that is not, so that no step ever waits for a number.
+
+Nothing that is logged raises: a number is no reason to lose a training. What cannot be kept is told, once for each name.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -17,6 +20,7 @@ import numpy as np
 
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.run.history import History
+from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
 from nbmodule.live.steering.interrupt import shield
 
 _NUMBERS = (float, int, bool)
@@ -40,33 +44,65 @@ class Intake:
         self.history = history
         self.newest: dict[str, float] = {}
         """The newest number of each name."""
+        self.scanned = ScannedSteps()
         self._on_error = on_error
+        self._told: set[str] = set()
+        self._first: int | None = None
         self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
         self._array: type | None = None
         self._copies = False
         self._draining = threading.Lock()
 
-    def put(self, step: int, values: Mapping[str, Any]) -> None:
-        """Keep values to be read later.
+    def put(self, step: int, values: Mapping[Any, Any], *, exactly: bool = False) -> None:
+        """Keep values to be read later; what is no number, text, array or picture is told and left out.
 
-        Raises:
-            TracerLeakError: if a value is a tracer: the call stands inside a transformed function.
-            ArgumentTypeError: if a value is neither number, text, array nor picture.
+        Args:
+            step: The turn of the loop.
+            values: Values by name; dicts and lists hold several.
+            exactly: Whether `step` is the step that is meant, even where a turn makes several.
         """
         array = self._array
         kept = None
         for name, value in values.items():
             kind = type(value)
-            if kind is array or kind in _NUMBERS:
+            if type(name) is str and (kind in _NUMBERS or (kind is array and not value.shape)):
                 if kind is array and self._copies:
-                    value.copy_to_host_async()
+                    _begin_copy(value)
                 continue
-            if kept is None:
-                kept = dict(values)
-            kept[name] = self._accept(name, value)
+            kept = self._flat(step, values, exactly)
+            break
+        if self.scanned and not exactly:
+            step = self.scanned.at(step)
+        if self._first is None and not exactly:
+            self._first = step
         self._waiting.append((step, dict(values) if kept is None else kept))
         if len(self._waiting) % _READ_EVERY == 0:
             self.drain()
+
+    def _flat(self, step: int, values: Mapping[Any, Any], exactly: bool) -> dict[str, Any]:
+        """Give the values under flat names, each as it will still be when it is read."""
+        kept: dict[str, Any] = {}
+        for key, value in values.items():
+            try:
+                for name, leaf in leaves_of(key, value):
+                    kept[name] = self._spread(name, step, self._accept(name, leaf), exactly)
+            except Exception as error:  # noqa: BLE001 - whatever was logged: the training goes on
+                self.tell(f"{type(key).__name__} {key!r}" if isinstance(key, str) else type(key).__name__, str(error))
+        return kept
+
+    def _spread(self, name: str, step: int, value: Any, exactly: bool) -> Any:
+        """Several numbers of one turn belong to as many steps."""
+        if getattr(value, "ndim", None) != 1 or value.size < 2 or not is_floating(value.dtype):
+            return value
+        may_begin = self._first is None or self._first == step
+        first = step if exactly else self.scanned.first(name, step, value.size, may_begin=may_begin)
+        return value if first is None else Scanned(first, value)
+
+    def tell(self, what: str, text: str) -> None:
+        """Tell of something that could not be kept, the first time."""
+        if what not in self._told and self._on_error is not None:
+            self._told.add(what)
+            self._on_error(text)
 
     def drain(self) -> int:
         """Move what has been computed into the history; give the number of `log` calls that were read."""
@@ -99,14 +135,18 @@ class Intake:
             waiting.popleft()
             read += 1
             for name, value in values.items():
-                number, dtype = self._read(name, step, value)
-                if number is None:
+                numbers, dtype = self._read(name, step, value)
+                if numbers is None:
                     continue
                 found = points.get(name)
                 if found is None:
                     found = points[name] = ([], [], set())
-                found[0].append(step)
-                found[1].append(number)
+                if type(numbers) is float:
+                    found[0].append(step)
+                    found[1].append(numbers)
+                else:
+                    found[0].extend(range(value.first, value.first + len(numbers)))
+                    found[1].extend(numbers)
                 found[2].add(dtype)
         for name, (steps, numbers, dtypes) in points.items():
             narrow = all(dtype is not None and dtype.kind in "fV" and dtype.itemsize <= 4 for dtype in dtypes)
@@ -120,13 +160,17 @@ class Intake:
     def _all_ready(self, values: dict[str, Any]) -> bool:
         # A deleted array is asked nothing else: `is_ready()` of one ends the process (jaxlib 0.10.2).
         array = self._array
-        return all(type(v) is not array or v.is_deleted() or v.is_ready() for v in values.values())
+        arrays = (v.values if type(v) is Scanned else v for v in values.values())
+        return all(type(v) is not array or v.is_deleted() or v.is_ready() for v in arrays)
 
-    def _read(self, name: str, step: int, value: Any) -> tuple[float | None, Any]:
-        """Give a number and its dtype (None for a Python number), or put anything else on the shelf."""
+    def _read(self, name: str, step: int, value: Any) -> tuple[Any, Any]:
+        """Give a number, or those of several steps, and the dtype (None for a Python number); all else goes on the shelf."""
         if type(value) in _NUMBERS:
             return float(value), None
         try:
+            if type(value) is Scanned:
+                numbers = np.asarray(value.values)
+                return numbers.astype(np.float64).tolist(), numbers.dtype
             if type(value) is self._array:
                 value = np.asarray(value)
             if isinstance(value, (np.ndarray, np.generic)) and value.size == 1 and value.dtype.kind in "biufV":
@@ -134,8 +178,7 @@ class Intake:
             # A view of the device's memory would keep later steps from reusing it.
             self.history.shelf.put(name, step, value.copy() if isinstance(value, np.ndarray) else value)
         except Exception as error:  # noqa: BLE001 - one value must not take the others with it
-            if self._on_error is not None:
-                self._on_error(f"{name!r} of step {step:,} could not be read: {_reason(error)}")
+            self.tell(f"reading {name}", f"{name!r} of step {step:,} could not be read: {_reason(error)}")
         return None, None
 
     def _accept(self, name: str, value: Any) -> Any:
@@ -156,6 +199,8 @@ class Intake:
                 return self._accept_array(jax, value)
             if hasattr(value, "__jax_array__"):
                 return self._accept(name, value.__jax_array__())
+        if hasattr(value, "detach") and hasattr(value, "cpu"):
+            return _of_torch(value)
         if hasattr(value, "savefig") or hasattr(value, "getbands") or hasattr(value, "__array__"):
             return _copy_of(value)
         try:
@@ -163,7 +208,7 @@ class Intake:
         except (TypeError, ValueError):
             raise ArgumentTypeError(
                 f"cannot log {name!r}: expected a number, a text, an array or a picture, found {type(value).__name__}. "
-                f"Nothing was logged."
+                f"It is left out."
             ) from None
 
     def _accept_array(self, jax: Any, value: Any) -> Any:
@@ -175,8 +220,27 @@ class Intake:
             value = value.addressable_data(0) if value.is_fully_replicated else _refuse_elsewhere()
         self._array, self._copies = type(value), jax.default_backend() != "cpu"
         if self._copies:
-            value.copy_to_host_async()
+            _begin_copy(value)
         return value
+
+
+def is_floating(dtype: Any) -> bool:
+    """Whether numbers of a dtype are measured rather than counted, those of half precision included."""
+    return np.dtype(dtype).kind in "fV"
+
+
+def _begin_copy(value: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # a deleted array is told of when it is read
+        value.copy_to_host_async()
+
+
+def _of_torch(value: Any) -> Any:
+    """Give the numbers of a tensor without its graph; those of half precision, which NumPy does not know, as float32."""
+    value = value.detach().cpu()
+    try:
+        return np.array(value)
+    except TypeError:
+        return np.array(value.float())
 
 
 def _refuse_elsewhere() -> Any:

@@ -212,6 +212,21 @@ class Loop:
             if self.done == self._first:
                 self._end_of_first(clock())
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether steps were ever run here."""
+        return self._first > 0
+
+    def tick(self) -> None:
+        """Count a step of a loop that is run elsewhere; what is due at a boundary is done."""
+        now = time.monotonic()
+        if self.state == "waiting":
+            self._meter = Meter(None, now)
+            self._change("running")
+        self.done += 1
+        if now >= self._next_look or self.commands:
+            self._look(now)
+
     def _settle(self) -> None:
         """Count a step that the body left: it came by `break`, or by an exception which somebody has handled."""
         self.done += self._left

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nbmodule.base.format import format_number, plain
 from nbmodule.base.series_names import group_of
 from nbmodule.live.run.encode import base64_of, heights_of, json_number, points_of, to_float32
+from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import Series, reduce_curve
 from nbmodule.live.run.shelf import ShelfItem
 from nbmodule.live.run.watch import FIELDS, Strips
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 400
 """Detail across one curve."""
 _ALL_POINTS = 16_000
+_LEAST_COLUMNS = 40
 _STRIP_SAMPLES = 64
 STRIP_ROWS = 60
 """Rows of submodules that are sent; the others stay in `live.watched`."""
@@ -43,8 +45,8 @@ _TEXT_POINTS = 2000
 
 def record_of(live: Live) -> dict[str, Any]:
     """Give all that a page needs to draw a run."""
-    history = live.history
-    columns = max(40, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(history), 1))))
+    drawn = list(live.history)[:MOST_SERIES]
+    columns = max(_LEAST_COLUMNS, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(drawn), 1))))
     earlier = [
         {"ended": plain(run.ended), "series": [{"name": plain(n), **points_of(c)} for n, c in run.curves.items()]}
         for run in live.earlier
@@ -54,7 +56,7 @@ def record_of(live: Live) -> dict[str, Any]:
         "title": [plain(live.name)],
         "run": live.run_id,
         "progress": progress_of(live),
-        "series": [describe_series(series) | points_of(reduce_curve(series.since(0), columns)) for series in history],
+        "series": [describe_series(series) | points_of(reduce_curve(series.since(0), columns)) for series in drawn],
         "earlier": earlier,
         "strips": {quantity: strips_of(strips) for quantity, strips in live.watched.items() if len(strips)},
         "controls": live.controls.describe(),
@@ -145,8 +147,9 @@ def entry_of(entry: ShelfItem) -> dict[str, Any]:
 def history_record(live: Live) -> HistoryRecord:
     """Give the run as the record that text and plain HTML are made from."""
     series = []
-    for one in live.history:
-        curve = reduce_curve(one.since(0), _TEXT_POINTS // max(2 * len(live.history), 2))
+    drawn = list(live.history)[:MOST_SERIES]
+    for one in drawn:
+        curve = reduce_curve(one.since(0), _TEXT_POINTS // max(2 * len(drawn), 2))
         series.append(SeriesRecord(one.name, tuple(curve.steps.tolist()), tuple(curve.values.tolist())))
     errors = [m.text for m in live.messages if m.kind != "note"][-3:]
     return HistoryRecord(
@@ -163,7 +166,9 @@ def plain_form(live: Live) -> Markup:
 
 def text_form(live: Live) -> str:
     """Give the run as text."""
-    return "\n".join([text_of(history_record(live), color=False), *strip_lines(live)])
+    more = len(live.history) - MOST_SERIES
+    said = [f"… {more:,} more series: live.history"] if more > 0 else []
+    return "\n".join([text_of(history_record(live), color=False), *said, *strip_lines(live)])
 
 
 def strip_lines(live: Live, most: int = 12) -> list[str]:

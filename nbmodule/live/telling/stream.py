@@ -14,6 +14,7 @@ import numpy as np
 
 from nbmodule.base.format import plain
 from nbmodule.live.run.encode import base64_of, heights_of, to_float32
+from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import reduce_curve
 from nbmodule.live.telling.record import STRIP_ROWS, cost_of, describe_series, progress_of, record_of, shelf_of
 
@@ -66,7 +67,8 @@ class Stream:
         self._changed()
 
     def _new_points(self, room: int, parts: list[np.ndarray]) -> list[dict[str, Any]]:
-        pending = [s for s in self._live.history if len(s) > self._sent.get(s.name, 0)]
+        drawn = list(self._live.history)[:MOST_SERIES]
+        pending = [s for s in drawn if len(s) > self._sent.get(s.name, 0)]
         columns = max(room // (8 * 2 * max(len(pending), 1)), 2)
         told = []
         for series in pending:

@@ -127,7 +127,7 @@ class Sampling:
 
     def _keep(self, sample: Sample) -> None:
         strips = self.strips.setdefault(sample.quantity, Strips(sample.quantity))
-        strips.add(sample)
+        strips.add(sample._replace(step=self._live.step_of(sample.step)))
         values = np.asarray(sample.values)
         if values.shape[-1] != len(FIELDS):
             return
