@@ -1,26 +1,113 @@
-"""A wrong shape in a compiled step: the reader's lines and the note, in a plain program."""
+"""An error shows the reader's lines and the note: from a compiled step, a transform or a plain call; in a program and in IPython."""
 
+import json
+import os
 import subprocess
 import sys
 
-PROGRAM = """
-import nbmodule as nb, jax.numpy as jnp
-model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(5, 2))
+import pytest
+
+SETTING = """
+import jax, jax.numpy as jnp, nbmodule as nb
+
+class Net(nb.Module):
+    def __init__(self):
+        self.layers = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+
+    def forward(self, x):
+        return self.layers(x) @ jnp.ones((5, 2))
+
+def loss(model, x):
+    return model(x).sum()
+
+model, x, narrow = Net(), jnp.ones((2, 3)), nb.Sequential(nb.Linear(3, 4), nb.Linear(5, 2))
+optimizer = nb.Adam(1e-3)
 
 @nb.jit
 def step(x):
-    return model(x)
-
-step(jnp.ones((2, 3)))
+    value, grads = nb.value_and_grad(loss)(model, x)
+    optimizer.update(model, grads)
+    return value
+"""
+CALLS = {
+    "a compiled step": "step(x)",
+    "a compiled model": "nb.jit(model)(x)",
+    "compile()": "nb.Module.compile(Net())(x)",
+    "a plain call": "model(x)",
+    "a call with v": "model(x, v=model.v)",
+    "a tracked call": "model(x, track_submod_rets=True)",
+    "grad": "nb.grad(loss)(model, x)",
+    "vmap": "nb.vmap(lambda x: model(x))(x)",
+    "scan": "nb.scan(lambda c, x: (c, model(x)), 0, x)",
+    "cond": "nb.cond(x[0, 0] > 0, lambda: model(x), lambda: x)",
+    "while_loop": "nb.while_loop(lambda c: c.sum() > 0, model, x)",
+    "checkpoint": "nb.checkpoint(lambda x: model(x))(x)",
+    "eval_shape": "nb.eval_shape(model, x)",
+    "make_jaxpr": "nb.make_jaxpr(model)(x)",
+    "lower": "nb.jit(model).lower(x)",
+}
+OURS = {"a layer of ours": "narrow(x)", "one in a compiled function": "nb.jit(lambda x: narrow(x))(x)"}
+IN_IPYTHON = """
+import contextlib, io, json, re, sys
+from IPython.core.interactiveshell import InteractiveShell
+setting, calls = json.loads(sys.stdin.read())
+shell, found = InteractiveShell.instance(), {}
+shell.run_cell(setting)
+for name, call in calls.items():
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        shell.run_cell(call)
+    found[name] = re.sub(r"\\x1b\\[[0-9;]*m", "", printed.getvalue())
+print(json.dumps(found))
+"""
+IN_A_PROGRAM = """
+import json, sys, traceback
+setting, calls = json.loads(sys.stdin.read())
+space, found = {}, {}
+with open("setting.py", "w") as file:
+    file.write(setting)
+exec(compile(setting, "setting.py", "exec"), space)
+for name, call in calls.items():
+    try:
+        exec(compile(call, "call.py", "exec"), space)
+    except Exception as error:
+        found[name] = "".join(traceback.format_exception(error))
+print(json.dumps(found))
 """
 
 
-def test_the_traceback_of_a_wrong_shape_in_a_compiled_step_is_short(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(PROGRAM)
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
-    lines = done.stderr.splitlines()
-    assert len(lines) < 25, done.stderr
-    assert sum("program.py" in line for line in lines) == 2
-    assert any("in 2 (Linear), called with float32[2, 4]" in line for line in lines)
-    assert "linear: x must have 5 features" in done.stderr
+@pytest.fixture(scope="module", params=["IPython", "a program"])
+def tracebacks(request, tmp_path_factory):
+    program = IN_IPYTHON if request.param == "IPython" else IN_A_PROGRAM
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=json.dumps([SETTING, CALLS | OURS]), capture_output=True, text=True,
+        timeout=300, check=True, cwd=tmp_path_factory.mktemp("tracebacks"),
+    )  # fmt: skip
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_the_traceback_of_a_wrong_shape_is_the_readers_lines_and_the_note(tracebacks, call):
+    shown = tracebacks[call]
+    assert len(shown.splitlines()) < 25, shown
+    assert (
+        "self.layers(x) @ jnp.ones((5, 2))" in shown and "in the called module (Net), called with float32[" in shown
+    ), shown
+    assert "nbmodule/" not in shown and "jax/_src" not in shown, shown
+
+
+@pytest.mark.parametrize("call", OURS)
+def test_the_traceback_of_an_error_of_ours_is_the_readers_lines_and_the_note(tracebacks, call):
+    shown = tracebacks[call]
+    assert len(shown.splitlines()) < 15, shown
+    assert "linear: x must have 5 features" in shown and "in 1 (Linear), called with float32[2, 4]" in shown, shown
+    assert "nbmodule/" not in shown, shown
+
+
+def test_the_setting_of_jax_keeps_all_frames():
+    program = f"{SETTING}\nmodel(x)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "JAX_TRACEBACK_FILTERING": "off"},
+    )  # fmt: skip
+    assert "core/running/entry.py" in done.stderr and "jax/_src" in done.stderr

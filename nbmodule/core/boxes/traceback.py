@@ -1,17 +1,29 @@
-"""Tracebacks without the frames that lie between the reader's lines: ours as JAX hides its own, and by the same setting."""
+"""Tracebacks of the reader's lines: our frames and JAX's are taken out, by the setting by which JAX takes out its own."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import types
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import jax
 
-_CORE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+from nbmodule.errors import NbModuleError
+
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "")
+_HIDDEN = (_OURS, os.path.join(os.path.dirname(jax.__file__), ""), contextlib.__file__)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def shorten(error: BaseException) -> None:
-    """Take the frames of this room out of an error's traceback, but for the outermost; `JAX_TRACEBACK_FILTERING=off` keeps them."""
+    """Take the frames between the reader's lines out of an error's traceback; `JAX_TRACEBACK_FILTERING=off` keeps them.
+
+    Where it was raised stays, if that is in this package and the error is none that it means to raise.
+    """
     if jax.config.jax_traceback_filtering == "off":  # pyright: ignore[reportAttributeAccessIssue]
         return
     frames, trace = [], error.__traceback__
@@ -19,7 +31,24 @@ def shorten(error: BaseException) -> None:
         frames.append(trace)
         trace = trace.tb_next
     kept = None
-    for number, each in reversed(list(enumerate(frames))):
-        if number == 0 or number == len(frames) - 1 or not each.tb_frame.f_code.co_filename.startswith(_CORE):
+    for each in reversed(frames):
+        file = each.tb_frame.f_code.co_filename
+        is_place = each is frames[-1] and file.startswith(_OURS) and not isinstance(error, NbModuleError)
+        if is_place or not file.startswith(_HIDDEN):
             kept = types.TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
     error.__traceback__ = kept
+
+
+def shortened(fn: Callable[P, R]) -> Callable[P, R]:
+    """Let the errors of `fn`, one of the ways into this package, show the reader's lines."""
+
+    @functools.wraps(fn)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    return call

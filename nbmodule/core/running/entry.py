@@ -13,6 +13,7 @@ import jax.core
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import gate, now
+from nbmodule.core.boxes.traceback import shorten
 from nbmodule.core.running.calling import call
 from nbmodule.core.running.notes import annotate
 from nbmodule.core.running.preparing import OPTIONS
@@ -118,15 +119,20 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
         __tracebackhide__ = True
         if type(self)._run is not run:  # reached through super()
             return run(self, *args, **kwargs)
-        if kwargs or self._nbm.special or (gate.open and now.busy):
-            return call(self, run, args, kwargs)
-        for x in args:
-            if isinstance(x, jax.core.Tracer):
+        try:
+            if kwargs or self._nbm.special or (gate.open and now.busy):
                 return call(self, run, args, kwargs)
+            for x in args:
+                if isinstance(x, jax.core.Tracer):
+                    return call(self, run, args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
         try:
             return run(self, *args)
         except Exception as error:
             annotate(error, self, args, kwargs)
+            shorten(error)
             raise
 
     __call__.__doc__ = run.__doc__

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, take_over, write_all
 from nbmodule.core.boxes.record import uncaptured
+from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.carried import carried, packed, unpacked
@@ -24,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@shortened
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """Call `true_fun(*operands)` or `false_fun(*operands)`; variables that either writes are carried through both.
 
@@ -48,6 +50,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     return switch(jnp.asarray(pred).astype(jnp.int32), [false_fun, true_fun], *operands)
 
 
+@shortened
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """Call the branch of that number (clipped to those there are); variables that any writes are carried through all.
 
@@ -116,6 +119,7 @@ def _joined(traced: list[Any], infos: list[Any]) -> list[Any]:
     return joined
 
 
+@shortened
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from turn to turn.
 
@@ -186,6 +190,7 @@ def checkpoint(
     """
 
     @functools.wraps(fn, updated=())
+    @shortened
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         (held, held_kwargs), things = split((args, kwargs))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.core.boxes.frame import Frame, current_log, framed, is_captured, now, replay
+from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody, slot_of
@@ -147,6 +148,7 @@ def value_and_grad(
     run: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
+    @shortened
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         chosen = [_position(fn, number, len(args)) for number in numbers]
@@ -237,6 +239,7 @@ def grad(
     both = value_and_grad(fn, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fn, updated=())
+    @shortened
     def gradient(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         value, grads = both(*args, **kwargs)
@@ -245,6 +248,7 @@ def grad(
     return gradient
 
 
+@shortened
 def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tuple[Any, Container]:
     """Call `fn(v)`; gives `(value, gradients)`, the gradients a Container like `v`.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from nbmodule.core.boxes.frame import Missed, apart, gate, now
 from nbmodule.core.boxes.placement import find_device
-from nbmodule.core.boxes.traceback import shorten
+from nbmodule.core.boxes.traceback import shorten, shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.looking import unchanged
@@ -242,6 +242,7 @@ class Jit(Generic[P, R]):
         return f"<nb.jit of {getattr(self.fn, '__qualname__', self.fn)!s}>"
 
     # -- looking at it -------------------------------------------------------------------------------
+    @shortened
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's lowered form of the function for these arguments; nothing is run and no variable changes."""
         return self.look("lower", args, kwargs)
@@ -251,6 +252,7 @@ class Jit(Generic[P, R]):
         args, kwargs, things, holes = split_call(args, kwargs)
         return self._bound(self._key(things, holes, len(args)), things).program
 
+    @shortened
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """Shapes and dtypes of the outputs; nothing is run and no variable changes."""
         made = self.look("eval_shape", args, kwargs)
@@ -259,6 +261,7 @@ class Jit(Generic[P, R]):
         outputs, _, _, (_, _, tree, _) = made
         return unpacked(outputs if tree is None else jax.tree.unflatten(tree, outputs))
 
+    @shortened
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """JAX's traced form of the function for these arguments; nothing is run and no variable changes."""
         return self.look("trace", args, kwargs)
@@ -370,6 +373,7 @@ def _without_self(asked: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
+@shortened
 def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of what `fn(*args, **kwargs)` would return; nothing is run and no variable changes.
 
@@ -401,6 +405,7 @@ def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(fn, updated=())
+    @shortened
     def made(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         return compiled(fn).trace(*args, **kwargs).jaxpr

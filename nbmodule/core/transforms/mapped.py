@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, write_all
+from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.shape.walk import named
@@ -72,6 +73,7 @@ def vmap(
     row: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
+    @shortened
     def mapped(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
@@ -174,6 +176,7 @@ def _refusal(boxes: list[Variable]) -> BatchedWriteError:
 
 
 # -- scan --------------------------------------------------------------------------------------------
+@shortened
 def scan(
     f: Callable[..., Any],
     init: Any,
