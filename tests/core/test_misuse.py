@@ -86,3 +86,48 @@ def test_a_wrong_argument_is_met_by_an_error_and_changes_nothing(call):
         except AttributeError as error:
             if not isinstance(error, nb.NbModuleError):
                 pytest.fail(f"{call} with {name}: {error!r}")
+
+
+class Thing:
+    """An object that cannot be called."""
+
+
+TRANSFORMS = {
+    "jit": lambda fn: nb.jit(fn),
+    "grad": lambda fn: nb.grad(fn),
+    "value_and_grad": lambda fn: nb.value_and_grad(fn),
+    "execute_with_gradients": lambda fn: nb.execute_with_gradients(fn, nb.Container(w=jnp.ones(2))),
+    "vmap": lambda fn: nb.vmap(fn),
+    "scan": lambda fn: nb.scan(fn, 0.0, jnp.arange(3.0)),
+    "cond": lambda fn: nb.cond(True, fn, lambda: 1),
+    "switch": lambda fn: nb.switch(0, [fn]),
+    "while_loop": lambda fn: nb.while_loop(fn, lambda x: x, 1),
+    "while_loop, body": lambda fn: nb.while_loop(lambda x: x < 1, fn, 1),
+    "checkpoint": lambda fn: nb.checkpoint(fn),
+    "eval_shape": lambda fn: nb.eval_shape(fn),
+    "make_jaxpr": lambda fn: nb.make_jaxpr(fn),
+    "stack": lambda fn: nb.stack(fn, 2),
+}
+NO_FUNCTIONS = {
+    "str": ("loss", "not its name"),
+    "an object": (Thing(), "a method"),
+    "an array": (jnp.ones(2), "not what it returns"),
+    "a number": (3.0, "not what it returns"),
+    "a list": ([len], "not what it returns"),
+    "a classmethod": (classmethod(len), "put @classmethod above"),
+}
+
+
+@pytest.mark.parametrize("given", NO_FUNCTIONS)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_a_transform_of_what_is_no_function_says_so_at_once_with_the_cure(transform, given):
+    fn, cure = NO_FUNCTIONS[given]
+    name = rf"nb\.{transform.partition(',')[0]} takes .*found {type(fn).__name__}"
+    with pytest.raises(nb.ArgumentTypeError, match=f"{name}.*{cure}") as caught:
+        TRANSFORMS[transform](fn)
+    assert isinstance(caught.value, TypeError)
+
+
+def test_switch_without_a_list_of_branches_says_what_it_takes():
+    with pytest.raises(nb.ArgumentTypeError, match="a list of functions; found function"):
+        nb.switch(0, lambda x: x, 1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,10 +16,11 @@ from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.carried import carried, packed, unpacked
+from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.mapped import EffectNames, _written
 from nbmodule.core.transforms.program import fill
-from nbmodule.errors import ArgumentError, TracerLeakError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, TracerLeakError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,10 +39,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         >>> nb.cond(True, hit, lambda x: -x, 2.0), hits()
         (Array(2., dtype=float32, weak_type=True), Array(1, dtype=int32))
     """
-    if not callable(true_fun) or not callable(false_fun):
-        raise ArgumentError(
-            "nb.cond takes (pred, true_fun, false_fun, *operands): two functions are wanted. Nothing was computed."
-        )
+    for function in (true_fun, false_fun):
+        check_function("nb.cond", function, "(pred, true_fun, false_fun, *operands), two functions")
     pred = pred.value if isinstance(pred, Variable) else pred
     if jnp.shape(pred) != ():
         raise ArgumentError(
@@ -59,6 +58,12 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         >>> nb.switch(1, [lambda x: x, lambda x: x * 10], 2.0)
         Array(20., dtype=float32, weak_type=True)
     """
+    if callable(branches) or not isinstance(branches, Iterable):
+        raise ArgumentTypeError(
+            f"nb.switch takes (index, branches, *operands), a list of functions; found {type(branches).__name__}. Nothing was computed."
+        )
+    for branch in branches:
+        check_function("nb.switch", branch, "a list of functions")
     if not branches:
         raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
     index = index.value if isinstance(index, Variable) else index
@@ -137,6 +142,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         >>> nb.while_loop(lambda x: x < 100, double, 3), turns()
         (Array(192, dtype=int32, weak_type=True), Array(6, dtype=int32))
     """
+    for function in (cond_fun, body_fun):
+        check_function("nb.while_loop", function, "two functions of the state first")
     init_val = packed(init_val)
     boxes: list[Variable] = []
     calls: tuple[Any, ...] = ()
@@ -188,6 +195,7 @@ def checkpoint(
         >>> nb.grad(nb.checkpoint(lambda x: jnp.sin(x) ** 2))(0.0)
         Array(0., dtype=float32, weak_type=True)
     """
+    check_function("nb.checkpoint", fn)
 
     @functools.wraps(fn, updated=())
     @shortened

@@ -18,6 +18,7 @@ from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, nest, plan_of
 from nbmodule.core.transforms.carried import is_stateful, packed, unpacked
+from nbmodule.core.transforms.functions import check_function
 from nbmodule.errors import ArgumentError, GradientError
 from nbmodule.tree.container import Container
 
@@ -144,6 +145,7 @@ def value_and_grad(
         >>> nb.value_and_grad(lambda m: m.scale * 2)(model)[1].scale
         Array(2., dtype=float32)
     """
+    check_function("nb.value_and_grad", fn)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     run: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
@@ -236,6 +238,7 @@ def grad(
         >>> nb.grad(lambda x: x ** 2)(3.0)
         Array(6., dtype=float32, weak_type=True)
     """
+    check_function("nb.grad", fn)
     both = value_and_grad(fn, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fn, updated=())
@@ -268,6 +271,7 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
         >>> loss, grads.w
         (Array(5., dtype=float32), Array([2., 4.], dtype=float32))
     """
+    check_function("nb.execute_with_gradients", fn, "a function of the variables")
     if is_stateful(v) or not isinstance(v, Mapping):
         raise GradientError(
             f"execute_with_gradients takes the variables, a Container or a dict; found {type(v).__name__}. For a module pass its `v`."

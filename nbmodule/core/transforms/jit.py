@@ -23,10 +23,11 @@ from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
 from nbmodule.core.transforms.explain_facts import TraceHistory
+from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.methods import Method, Methods, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program, signature_of
-from nbmodule.errors import ArgumentTypeError, TraceError
+from nbmodule.errors import TraceError
 
 _PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
 _HOLES = tuple(Hole(i) for i in range(16))
@@ -335,9 +336,7 @@ def jit(
             jit, donate=donate, static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
             donate_argnames=donate_argnames, in_shardings=in_shardings, out_shardings=out_shardings, **options,
         )  # fmt: skip
-    if not callable(fn):
-        cure = "; put @classmethod above @nb.jit" if isinstance(fn, classmethod) else ""
-        raise ArgumentTypeError(f"nb.jit takes a function or a module; found {type(fn).__name__}{cure}.")
+    check_function("nb.jit", fn)
     check_names("nb.jit", options)
     if isinstance(options.get("device"), str):
         options["device"] = find_device(options["device"])
@@ -385,6 +384,7 @@ def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         >>> nb.eval_shape(nb.Linear(3, 2), jax.ShapeDtypeStruct((8, 3), "float32"))
         ShapeDtypeStruct(shape=(8, 2), dtype=float32)
     """
+    check_function("nb.eval_shape", fn)
     return compiled(fn).eval_shape(*args, **kwargs)
 
 
@@ -403,6 +403,7 @@ def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
             d:f32[] = mul c a
           in (d,) }
     """
+    check_function("nb.make_jaxpr", fn)
 
     @functools.wraps(fn, updated=())
     @shortened

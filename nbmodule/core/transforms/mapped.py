@@ -14,6 +14,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.shape.walk import named
 from nbmodule.core.transforms.carried import packed, unpacked
+from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
 from nbmodule.core.transforms.stacked import Rows, Stacks, local
@@ -70,6 +71,7 @@ def vmap(
         >>> nb.vmap(lambda x: x * model.scale)(jnp.arange(3.0))
         Array([0., 2., 4.], dtype=float32)
     """
+    check_function("nb.vmap", fn)
     row: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
@@ -211,6 +213,7 @@ def scan(
         >>> nb.scan(add, 0.0, jnp.arange(3.0))[0], seen()
         (Array(3., dtype=float32), Array(3., dtype=float32))
     """
+    check_function("nb.scan", f, "a function of the carry and an item first")
     init, stacks = packed(init), Stacks([xs], [0], {})
 
     def body(boxes: list[Variable]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
+from nbmodule.core.transforms.functions import check_function
 from nbmodule.errors import ArgumentError, NotBuiltError, StructureError
 
 
@@ -42,6 +43,7 @@ def stack(make: Callable[..., Any], n: int, *, key: Any = None) -> Any:
         >>> nb.scan(lambda x, layer: (layer(x), None), jnp.ones(3), layers)[0].shape
         (3,)
     """
+    check_function("nb.stack", make, "a function that makes a module first")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ArgumentError(
             f"nb.stack(make, n): n must be a whole number of at least 1, found {n!r}. Nothing was made."
