@@ -139,7 +139,9 @@ def measure(interpreter: Interpreter, jax: str, resolution: str, suite: list[str
     started = time.monotonic()
     interpreter.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={inside}", *flags, *suite], packages)
     seconds = time.monotonic() - started
-    counted = ElementTree.parse(report).getroot()[0].attrib if report.exists() else {"tests": "1", "errors": "1"}
+    counted = dict(ElementTree.parse(report).getroot()[0].attrib) if report.exists() else {}
+    if not int(counted.get("tests", 0)):  # it did not even begin
+        counted = {"tests": "1", "errors": "1"}
     failed = int(counted.get("failures", 0)) + int(counted["errors"])
     skipped = int(counted.get("skipped", 0))
     version = found.name.removeprefix("jax-").removesuffix(".dist-info")
