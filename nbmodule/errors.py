@@ -88,6 +88,8 @@ class NotIdenticalError(StructureError, AssertionError):
 class DtypeError(NbModuleError, TypeError):
     """A value cannot be held in the dtype of its variable without a loss of kind (float into integer, say)."""
 
+    floats_wanted: str | None = None  # the argument that was to hold floating values
+
 
 class _KeyMessage:
     """Print the message as it is: `KeyError` alone shows it quoted, with its line breaks escaped."""

@@ -1,7 +1,7 @@
 """The words of neighboring frameworks, in one place: what they mean here, and what to say where they mean nothing.
 
 PyTorch, Flax, Equinox, Keras and Haiku have other words for some of what is here. Where the meaning is the same, the word is taken
-as an argument of a constructor (`SAME`); the name here stays the one that `repr` and the documentation use. Where it is not the
+as an argument of a constructor or a function (`SAME`); the name here stays the one that `repr` and the documentation use. Where it is not the
 same or has no place here, the message knows the word and says what to do (`NAMES`, `ATTRIBUTES`, `ARGUMENTS`).
 """
 
@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 # -- arguments ---------------------------------------------------------------------------------------
-# The name of an argument here, and the neighbors' names for the same. A word counts only where a constructor has that
-# argument and has none of the word's own name; of several the first counts.
+# The name of an argument here, and the neighbors' names for the same. A word counts only where a constructor or function has
+# that argument and has none of the word's own name; of several the first counts.
 SAME: dict[str, str] = {
     "with_bias": "bias use_bias",
     "rate": "p",
-    "dropout_rate": "dropout",
+    "dropout_rate": "dropout dropout_p",
+    "x": "input inputs",
     "in_features": "input_size in_dim",
     "out_features": "units output_size out_dim",
     "hidden_features": "hidden_size dim_feedforward units",
@@ -82,6 +83,11 @@ BY_POSITION: dict[str | None, tuple[str, ...]] = {
     "num_features": ("eps", "momentum"),
     "normalized_shape": ("eps",),
     None: ("negative_slope", "alpha", "axis", "inplace"),
+    # of functions
+    "x": ("negative_slope", "alpha", "type", "n", "axis", "norm", "beta", "eps", "inplace"),
+    "x2": ("axis", "eps"),
+    "bias": ("stride", "padding"),
+    "size": ("scale_factor", "mode", "align_corners", "alpha", "beta", "k"),
 }
 # Arguments that have no place here, and the cure.
 ARGUMENTS: dict[str, str] = {
@@ -102,6 +108,11 @@ ARGUMENTS: dict[str, str] = {
     "proj_size": "Put an nb.Linear behind the layer",
     "clipnorm": "Clip before the step: grads = nb.clip_by_global_norm(grads, 1.0)",
     "use_scale": "affine=False leaves out both weight and bias",
+    "attn_mask": "mask= is True where a position is read, as in PyTorch's function; its layers mean the opposite",
+}
+# Arguments that have to be given here and are not given elsewhere, and where they come from.
+NEEDED: dict[str, str] = {
+    "key": "Give key=jax.random.key(0), or let the layer draw one, as nb.Dropout(0.5) does in training",
 }
 
 
@@ -134,21 +145,30 @@ def is_ours(kind: type) -> bool:
 
 
 class Arguments:
-    """The arguments of a constructor: those by position, all by name, and whether it takes any others."""
+    """The arguments of a constructor or a function: those by position, all by name, and whether it takes any others."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: Callable[..., Any]) -> None:
         parameters = list(inspect.signature(kind).parameters.values())
         self.positional = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         self.many = any(each.kind is each.VAR_POSITIONAL for each in parameters)
         self.named = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
-        self.open = _takes_any(kind.__init__)  # and tells by itself what it does not know
         self.count = len(self.positional)
-        if _takes_any(kind) and not self.many:
-            self._ask_base(kind)
+        self.ending, self.undone = ("", "Nothing was computed.")
+        self.open = False  # else it tells by itself what it does not know
+        if isinstance(kind, type):
+            self.ending, self.undone = (".__init__", "Nothing was made.")
+            self.open = _takes_any(kind.__init__)
+            if _takes_any(kind) and not self.many:
+                self._ask_base(kind)
 
     def watched(self, count: int) -> set[str]:
         """Names that want a second look: those given by position already, and those whose values have other spellings."""
         return {*self.positional[:count], *VALUES}
+
+    def are_foreign(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether some of what was given has a name, a place or a spelling that is not the one here."""
+        spelled = (kwargs.get(name) in words for name, words in VALUES.items() if isinstance(kwargs.get(name), str))
+        return len(args) > self.count or not kwargs.keys() <= self.named or any(spelled)
 
     def _ask_base(self, kind: type) -> None:
         """What a constructor hands on to the next one."""
@@ -160,15 +180,15 @@ class Arguments:
 
 
 @functools.cache
-def arguments(kind: type) -> Arguments:
-    """The arguments of the constructor of a class."""
+def arguments(kind: Callable[..., Any]) -> Arguments:
+    """The arguments of a function, or of the constructor of a class."""
     return Arguments(kind)
 
 
 def translated(
     where: str, known: Arguments, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with the names and values that the constructor has."""
+    """Arguments with the names and values that the constructor or function has."""
     args, named = _named(where, known, args, kwargs)
     given: dict[str, str] = {}
     result: dict[str, Any] = {}
@@ -178,10 +198,10 @@ def translated(
             continue
         if name in known.positional[: len(args)]:
             cure = f" {ARGUMENTS['params']}." if name == "lr" else ""
-            raise ArgumentTypeError(f"{where}: {name} was given by position and as {word}=. Nothing was made.{cure}")
+            raise ArgumentTypeError(f"{where}: {name} was given by position and as {word}=. {known.undone}{cure}")
         if name in given:
             raise ArgumentError(
-                f"{where}: {given[name]}= and {word}= mean the same, and both were given. Nothing was made. Leave one out."
+                f"{where}: {given[name]}= and {word}= mean the same, and both were given. {known.undone} Leave one out."
             )
         given[name] = word
         result[name] = VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
@@ -200,11 +220,11 @@ def _named(
     if len(args) > count + len(names):
         taken = ", ".join([*known.positional, *names]) or "none"
         raise ArgumentTypeError(
-            f"{where} takes its arguments by position as far as: {taken}; found {len(args)}. Nothing was made. Name the others."
+            f"{where} takes its arguments by position as far as: {taken}; found {len(args)}. {known.undone} Name the others."
         )
     further = dict(zip(names, args[count:]))
     for name in further.keys() & kwargs.keys():
-        raise ArgumentTypeError(f"{where}: {name} was given by position and by name. Nothing was made.")
+        raise ArgumentTypeError(f"{where}: {name} was given by position and by name. {known.undone}")
     return args[:count], further | dict(kwargs)
 
 
@@ -217,16 +237,21 @@ def _meaning(where: str, known: Arguments, word: str, value: Any) -> str | None:
     for name, words in SAME.items():
         if name in known.named and word in words.split():
             return name
-    if word in WITHOUT_EFFECT and any(value is each or value == each for each in WITHOUT_EFFECT[word]):
+    if word in WITHOUT_EFFECT and any(_is_same(value, each) for each in WITHOUT_EFFECT[word]):
         return None
     if known.open:
         return word
     cure = ARGUMENTS.get(word)
     if cure is None:
         raise ArgumentTypeError(
-            f"{where}.__init__() got an unexpected keyword argument '{word}'{hint(word, known.named)} Nothing was made."
+            f"{where}{known.ending}() got an unexpected keyword argument '{word}'{hint(word, known.named)} {known.undone}"
         )
-    raise ArgumentTypeError(f"{where} takes no {word}=. Nothing was made. {cure}.")
+    raise ArgumentTypeError(f"{where} takes no {word}=. {known.undone} {cure}.")
+
+
+def _is_same(value: Any, known: Any) -> bool:
+    """Whether two plain values are the same; the number 1 is not the flag True."""
+    return value is known or (isinstance(value, bool) == isinstance(known, bool) and value == known)
 
 
 def _without_pairs(named: dict[str, Any], known: Arguments) -> dict[str, Any]:

@@ -93,12 +93,11 @@ def _read_frame(frame: Any) -> np.ndarray:
     return _whole(frame, frame.to_numpy(), f"a {type(frame).__name__} of pandas", "x.to_numpy()")
 
 
-def _read_image(image: Any) -> Any:
-    raise Unconvertible(
-        image,
-        "an image of PIL, whose numbers from 0 to 255 no layer takes as they are",
-        "jnp.asarray(x, dtype='float32') / 255",
-    )
+def _read_image(image: Any) -> np.ndarray:
+    if image.mode in ("P", "PA"):
+        cure = "jnp.asarray(x.convert('RGB'))"
+        raise Unconvertible(image, "an image of PIL whose numbers are places in a table of colors", cure)
+    return np.asarray(image)
 
 
 def _whole(value: Any, array: np.ndarray, what: str, call: str) -> np.ndarray:

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base import dialects
 from nbmodule.base.foreign import Unconvertible, reader_of
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
@@ -40,13 +41,24 @@ class _BoxTypes(dict[type, bool]):
 
 
 class _Readers(dict[type, Any]):
-    """What reads a value of a type: None for arrays, a function for what comes from PyTorch, pandas or PIL."""
+    """What reads a value of a type: None for arrays, a function for lists and for what comes from PyTorch, pandas or PIL."""
 
     def __missing__(self, kind: type) -> Any:
-        self[kind] = found = None if issubclass(kind, Variable) else reader_of(kind)
+        self[kind] = found = _read_list if kind is list else None if issubclass(kind, Variable) else reader_of(kind)
         return found
 
 
+def _read_list(rows: list[Any]) -> Any:
+    """The array of nested lists of numbers; any others as they are, to be refused by name."""
+    try:
+        array = jnp.asarray(rows)
+    except (TypeError, ValueError):  # rows of several lengths, or no numbers
+        return rows
+    return array if array.size else rows
+
+
+# Integers of which float32 holds each; the longer ones would lose digits.
+_HELD_BY_FLOAT32 = {"int8", "int16", "uint8", "uint16"}
 _is_box, _reader = _BoxTypes(), _Readers()
 
 
@@ -102,11 +114,17 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
             with quiet():
                 return compiled(*args, **kwargs)
         except NbModuleError as error:
-            again = _with_arrays(fn, (*static, *numbers), args, kwargs)
+            known = _in_our_words(fn, args, kwargs)
+            if known is not None:
+                return call(*known[0], **known[1])
+            again = _with_arrays(fn, (*static, *numbers), args, kwargs) or _widened(error, fn, args, kwargs)
             if again is not None:
                 return call(**again)
             raise type(error)(*error.args) from None  # a fresh one: without JAX's frames and its note on them
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, AttributeError) as error:
+            known = _in_our_words(fn, args, kwargs)
+            if known is not None:
+                return call(*known[0], **known[1])
             found = _bind(fn, args, kwargs)
             if traced is not None and any(isinstance(found.get(name), (jax.Array, np.ndarray)) for name in numbers):
                 return traced(*args, **kwargs)
@@ -129,6 +147,16 @@ def plain(x: Any) -> Any:
     return x if reader is None else reader(x)
 
 
+def _in_our_words(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The arguments with the names that they have here, where a neighbor's were given; None where none was."""
+    known = dialects.arguments(fn)
+    if not dialects.is_ours(fn) or not known.are_foreign(args, kwargs):
+        return None
+    return dialects.translated(fn.__name__, known, args, kwargs)
+
+
 def _with_arrays(
     fn: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any] | None:
@@ -139,26 +167,39 @@ def _with_arrays(
     return {**found, **arrays} if arrays else None
 
 
+def _widened(
+    error: Exception, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The arguments by name, where floating values were wanted and short integers found: float32 holds each of them exactly."""
+    name = getattr(error, "floats_wanted", None)
+    found = _bind(fn, args, kwargs) if name else {}
+    value = found.get(name)
+    if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.name not in _HELD_BY_FLOAT32:
+        return None
+    return {**found, str(name): value.astype(np.float32)}
+
+
 def _array_of(fn: Callable[..., Any], name: str, value: Any) -> Any:
     """The array of nested lists of numbers or of a value from elsewhere; None for anything else."""
+    reader = _reader[type(value)]
+    if reader is None:
+        return None
     try:
-        reader = _reader[type(value)]
-        array = reader(value) if reader is not None else jnp.asarray(value) if type(value) is list else None
+        array = reader(value)
     except Unconvertible as refused:
         cure = refused.cure.replace("(x", f"({name}")
         raise ArgumentTypeError(
             f"{fn.__name__}: {name} must be an array, and is {refused.what}. Nothing was computed. Convert it by {cure}."
         ) from None
-    except (TypeError, ValueError):  # rows of several lengths, or no numbers
-        return None
-    return array if array is not None and array.size else None
+    return array if getattr(array, "size", 0) else None
 
 
 def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     try:
         return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
     except TypeError as error:
-        raise ArgumentTypeError(f"{fn.__name__}: {error}.") from None
+        cures = [cure for name, cure in dialects.NEEDED.items() if f"'{name}'" in str(error)]
+        raise ArgumentTypeError(" ".join([f"{fn.__name__}: {error}.", *(f"{cure}." for cure in cures)])) from None
 
 
 def _tuples(value: Any) -> Any:
@@ -171,7 +212,7 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
         found = type(value).__name__
         if name not in static:
             is_text = isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU")
-            if is_text:
+            if is_text or str(error).startswith(f"'{found}' object has no attribute"):
                 return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, found {found}.")
         elif isinstance(value, (jax.Array, np.ndarray)):
             return ArgumentTypeError(

@@ -6,11 +6,15 @@ import copy
 import inspect
 import pickle
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import nbmodule as nb
 from nbmodule.base import dialects
+
+F, W = nb.F, jnp.arange(2 * 3 * 3 * 3.0).reshape(2, 3, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,8 @@ def test_the_constructor_still_shows_its_own_signature():
 
 def test_every_word_leads_to_an_argument_that_some_constructor_has():
     kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
-    known = set().union(*(dialects.arguments(kind).named for kind in kinds if inspect.isclass(kind)))
+    functions = [getattr(nb.F, name) for name in nb.F.__all__]
+    known = set().union(*(dialects.arguments(kind).named for kind in [*kinds, *functions] if callable(kind)))
     assert sorted(dialects.SAME.keys() - known) == []
     assert sorted({*dialects.VALUES} - known) == []
 
@@ -155,3 +160,50 @@ def test_an_array_is_not_said_to_have_backward():
         AttributeError, match=r"gradients are returned here, not kept. Write loss, grads = nb.value_and_grad"
     ):
         jnp.ones(2).backward()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (lambda x: F.log_softmax(x, dim=1), lambda x: F.log_softmax(x, axis=1)),
+        (lambda x: F.softmax(x, 1), lambda x: F.softmax(x, axis=1)),
+        (lambda x: F.softmax(input=x, dim=2), lambda x: F.softmax(x, axis=2)),
+        (lambda x: F.glu(x, dim=1), lambda x: F.glu(x, axis=1)),
+        (lambda x: F.leaky_relu(x, 0.2, inplace=True), lambda x: F.leaky_relu(x, negative_slope=0.2)),
+        (lambda x: F.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate=True)),
+        (lambda x: F.cosine_similarity(x, x + 1, 2, 1e-3), lambda x: F.cosine_similarity(x, x + 1, axis=2, eps=1e-3)),
+        (lambda x: F.fft(x, 3, 1), lambda x: F.fft(x, n=3, axis=1)),
+        (lambda x: F.dropout(x, p=0.5, key=jax.random.key(0)), lambda x: F.dropout(x, 0.5, jax.random.key(0))),
+        (lambda x: F.max_pool2d(x, 2, 1), lambda x: F.max_pool2d(x, 2, stride=1)),
+        (lambda x: F.avg_pool2d(x, pool_size=2, strides=1), lambda x: F.avg_pool2d(x, 2, stride=1)),
+        (lambda x: F.interpolate(x, None, 2, "nearest"), lambda x: F.interpolate(x, scale_factor=2, mode="nearest")),
+        (lambda x: F.conv2d(x, W, None, 2, 1), lambda x: F.conv2d(x, W, stride=2, padding=1)),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda fn: fn, jax.jit], ids=["eager", "compiled"])
+def test_a_function_takes_a_neighbors_word(given, meant, wrap):
+    x = jax.random.normal(jax.random.key(0), (2, 4, 4, 3))
+    np.testing.assert_array_equal(wrap(given)(x), wrap(meant)(x))
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda x: F.max_pool2d(x, 2, stride=2, strides=2), "max_pool2d: stride= and strides= mean the same, and both were given. "
+                                                            "Nothing was computed. Leave one out."),
+        (lambda x: F.max_pool2d(x, 2, 2, stride=2), "stride was given by position and by name. Nothing was computed."),
+        (lambda x: F.max_pool2d(x, 2, 2, 0, 1, 1), "as far as: x, kernel_size, stride, padding; found 6. Nothing was computed."),
+        (lambda x: F.dropout(x, p=0.5), r"missing a required argument: 'key'. Give key=jax.random.key\(0\)"),
+        (lambda x: F.dropout(x, 0.5, training=False), r"dropout takes no training=. Nothing was computed. model.train\(\) and"),
+        (lambda x: F.gelu(x, aproximate=True), r"gelu\(\) got an unexpected keyword argument 'aproximate'; the closest name"),
+        (lambda x: F.sigmoid(x, 1), "unexpected"),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x), "mask= is True where a position is read"),
+    ],
+)  # fmt: skip
+def test_a_word_that_a_function_cannot_take_names_the_cure(act, message):
+    with (
+        pytest.raises(TypeError, match=message)
+        if "mean the same" not in message
+        else pytest.raises(nb.ArgumentError, match=message)
+    ):
+        act(jnp.ones((1, 4, 4, 2)))

@@ -21,6 +21,8 @@ CODE = """
 
     rows = np.arange(6, dtype=np.float32).reshape(2, 3)
     frame = pd.DataFrame(rows)
+    conv = nb.Conv2d(3, 4, 3)
+    image = Image.fromarray(np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3))
     given = {
         "tensor": lambda: layer(torch.tensor(rows)), "list": lambda: layer(rows.tolist()), "frame": lambda: layer(frame),
         "bfloat16": lambda: layer(torch.tensor(rows, dtype=torch.bfloat16)), "whole model": lambda: Net()(torch.tensor(rows)),
@@ -30,7 +32,12 @@ CODE = """
         "encoder": lambda: nb.TransformerEncoderLayer(4, 2)(torch.ones(1, 2, 4)), "max pool": lambda: nb.F.max_pool2d(torch.ones(1, 4, 4, 1), 2),
         "double": lambda: layer(torch.tensor(rows).double()), "double frame": lambda: layer(frame.astype("float64")),
         "words": lambda: layer(pd.DataFrame({"a": ["x"]})), "gradient": lambda: layer(torch.tensor(rows, requires_grad=True)),
-        "image": lambda: nb.Conv2d(3, 4, 3)(Image.new("RGB", (8, 8))), "whole numbers": lambda: layer(rows.astype(int)),
+        "palette": lambda: nb.Conv2d(1, 4, 3)(Image.new("P", (8, 8))),
+        **{kind: lambda kind=kind: layer(rows.astype(kind)) for kind in ("uint8", "int8", "uint16", "int16", "int64", "bool")},
+        "compiled uint8": lambda: nb.jit(layer)(rows.astype("uint8")), "norm of lists": lambda: nb.BatchNorm1d(3)(rows.tolist()),
+        "norm of rows": lambda: nb.BatchNorm1d(3)(rows), "tuple": lambda: nb.F.layer_norm(rows, (3,)),
+        "image": lambda: conv(image), "image as array": lambda: conv(jnp.asarray(np.asarray(image), "float32")),
+        "ragged norm": lambda: nb.BatchNorm1d(3)([[1.0], [2.0, 3.0]]), "whole numbers": lambda: layer(rows.astype(int)),
         "large": lambda: nb.Embedding(5, 2)(torch.tensor([2**40])), "ragged": lambda: layer([[1.0], [2.0, 3.0]]), "text": lambda: layer("abc"),
         "compiled tensor": lambda: nb.jit(layer)(torch.tensor(rows)), "compiled frame": lambda: nb.jit(layer)(frame),
     }
@@ -51,7 +58,22 @@ def found(run_python):
     return json.loads(run_python(CODE).splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", ["tensor", "list", "frame", "keyword", "compiled list", "bfloat16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tensor",
+        "list",
+        "frame",
+        "keyword",
+        "compiled list",
+        "bfloat16",
+        "uint8",
+        "int8",
+        "uint16",
+        "int16",
+        "compiled uint8",
+    ],
+)
 def test_a_value_from_elsewhere_gives_what_the_array_gives(found, name):
     precision = 1e-2 if name == "bfloat16" else 1e-6
     assert found[name] == [pytest.approx(row, rel=precision) for row in found["expected"]]
@@ -64,6 +86,14 @@ def test_layers_and_functions_take_tensors_and_lists(found, name):
     assert not isinstance(found[name], str), found[name]
 
 
+def test_an_image_gives_what_its_numbers_give(found):
+    assert not isinstance(found["image"], str) and found["image"] == found["image as array"]
+
+
+def test_a_norm_takes_lists_as_a_linear_layer_does(found):
+    assert found["norm of lists"] == found["norm of rows"]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -72,7 +102,12 @@ def test_layers_and_functions_take_tensors_and_lists(found, name):
         ("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
         ("words", "a DataFrame of pandas that holds object, no numbers"),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
-        ("image", "conv2d: x must be an array, and is an image of PIL"),
+        ("palette", "an image of PIL whose numbers are places in a table of colors. Nothing was computed. Convert it by "
+                    "jnp.asarray(x.convert('RGB'))."),
+        ("int64", 'linear: x must hold floating or complex values, found int'),
+        ("bool", 'linear: x must hold floating or complex values, found bool[2, 3]. Convert it first: x.astype("float32")'),
+        ("tuple", "layer_norm: weight must be an array, found tuple"),
+        ("ragged norm", "BatchNorm1d: x must be an array, found list"),
         ("whole numbers", 'Convert it first: x.astype("float32")'),
         ("large", "embedding: indices must be an array, and is a tensor of PyTorch that holds int64, and would lose digits"),
         ("ragged", "linear: x must be an array, found list"),

@@ -44,7 +44,9 @@ def check_kind(where: str, kind: Any, wanted: str, **arrays: Any) -> None:
                 if kind is not jnp.integer and hasattr(x, "shape")
                 else ""
             )
-            raise DtypeError(f"{where}: {name} must hold {wanted}, found {found}.{cure}")
+            error = DtypeError(f"{where}: {name} must hold {wanted}, found {found}.{cure}")
+            error.floats_wanted = name if kind in (jnp.floating, jnp.inexact) else None
+            raise error
 
 
 def check_floating(where: str, **arrays: Any) -> None:
