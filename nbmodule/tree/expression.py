@@ -13,6 +13,11 @@ What must not change by this, and why it does not:
 - *Placement*: leaves on different devices are computed in different kernels; what is not one plain array on one device
   (tracers, sharded arrays, NumPy, text) never comes here, see `arithmetic`.
 
+Why it is put off, and not done at once in such kernels: with each kernel taking 64 to 128 arrays and giving 64, starting kernels is
+most of the cost. Of the CPU time of an eager `jax.tree.map` (1000 leaves, `v - lr * grads`, side by side) the two operators at once
+took 0.56, their 32 kernels alone 0.29, put off and joined 0.24. So what is open or known between operators is remembered for the
+whole process (`Unfinished`), by weak references.
+
 As with any compiled JAX code a rounding may differ in the last place where operations are fused. An array that is donated
 to a raw `jax.jit` while an expression still wants it is gone, as JAX says on the first look; `settle` finishes what is open.
 """

@@ -1,4 +1,4 @@
-"""Laying Containers over each other; the door `cont_diff` is tested in test_container_compare.py."""
+"""Laying Containers over each other; the door `cont_diff` is tested in test_comparing.py."""
 
 from __future__ import annotations
 

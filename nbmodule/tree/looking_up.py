@@ -1,0 +1,250 @@
+"""Places of a Container: looking them up, setting and dropping them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from nbmodule.base.paths import hint
+from nbmodule.errors import ArgumentTypeError, AttributePathError, PathError
+from nbmodule.tree.converting import to_iterator
+from nbmodule.tree.nested import Kind, Nested
+
+_ABSENT = object()
+
+
+def asked_keys(container: Nested, key_chains: Any) -> list[tuple[str, ...]]:
+    """Take `key_chains` in any form apart, and check that each exists."""
+    asked = keys_of_chains(container, key_chains)
+    for keys in asked:
+        container._at(keys)
+    return asked
+
+
+def _target(container: Kind, inplace: bool) -> Kind:
+    return container if inplace else copy_levels(container)
+
+
+def copy_levels(container: Kind) -> Kind:
+    """Copy all levels; the leaves are shared."""
+    level = {key: copy_levels(value) if isinstance(value, Nested) else value for key, value in container.items()}
+    return container._like(level)
+
+
+# Looking up
+
+
+def at_key_chain(container: Nested, key_chain: str, ignore_key_errors: bool = False) -> Any:
+    """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors are ignored."""
+    keys = container._chain(key_chain)
+    return container._at(keys, None) if ignore_key_errors else container._at(keys)
+
+
+def at_key_chains(container: Kind, key_chains: Any, ignore_key_errors: bool = False) -> Kind:
+    """Give the Container of only those key chains."""
+    asked = keys_of_chains(container, key_chains) if ignore_key_errors else asked_keys(container, key_chains)
+    new = container._like({})
+    for keys in asked:
+        value = container._at(keys, _ABSENT)
+        if value is not _ABSENT and new._at(keys, _ABSENT) is _ABSENT:
+            new._put_at(keys, copy_levels(value) if isinstance(value, Nested) else value)
+    return new
+
+
+def at_keys(container: Kind, keys: str | Iterable[str], containing: bool) -> Kind:
+    """Give the Container of the leaves below certain keys, at whatever level these are."""
+    fits = key_test(keys, containing)
+
+    def pick(level: Nested) -> dict[str, Any]:
+        chosen: dict[str, Any] = {}
+        for key, value in level.items():
+            if fits(key):
+                chosen[key] = copy_levels(value) if isinstance(value, Nested) else value
+            elif isinstance(value, Nested) and (below := pick(value)):
+                chosen[key] = below
+        return chosen
+
+    return container._like(pick(container))
+
+
+def all_key_chains(container: Nested, include_empty: bool = False) -> list[str]:
+    """List the key chains of all leaves; of empty levels too, if asked."""
+    return [chain for chain, _ in to_iterator(container, include_empty=include_empty)]
+
+
+def key_chains_containing(container: Nested, text: str, include_empty: bool) -> list[str]:
+    """List the key chains that contain a text."""
+    return [chain for chain in all_key_chains(container, include_empty) if text in chain]
+
+
+def has_key(container: Nested, text: str) -> bool:
+    """Tell whether there is such a key at any level; a chain is looked for at any level too."""
+    keys = container._keys_of(text)
+    if not keys:
+        return False
+    parts = (value for value in container.values() if isinstance(value, Nested))
+    return container._at(keys, _ABSENT) is not _ABSENT or any(has_key(part, text) for part in parts)
+
+
+def has_key_chain(container: Nested, key_chain: str) -> bool:
+    """Tell whether there is a leaf or a part at this key chain."""
+    keys = container._keys_of(key_chain)
+    return keys is not None and container._at(keys, _ABSENT) is not _ABSENT
+
+
+def if_exists(container: Nested, key_chain: str) -> Any:
+    """Give what is at a key chain, or None."""
+    return at_key_chain(container, key_chain, ignore_key_errors=True)
+
+
+# Setting
+
+
+def set_at_key_chain(container: Kind, key_chain: str, val: Any, inplace: bool) -> Kind:
+    """Set a leaf or a part; missing levels are made."""
+    keys = container._chain(key_chain)
+    target = _target(container, inplace)
+    target._put_at(keys, val)
+    return target
+
+
+def set_at_key_chains(container: Kind, target_dict: Mapping[str, Any], inplace: bool) -> Kind:
+    """Set all leaves of a dict, nested or with key chains as keys; other leaves stay."""
+    return _set_all(container, target_dict, inplace, must_exist=False)
+
+
+def overwrite_at_key_chain(container: Kind, key_chain: str, val: Any, inplace: bool) -> Kind:
+    """Set a leaf or a part that exists already."""
+    at_key_chain(container, key_chain)
+    return set_at_key_chain(container, key_chain, val, inplace)
+
+
+def overwrite_at_key_chains(container: Kind, target_dict: Mapping[str, Any], inplace: bool) -> Kind:
+    """Set all leaves of a dict; each must exist already."""
+    return _set_all(container, target_dict, inplace, must_exist=True)
+
+
+def _set_all(container: Kind, given: Mapping[str, Any], inplace: bool, must_exist: bool) -> Kind:
+    wanted = [
+        (container._chain(chain), value)
+        for chain, value in to_iterator(as_container(container, given), include_empty=True)
+    ]
+    trial = copy_levels(container)
+    for keys, value in wanted:
+        if must_exist:
+            container._at(keys)
+        trial._put_at(keys, value)
+    if not inplace:
+        return trial
+    for keys, value in wanted:
+        container._put_at(keys, value)
+    return container
+
+
+def create_if_absent(container: Kind, key_chain: str, val: Any, inplace: bool) -> Kind:
+    """Set a leaf or a part where there is none yet."""
+    target = _target(container, inplace)
+    return target if has_key_chain(target, key_chain) else set_at_key_chain(target, key_chain, val, inplace=True)
+
+
+# Dropping
+
+
+def delete(container: Nested, place: Any) -> None:
+    """`del container[place]`."""
+    keys = container._keys_of(place)
+    if keys is None:
+        raise ArgumentTypeError(
+            f"only a key or a key chain can be deleted, not an index of type {type(place).__name__}."
+        )
+    container._remove_at(keys)
+
+
+def delete_attribute(container: Nested, name: str) -> None:
+    """`del container.name`."""
+    if not dict.__contains__(container, name) and container._pending is None:
+        raise AttributePathError(f'{type(container).__name__} has no key "{name}"{hint(name, dict.keys(container))}')
+    container._remove_at((name,))
+
+
+def prune_key_chain(container: Kind, key_chain: str, inplace: bool) -> Kind:
+    """Drop a leaf or a part, and the levels that are empty without it."""
+    return prune_key_chains(container, [key_chain], inplace)
+
+
+def prune_key_chains(container: Kind, key_chains: Any, inplace: bool = False) -> Kind:
+    """Drop several leaves or parts, and the levels that are empty without them."""
+    asked = asked_keys(container, key_chains)
+    target = _target(container, inplace)
+    for keys in asked:
+        if target._at(keys, _ABSENT) is _ABSENT:  # it went with a level above it
+            continue
+        target._remove_at(keys)
+        while (keys := keys[:-1]) and not target._at(keys):
+            target._remove_at(keys)
+    return target
+
+
+def prune_keys(container: Kind, keys: str | Iterable[str], inplace: bool) -> Kind:
+    """Drop certain keys with all below them, at every level, and the levels that are empty without them."""
+    fits = key_test(keys, False)
+
+    def found(level: Nested, above: str) -> list[str]:
+        chains: list[str] = []
+        for key, value in level.items():
+            if fits(key):
+                chains.append(above + key)
+            elif isinstance(value, Nested):
+                chains += found(value, f"{above}{key}/")
+        return chains
+
+    return prune_key_chains(container, found(container, ""), inplace)
+
+
+def prune_empty(container: Kind, keep_nones: bool = False) -> Kind:
+    """Drop empty levels, and leaves that are None unless these are to be kept."""
+    level: dict[str, Any] = {}
+    for key, value in container.items():
+        if isinstance(value, Nested):
+            below = prune_empty(value, keep_nones)
+            if below:
+                level[key] = below
+        elif keep_nones or value is not None:
+            level[key] = value
+    return container._like(level)
+
+
+def as_container(like: Nested, given: Any) -> Any:
+    """Make a Container of a mapping, of the type and settings of another; a Container is handed back."""
+    if isinstance(given, Nested):
+        return given
+    new = like._like({})
+    new._fill(new._mapping_from(given))
+    return new
+
+
+def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
+    """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one chain."""
+    if isinstance(key_chains, Mapping):
+        chains: Iterable[Any] = all_key_chains(as_container(like, key_chains), include_empty=True)
+    elif isinstance(key_chains, str):
+        chains = [key_chains]
+    elif isinstance(key_chains, Iterable):
+        chains = key_chains
+    else:
+        raise ArgumentTypeError(f"key chains are a list, a dict or one string, not {type(key_chains).__name__}.")
+    found = []
+    for chain in chains:
+        keys = like._keys_of(chain)
+        if not keys:
+            raise PathError(f"{chain!r} is no key chain.")
+        found.append(keys)
+    return found
+
+
+def key_test(keys: str | Iterable[str], containing: bool) -> Callable[[str], bool]:
+    """Give the test whether a key is one of several, or contains one of them."""
+    wanted = {keys} if isinstance(keys, str) else set(keys)
+    if not all(isinstance(key, str) for key in wanted):
+        raise ArgumentTypeError("keys are text: one key or a list of keys.")
+    return (lambda key: any(part in key for part in wanted)) if containing else wanted.__contains__

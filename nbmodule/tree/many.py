@@ -1,0 +1,112 @@
+"""One Container of many, or many of one.
+
+Containers that are joined must have one structure, else `StructureError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.tree.converting import to_iterator
+from nbmodule.tree.given import is_mapping
+from nbmodule.tree.leaves import is_array
+from nbmodule.tree.mapping import indexed, multi_map
+from nbmodule.tree.nested import Nested
+
+
+def list_join(containers: Sequence[Any]) -> Any:
+    """Join leaves that are lists."""
+
+    def join(lists: list[Any], chain: str) -> list[Any]:
+        for each in lists:
+            if not isinstance(each, (list, tuple)):
+                raise ArgumentTypeError(f'cannot join "{chain}": {type(each).__name__} is no list.')
+        return [item for each in lists for item in each]
+
+    return multi_map(join, list(containers))
+
+
+def list_stack(containers: Sequence[Any], axis: int) -> Any:
+    """Make each leaf the list of the Containers' leaves."""
+    if axis < 0:
+        raise ArgumentError(f"axis counts from 0 on; found {axis}.")
+
+    def stack(items: list[Any], depth: int) -> list[Any]:
+        return items if depth == 0 else [stack(list(row), depth - 1) for row in zip(*items, strict=True)]
+
+    return multi_map(lambda leaves, _: stack(leaves, axis), list(containers))
+
+
+def unstack_conts(container: Nested, axis: int, keepdims: bool, dim_size: int | None) -> list[Any]:
+    """Take the leaves apart along an axis, into as many Containers as it is long."""
+    if dim_size is None:
+        dim_size = _length_along(container, axis)
+    before = (slice(None),) * axis if axis >= 0 else (...,)
+    after = () if axis >= 0 else (slice(None),) * (-axis - 1)
+
+    def index(place: int) -> Any:
+        at = slice(place, place + 1) if keepdims else place
+        return at if axis == 0 else (*before, at, *after)
+
+    return [indexed(container, index(place)) for place in range(dim_size)]
+
+
+def _length_along(container: Nested, axis: int) -> int:
+    lengths: dict[int, str] = {}
+    for chain, leaf in to_iterator(container):
+        if is_array(leaf):
+            if not -leaf.ndim <= axis < leaf.ndim:
+                raise ShapeError(f'cannot unstack along axis {axis}: "{chain}" has {leaf.ndim} axes.')
+            lengths.setdefault(leaf.shape[axis], chain)
+        elif isinstance(leaf, (list, tuple)) and axis == 0:
+            lengths.setdefault(len(leaf), chain)
+    if len(lengths) > 1:
+        (one, first), (other, second), *_ = lengths.items()
+        raise ShapeError(f'cannot unstack along axis {axis}: "{first}" is {one} long and "{second}" is {other} long.')
+    return next(iter(lengths), 0)
+
+
+def reduce(containers: Sequence[Any], fn: Callable[[list[Any]], Any]) -> Any:
+    """Make one leaf of the leaves at each chain; `fn` takes their list."""
+    return multi_map(lambda leaves, _: fn(leaves), list(containers))
+
+
+def concat(containers: Sequence[Any], axis: int) -> Any:
+    """Join arrays along an axis that they have."""
+
+    def join(leaves: list[Any], _: str) -> Any:
+        library = np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jax.numpy
+        return library.concatenate(leaves, axis=axis)
+
+    return multi_map(join, list(containers))
+
+
+def combine(*containers: Any) -> Any:
+    """Join Containers of different structure; where two have a leaf at one chain, the right-most wins."""
+    first = next((each for each in containers if isinstance(each, Nested)), None)
+    if first is None:
+        raise ArgumentTypeError("cannot combine: there is no Container among the arguments.")
+    new = first._like({})
+    for each in containers:
+        if not is_mapping(each):
+            raise ArgumentTypeError(f"only Containers and dicts can be combined, not {type(each).__name__}.")
+        _overlay(new, first._admit(each))
+    return new
+
+
+def _overlay(target: Any, source: Any) -> None:
+    """Put the leaves of one Container over those of another."""
+    for key, value in source.items():
+        below = dict.get(target, key)
+        if isinstance(value, Nested):
+            if not isinstance(below, Nested):
+                below = target._like({})
+                target._put(key, below)
+            _overlay(below, value)
+        else:
+            target._put(key, value)
