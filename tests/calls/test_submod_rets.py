@@ -184,3 +184,16 @@ def test_an_exception_leaves_what_was_recorded(net):
     assert list(model.submod_rets) == ["first"]
     jax.block_until_ready(model(jnp.ones((2, 3))))
     assert len(model.submod_rets) == 0
+
+
+def test_numbers_that_a_module_returns_are_kept_where_jit_is_disabled():
+    class Half(nb.Module):
+        def forward(self, x):
+            return x / 2, 0.5
+
+    model = nb.Module(half=Half())
+    with jax.disable_jit(), nb.track(model, returns=True) as calls:
+        nb.jit(lambda x: model.half(x))(jnp.ones(2))
+    values, number = calls[-1].returns
+    np.testing.assert_array_equal(values, [0.5, 0.5])
+    assert number == 0.5

@@ -104,6 +104,7 @@ def test_variables_given_to_a_parent_wait_for_a_child_that_is_built_later():
     np.testing.assert_array_equal(Parent(v=given)(jnp.ones(3)), [4.0, 4.0])
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_build_under_a_trace_keeps_shapes_of_the_arguments_it_is_handed_and_no_traced_value():
     class Keeping(nb.Module):
         def _build(self, *args, **kwargs):
@@ -127,6 +128,7 @@ def test_a_build_under_a_trace_keeps_shapes_of_the_arguments_it_is_handed_and_no
         assert sorted(model.state_dict()) == ["layer.bias", "layer.weight"]
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_build_under_a_trace_refuses_to_keep_a_traced_value_in_an_attribute():
     class Keeping(nb.Module):
         def _build(self, x):

@@ -105,6 +105,7 @@ def test_a_method_is_compiled_as_a_decorator():
 
 # -- donation, options -------------------------------------------------------------------------------
 @pytest.mark.not_under("nans", reason="JAX donates nothing while it looks for NaN")
+@pytest.mark.not_under("eager", reason="only a compiled program donates")
 def test_donation_deletes_what_is_overwritten_and_nothing_else():
     model = nb.Module(w=nb.Parameter(jnp.ones(1000)), kept=nb.Parameter(jnp.ones(1000)))
     old, kept = model.v, model.kept.value
@@ -143,6 +144,7 @@ def test_jaxs_options_are_passed_on():
 
 
 # -- structure ---------------------------------------------------------------------------------------
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_changes_of_structure_trace_again_and_changes_of_value_do_not():
     model, traces = nb.Sequential(nb.Linear(3, 3), nb.ReLU()), []
 
@@ -212,6 +214,7 @@ def test_a_global_helper_defined_again_takes_effect():
     assert float(run(1.0)) == 10.0
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_plain_attribute_set_inside_a_transform_warns():
     model = Counter()
 

@@ -124,6 +124,9 @@ jax.tree_util.register_pytree_node(
 def pack(records: list[Any]) -> Parcel:
     """Put the values of all calls together; to be called inside the compiled function."""
     leaves, tree = jax.tree.flatten(records)
+    leaves = [
+        leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves
+    ]  # numbers, under `jax_disable_jit`
     vectors: dict[Any, list[Any]] = {}
     lengths: dict[Any, int] = {}
     large: list[Any] = []
