@@ -109,6 +109,6 @@ def measure(calls: Sequence[Call]) -> None:
             start = time.perf_counter()
             jax.block_until_ready(compiled(values, examples))
             found.append(time.perf_counter() - start)
-        return {"seconds": statistics.median(found), "start": None}
+        return {"seconds": statistics.median(found), "start": None, "compiling": None}
 
     for_each(calls, one)

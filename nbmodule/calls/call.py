@@ -30,6 +30,7 @@ class Call:
         input_shapes: shapes of the arguments as text.
         return_shapes: shapes of the return as text.
         seconds: wall time until the arrays were ready, for eager calls; with `profile=True` measured alone.
+        compiling: how many of these seconds JAX spent in compiling; None where they were not measured in the call itself.
         start: when an eager call began, in seconds on the clock of `time.perf_counter`.
         error: first line of the exception that ended the call, empty if none.
         lifted: what the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost last.
@@ -40,7 +41,7 @@ class Call:
     """
 
     __slots__ = (
-        "_found", "_module", "_values", "bytes_accessed", "captured", "class_name", "depth", "error", "flops", "index", "input_shapes", "kind", "lifted",
+        "_found", "_module", "_values", "bytes_accessed", "captured", "class_name", "compiling", "depth", "error", "flops", "index", "input_shapes", "kind", "lifted",
         "order", "parent", "path", "return_shapes", "returned", "seconds", "source", "start", "step",
     )  # fmt: skip
 
@@ -55,6 +56,7 @@ class Call:
         self.parent: Call | None = None
         self.seconds: float | None = None
         self.start: float | None = None
+        self.compiling: float | None = None
         self.flops: float | None = None
         self.bytes_accessed: float | None = None
         self._module: Callable[[], Any] = _nothing

@@ -76,7 +76,7 @@ class Step:
             fact.path, lambda: self.value(fact.number), index=index, parent=parent, step=self.number, depth=parent.depth + 1 if parent else 0,
             returned=info.returned, class_name=info.name, kind=info.kind, input_shapes=info.inputs, return_shapes=info.outputs, error=info.error,
             lifted=tuple(name for name in info.lifted if name != "branch"), captured=info.captured, seconds=eager.get("seconds"),
-            start=eager.get("start"), _module=info.module,
+            start=eager.get("start"), compiling=eager.get("compiling"), _module=info.module,
         )  # fmt: skip
 
     def gradients(self) -> dict[str, Any]:

@@ -27,6 +27,24 @@ def test_eager_calls_are_timed_until_their_arrays_are_there(net, x):
     assert [call.start for call in calls] == sorted(call.start for call in calls)
 
 
+def test_compiling_within_a_call_is_measured_apart_and_gone_the_next_time():
+    class Slow(nb.Module):
+        def forward(self, x):
+            return jax.jit(lambda x: jnp.cumsum(jnp.sin(x) @ x, 0) * 7)(x)
+
+    model, x = nb.Sequential(Slow()), jnp.ones((5, 5))
+    with track(model) as calls:
+        model(x)
+    outer, inner = calls
+    assert 0 < inner.compiling <= inner.seconds
+    assert inner.compiling <= outer.compiling <= outer.seconds
+    plain = nb.Sequential(nb.ReLU())
+    plain(x)
+    with track(plain) as again:
+        plain(x)
+    assert [call.compiling for call in again] == [0.0, 0.0]
+
+
 def test_a_step_that_is_not_tracked_is_the_very_same_executable(net, x):
     traces = []
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.compiling import compiled_seconds
 from nbmodule.core.boxes.frame import EAGER, Slot, current_log, gate, here, is_captured, now
 from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording import taps
@@ -179,6 +180,7 @@ def begin(module: Any, inputs: tuple[Any, dict[str, Any]]) -> int:
             log.values[index] |= tracker.keep_before(module)
     if now.tracker.timed and here() == EAGER:
         jax.block_until_ready(inputs)
+        log.values[index]["compiled"] = compiled_seconds()
         log.values[index]["start"] = time.perf_counter()
     return index
 
@@ -193,6 +195,7 @@ def end(index: int, module: Any, inputs: tuple[Any, dict[str, Any]], outputs: An
         if start is not None:
             jax.block_until_ready(outputs)
             values["seconds"] = time.perf_counter() - start
+            values["compiling"] = compiled_seconds() - log.values[index]["compiled"]
         for tracker in now.tracker.kept_by_any(module):
             values |= tracker.keep(module, inputs, outputs)
     log.end(index, describe(outputs), values, captured=captured)

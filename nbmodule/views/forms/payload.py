@@ -263,6 +263,8 @@ def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
         "out": _texts((r.outputs for r in rows), 400),
         "sec": numbers([r.seconds for r in rows]),
         "start": numbers([r.start for r in rows]),
+        "comp": _sparse((i, number(r.compiling)) for i, r in enumerate(rows) if r.compiling),
+        "own": numbers([r.own for r in rows]),
         "src": _texts(r.source for r in rows),
         "err": _texts((r.error for r in rows), LONG_TEXT),
         "st": _sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),

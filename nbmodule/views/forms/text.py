@@ -23,7 +23,7 @@ from nbmodule.base.format import (
 )
 from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.views.forms.layout import MOST_LINES, Line, align, branches, cap, is_terminal, paint, terminal_width
-from nbmodule.views.forms.titles import title_of
+from nbmodule.views.forms.titles import COMPILING_SHARE, title_of
 from nbmodule.views.forms.trees import call_outline, module_outline, variable_outline
 from nbmodule.views.records.records import (
     ArrayCard,
@@ -207,11 +207,20 @@ def _call_line(row: CallRow, label: str, room: int) -> Line:
         str(row.order),
         "  " * row.depth + plain(label),
         cut_middle(plain(flow(row)), room),
-        format_seconds(row.seconds) if row.seconds is not None else "",
+        _time(row),
         spread(stats),
     )
     remark = ", ".join([*number_badges(stats, zeros=False), *([plain(row.error)] if row.error else [])])
     return Line(cells, f"<- {remark}" if remark else "", "red" if remark else "")
+
+
+def _time(row: CallRow) -> str:
+    """Write the time of a call, that of compiling apart."""
+    if row.seconds is None:
+        return ""
+    if (row.compiling or 0.0) < COMPILING_SHARE * row.seconds:
+        return format_seconds(row.seconds)
+    return f"{format_seconds(row.seconds - (row.compiling or 0.0))} + compiling {format_seconds(row.compiling)}"
 
 
 def flow(row: CallRow) -> str:

@@ -19,6 +19,9 @@ from nbmodule.views.records.records import (
     VariableTree,
 )
 
+COMPILING_SHARE = 0.1
+"""Of the time; less than that is not worth a word."""
+
 
 def title_of(record: Record) -> list[str]:
     """List the facts of the title line, the name first.
@@ -72,7 +75,10 @@ def _(table: CallTable) -> list[str]:
         title.append(count_noun(len(table.rows) - len(roots), "submodule call"))
     seconds = [r.seconds for r in roots if r.seconds is not None]
     if seconds:
+        compiling = sum(r.compiling or 0.0 for r in roots)
         title.append(format_seconds(sum(seconds)))
+        if compiling >= COMPILING_SHARE * sum(seconds):
+            title[-1] += f" (first call: compiling {format_seconds(compiling)})"
     if len(roots) == 1 and not roots[0].error:
         title.append(plain(f"{roots[0].inputs} → {roots[0].outputs}"))
     failed = sum(1 for r in table.rows if r.error)

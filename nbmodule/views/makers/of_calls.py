@@ -66,7 +66,25 @@ def call_table(calls: Calls) -> CallTable:
         notes.append(f"values are stacked by {', '.join(lifted)}")
     profiled = any(call.seconds is not None and call.start is None for call in listed)
     timing = "each module measured alone, compiled" if profiled else "measured"
-    return CallTable(calls.name or "calls", rows, calls.not_called, timing, notes=tuple(notes))
+    if rows and all(row.seconds is None for row in rows):
+        timing = "no times: the calls ran inside a compiled function; nb.track(model, profile=True) measures each module alone"
+        notes.append(timing)
+    elif profiled:
+        notes.append(f"times: {timing}")
+    return CallTable(calls.name or "calls", with_own_times(rows), calls.not_called, timing, notes=tuple(notes))
+
+
+def with_own_times(rows: Sequence[CallRow]) -> list[CallRow]:
+    """Add what each call took without the calls within it and without compiling, where it was measured as it ran."""
+    spent = [(row.seconds or 0.0) - (row.compiling or 0.0) for row in rows]
+    own = list(spent)
+    for row, seconds in zip(rows, spent, strict=True):
+        if row.parent is not None:
+            own[row.parent] -= seconds
+    return [
+        row if row.seconds is None or row.start is None else row._replace(own=max(seconds, 0.0))
+        for row, seconds in zip(rows, own, strict=True)
+    ]
 
 
 def shown_calls(calls: Calls) -> list[Call]:
@@ -90,7 +108,7 @@ def _rows(calls: Sequence[Call], *, pictured: bool) -> list[CallRow]:
                 call.path, call.index, parent, number, rows[parent].depth + 1 if parent is not None else 0,
                 call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})", call.input_shapes, _outcome(call), call.seconds,
                 call.start - begin if call.start is not None and begin is not None else None, measured.get(number), call.error or None,
-                pictures, call.source or None,
+                pictures, call.source or None, min(call.compiling, call.seconds) if call.compiling and call.seconds else None,
             )
         )  # fmt: skip
     return rows

@@ -10,7 +10,9 @@ function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
   const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map(get);
+  const [compiling, own] = ["comp", "own"].map(get);
   const n = data.depth.length;
+  const run = (/** @type {number} */ i) => time(i) - (compiling(i) ?? 0);
   const longest = Math.max(...Array.from({ length: n }, (_, i) => time(i) ?? 0), 1e-12);
   const flow = (/** @type {number} */ i) => `${input(i) ?? ""} → ${error(i) ? "raised" : input(i) === output(i) ? "same" : (output(i) ?? "")}`;
   /** @type {Map<string, number>} */
@@ -40,7 +42,8 @@ function draw(view, data, channel) {
     lead: (i) => String(order(i)),
     columns: [
       { title: view.inside ? "→ out" : "in → out", cls: "mono", text: gave, most: 44 },
-      ...(data.sec ? [{ title: "time", width: "124px", cls: "drop2 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => time(i) !== null && cell.append(bar(time(i) / longest), el("span", "", seconds(time(i)))) }] : []),
+      ...(data.sec ? [{ title: "time", width: "124px", cls: "drop2 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
+      ...(data.own ? [{ title: "own", width: "64px", cls: "drop1 number", text: (/** @type {number} */ i) => (typeof own(i) === "number" ? seconds(own(i)) : "") }] : []),
       ...(data.st
         ? [
             { title: "mean ± std", cls: "drop1 number", text: (/** @type {number} */ i) => (stats(i) ? spread(stats(i)) : "") },
@@ -49,7 +52,8 @@ function draw(view, data, channel) {
         : []),
       { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], i === firstBad && ["first non-finite", "wrong"], ...numberWords(stats(i)).filter(([text]) => text !== "zeros")]) },
     ],
-    sorts: data.sec ? { time: (i) => time(i) ?? NaN } : {},
+    sortsAll: true,
+    sorts: data.sec ? { time: (i) => (time(i) === null ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.figure?.(view, i, each, 280)) || drawPicture(view, each, 280));
@@ -58,7 +62,9 @@ function draw(view, data, channel) {
         ["class", cls(i)],
         ["in", input(i)],
         ["out", output(i)],
-        ["time", time(i) === null ? "" : seconds(time(i))],
+        ["time", time(i) === null ? "" : seconds(run(i))],
+        ["compiling", compiling(i) ? `${seconds(compiling(i))} in this call` : ""],
+        ["own time", typeof own(i) === "number" ? seconds(own(i)) : ""],
         ["source", src(i)],
         ["error", error(i)],
       ]);
@@ -66,8 +72,24 @@ function draw(view, data, channel) {
     },
   });
   if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });
-  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`])]));
+  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
+}
+
+/**
+ * What a call took: compiling is hatched and apart, since it is not there the next time.
+ * @param {HTMLElement} cell
+ * @param {number | null} all
+ * @param {number} compiling
+ * @param {number} longest
+ * @param {number | null | undefined} own
+ */
+function timeOf(cell, all, compiling, longest, own) {
+  if (all === null) return;
+  const run = all - compiling;
+  cell.append(bar(run / longest, compiling / longest), el("span", "", seconds(run)));
+  const words = [`${seconds(run)}`, compiling ? `and ${seconds(compiling)} compiling, once` : "", typeof own === "number" ? `${seconds(own)} of it by itself` : ""];
+  cell.title = words.filter(Boolean).join(", ");
 }
 
 /**

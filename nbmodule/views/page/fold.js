@@ -83,10 +83,11 @@ export function filterRows(shape, text, query) {
  * @param {Shape} shape
  * @param {(i: number) => number} value
  * @param {Uint8Array | null} keep
+ * @param {boolean} [all] rows that hold others too, where they have a value of their own
  */
-export function sortedLeaves(shape, value, keep) {
+export function sortedLeaves(shape, value, keep, all = false) {
   const rows = [];
-  for (let i = 0; i < shape.depth.length; i++) if (shape.end[i] === i + 1 && (!keep || keep[i])) rows.push(i);
+  for (let i = 0; i < shape.depth.length; i++) if ((all || shape.end[i] === i + 1) && (!keep || keep[i])) rows.push(i);
   const key = new Map(rows.map((i) => [i, Number.isNaN(value(i)) ? -Infinity : value(i)]));
   return rows.sort((a, b) => Number(key.get(b)) - Number(key.get(a)) || a - b);
 }

@@ -11,11 +11,18 @@ import { count, number } from "./format.js";
 /**
  * A bar whose length is a share of one.
  * @param {number} share
+ * @param {number} [hatched] a share of another kind, after it
  */
-export function bar(share) {
+export function bar(share, hatched = 0) {
+  const width = (/** @type {number} */ part) => `${Math.max(0, Math.min(1, part || 0)) * 100}%`;
   const inner = el("span", "fill");
-  inner.style.width = `${Math.max(0, Math.min(1, share || 0)) * 100}%`;
+  inner.style.width = width(share);
   const node = el("span", "bar", inner);
+  if (hatched) {
+    const apart = el("span", "fill hatched");
+    apart.style.width = width(hatched);
+    node.append(apart);
+  }
   node.setAttribute("aria-hidden", "true");
   return node;
 }

@@ -78,8 +78,8 @@ export function meaning(picture, code) {
   if (code < FIRST) return ["NaN", "∞", "-∞"][code];
   if (picture.sc === "classes") return picture.c?.[code - FIRST] ?? "";
   const [low, high] = picture.l;
-  const isClipped = picture.notes?.some((note) => note.endsWith("clipped"));
-  const sign = isClipped && code === LAST ? "≥" : isClipped && code === FIRST && low < 0 ? "≤" : "≈";
+  const at = picture.notes?.some((note) => note.endsWith("clipped")) ? code : 0;
+  const sign = at === LAST ? "≥" : at === FIRST && low < 0 ? "≤" : "≈";
   return `${sign} ${number(low + ((code - FIRST) / (LAST - FIRST)) * (high - low), 3)}`;
 }
 
@@ -110,9 +110,8 @@ export function placeOf(picture, r, c) {
 export function said(picture, codes, t, r, c) {
   const [n, h, w] = picture.s;
   const k = (t * h + r) * w + c;
-  const extreme = picture.x?.find(([cell]) => cell === k);
-  const value = extreme ? `${number(extreme[1])} stands out of its block` : meaning(picture, codes[k]);
-  return `${n > 1 ? `${t}: ` : ""}[${placeOf(picture, r, c)}] ${value}`;
+  const x = picture.x?.find(([cell]) => cell === k);
+  return `${n > 1 ? `${t}: ` : ""}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : meaning(picture, codes[k])}`;
 }
 
 /**
@@ -287,9 +286,9 @@ function rings(canvas, picture, grid, ratio, dark) {
   brush.strokeStyle = dark ? "#fff" : "#000";
   brush.lineWidth = 1.5 * ratio;
   for (const [k] of picture.x) {
-    const [t, r, c] = [Math.floor(k / (h * w)), Math.floor(k / w) % h, k % w];
-    const x = (t % grid.across) * grid.stepX + (c + 0.5) * grid.cell;
-    const y = Math.floor(t / grid.across) * grid.stepY + (r + 0.5) * grid.cell;
+    const t = Math.floor(k / (h * w));
+    const x = (t % grid.across) * grid.stepX + ((k % w) + 0.5) * grid.cell;
+    const y = Math.floor(t / grid.across) * grid.stepY + ((Math.floor(k / w) % h) + 0.5) * grid.cell;
     brush.beginPath();
     brush.arc(x * ratio, y * ratio, (grid.cell / 2 + 3) * ratio, 0, 2 * Math.PI);
     brush.stroke();

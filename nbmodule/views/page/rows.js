@@ -14,7 +14,7 @@ import { colorTools, firstColor, tint } from "./rows_look.js";
  *   about: string, role?: "tree" | "treegrid", depth: number[], open: number[], columns: Column[],
  *   label: (i: number) => string, key: (i: number) => string, text: (i: number) => string, code: (i: number) => string,
  *   lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
- *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>,
+ *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>, sortsAll?: boolean,
  *   colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
  *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null }} Spec
  */
@@ -156,7 +156,7 @@ export class Rows {
     const { spec, shape } = this;
     const found = this.query ? filterRows(shape, (i) => spec.text(i), this.query) : null;
     const order = spec.sorts?.[this.sort];
-    this.visible = order ? sortedLeaves(shape, order, found?.keep ?? null) : visibleRows(shape, this.open, found?.keep ?? null);
+    this.visible = order ? sortedLeaves(shape, order, found?.keep ?? null, spec.sortsAll) : visibleRows(shape, this.open, found?.keep ?? null);
     this.keep = found?.keep ?? null;
     this.flat = Boolean(order);
     if (found) this.view.say(`${count(found.matches)} of ${count(spec.depth.length)} rows`);

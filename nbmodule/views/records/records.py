@@ -179,6 +179,10 @@ class CallRow(NamedTuple):
     error: str | None = None
     pictures: tuple[Picture, ...] = ()
     source: str | None = None
+    compiling: float | None = None
+    """How many of the seconds went into compiling, as a first call does."""
+    own: float | None = None
+    """The seconds less those of the calls within it, and without compiling."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ class CallTable(Titled):
     rows: Sequence[CallRow]
     not_called: tuple[str, ...] = ()
     timing: str = "measured"
-    """'measured', or 'share of estimated cost' for calls inside a compiled function."""
+    """Where the times come from: 'measured', 'each module measured alone, compiled', or that there are none."""
     root: str = "calls"
 
 

@@ -36,6 +36,7 @@ test("an empty query filters nothing", () => assert.equal(filterRows(shape, (i) 
 test("sorting lists leaves only, largest first, unknown values last", () => {
   const value = [0, 0, 5, NaN, 0, 9, 0, 5];
   assert.deepEqual(sortedLeaves(shape, (i) => value[i], null), [5, 2, 7, 3]);
+  assert.equal(sortedLeaves(shape, (i) => i, null, true).length, shape.depth.length, "calls that hold others have a time of their own");
 });
 
 test("sums add leaves up to their roots", () => {

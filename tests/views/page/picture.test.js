@@ -33,7 +33,7 @@ test("a cell of a block names the rows and columns of the array that it stands f
 test("an element that stands out is read as its value, and a clipped one as a bound", () => {
   const picture = { ...signed, s: [2, 1, 2], x: [[3, 40.5]], notes: ["1 clipped"] };
   const codes = Uint8Array.of(129, 255, 3, 255);
-  assert.equal(said(picture, codes, 1, 0, 1), "1: [0, 1] 40.5 stands out of its block");
+  assert.equal(said(picture, codes, 1, 0, 1), "1: [0, 1] 40.5 stands out");
   assert.equal(said(picture, codes, 0, 0, 1), "0: [0, 1] ≥ 2");
   assert.equal(said(picture, codes, 1, 0, 0), "1: [0, 0] ≤ -2");
   assert.equal(said(picture, codes, 0, 0, 0), "0: [0, 0] ≈ 0");
