@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbmodule.base.foreign import is_of_torch
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
@@ -26,7 +27,6 @@ from nbmodule.core.shape.older import in_older_form, in_present_form
 from nbmodule.core.shape.state_dict import checked, refuse_layouts_of_torch
 from nbmodule.core.shape.walk import is_module, nest, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.optim.boxes import put_all
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.saving import all_or_nothing, check_belongs
 from nbmodule.tree.sockets import socket
@@ -183,7 +183,7 @@ def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) ->
     ensure_built(module)
     variables, buffers, _, origin = load_parts(path, rename=rename, strict=strict)
     arrays = _checked(module, path, variables, buffers, strict, origin)
-    put_all(tuple(arrays), tuple(arrays.values()))
+    write_all(tuple(arrays), tuple(arrays.values()))
     if strict:
         return None
     held = by_chain(module, Parameter), by_chain(module, Buffer)
@@ -314,7 +314,7 @@ def restore_checkpoint(
     with nullcontext() if optimizer is None else all_or_nothing(optimizer):
         if optimizer is not None:
             _load_optimizer(optimizer, model, trees["optimizer"], arrays, where)
-        put_all(tuple(arrays), tuple(arrays.values()))
+        write_all(tuple(arrays), tuple(arrays.values()))
         if made is not None:
             random.default.moved_to(made)
     return found, extra

@@ -31,8 +31,7 @@ from nbmodule.base import lazy
 
 _HOMES = {
     "nbmodule.optim.optimizer": "Optimizer",
-    "nbmodule.optim.descent": "SGD Lion LARS",
-    "nbmodule.optim.adaptive": "Adam AdamW LAMB RMSprop Adagrad",
+    "nbmodule.optim.named": "SGD Lion LARS Adam AdamW LAMB RMSprop Adagrad",
     "nbmodule.optim.wrapped": "Optax",
     "nbmodule.optim.functions": (
         "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update adagrad_update lion_update lars_update"

@@ -1,15 +1,7 @@
 """What `nbmodule.optim` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
 
-from nbmodule.optim.adaptive import LAMB as LAMB
-from nbmodule.optim.adaptive import Adagrad as Adagrad
-from nbmodule.optim.adaptive import Adam as Adam
-from nbmodule.optim.adaptive import AdamW as AdamW
-from nbmodule.optim.adaptive import RMSprop as RMSprop
 from nbmodule.optim.clipping import clip_by_global_norm as clip_by_global_norm
 from nbmodule.optim.clipping import global_norm as global_norm
-from nbmodule.optim.descent import LARS as LARS
-from nbmodule.optim.descent import SGD as SGD
-from nbmodule.optim.descent import Lion as Lion
 from nbmodule.optim.functions import adagrad_update as adagrad_update
 from nbmodule.optim.functions import adam_update as adam_update
 from nbmodule.optim.functions import adamw_update as adamw_update
@@ -19,6 +11,14 @@ from nbmodule.optim.functions import lion_update as lion_update
 from nbmodule.optim.functions import momentum_update as momentum_update
 from nbmodule.optim.functions import rmsprop_update as rmsprop_update
 from nbmodule.optim.functions import sgd_update as sgd_update
+from nbmodule.optim.named import LAMB as LAMB
+from nbmodule.optim.named import LARS as LARS
+from nbmodule.optim.named import SGD as SGD
+from nbmodule.optim.named import Adagrad as Adagrad
+from nbmodule.optim.named import Adam as Adam
+from nbmodule.optim.named import AdamW as AdamW
+from nbmodule.optim.named import Lion as Lion
+from nbmodule.optim.named import RMSprop as RMSprop
 from nbmodule.optim.optimizer import Optimizer as Optimizer
 from nbmodule.optim.schedules import cosine_schedule as cosine_schedule
 from nbmodule.optim.schedules import linear_schedule as linear_schedule

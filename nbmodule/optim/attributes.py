@@ -22,7 +22,7 @@ from nbmodule.core.boxes.frame import EAGER, here, now, write
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, TraceError
-from nbmodule.optim.boxes import values_of
+from nbmodule.optim.boxes import own_box, values_of
 
 _GENERATION = "_generation"
 
@@ -174,9 +174,7 @@ def _fits(box: Variable, array: Any) -> bool:
 
 def _box(optimizer: Any, array: Any) -> Buffer:
     shape, dtype = array.shape, array.dtype
-    box = Buffer.pending(lambda: np.zeros(shape, dtype), shape, dtype)
-    box._home = optimizer._nbm.home  # as local as the optimizer
-    return box
+    return own_box(optimizer, lambda: np.zeros(shape, dtype), shape, dtype)
 
 
 def state_names(optimizer: Any) -> dict[str, str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import jax
 from jax.tree_util import SequenceKey
 
-from nbmodule.core.boxes.frame import calling, now, write_all
-from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.core.boxes.frame import calling, now
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.optim.part import Chain, is_floating
@@ -28,9 +28,11 @@ def values_of(thing: Any, boxes: Sequence[Variable]) -> list[Any]:
         return [box.value for box in boxes]
 
 
-def put_all(boxes: Sequence[Variable], values: Sequence[Any]) -> None:
-    """Give boxes new values, which have their shapes and dtypes."""
-    write_all(boxes, values)
+def own_box(optimizer: Any, make: Callable[[], Any], shape: tuple[int, ...], dtype: Any, place: Any = None) -> Buffer:
+    """A box that is as local as the optimizer itself: an input of compiled functions, unless it was made in one."""
+    box = Buffer.pending(make, shape, dtype, place)
+    box._home = optimizer._nbm.home
+    return box
 
 
 def known_values(boxes: Sequence[Variable]) -> list[Any]:

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float
 from nbmodule.base.promotion import mixed_dtypes, widened
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.optim.kernels import chunks_of, placement, scaled_by
 from nbmodule.optim.part import flatten
-from nbmodule.optim.rule import chunks_of, placement, scaled_by
 
 
 @functools.partial(jax.jit, inline=True)

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from nbmodule.errors import StructureError
-from nbmodule.optim.adaptive import LAMB, Adagrad, Adam, AdamW, RMSprop
 from nbmodule.optim.clipping import shared_kernels
-from nbmodule.optim.descent import LARS, SGD, Lion
+from nbmodule.optim.kernels import chunks_of, kernel, placement
+from nbmodule.optim.leafwise import Leafwise
+from nbmodule.optim.named import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 from nbmodule.optim.part import flatten, is_floating, match
 from nbmodule.optim.rate import as_number, as_scalar
-from nbmodule.optim.rule import chunks_of, kernel, placement
+from nbmodule.optim.table import checked
 
 
 def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_gradients: bool = True) -> Any:
@@ -35,8 +36,7 @@ def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_g
         >>> nb.sgd_update({"w": jnp.ones(2)}, {"w": jnp.ones(2)}, 0.5)["w"]
         Array([0.5, 0.5], dtype=float32)
     """
-    options = {"momentum": 0.0, "nesterov": False, "weight_decay": weight_decay}
-    return _update(SGD, options, v, grads, lr, 1, (), stop_gradients)[0]
+    return _update(SGD, {"weight_decay": weight_decay}, v, grads, lr, (), stop_gradients)[0]
 
 
 def momentum_update(
@@ -61,7 +61,7 @@ def momentum_update(
         (Array([0.81], dtype=float32), Array([1.9], dtype=float32))
     """
     options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
-    return _update(SGD, options, v, grads, lr, 1, (mw,), stop_gradients)
+    return _update(SGD, options, v, grads, lr, (mw,), stop_gradients)
 
 
 def adam_update(
@@ -89,7 +89,7 @@ def adam_update(
         (Array([0.9], dtype=float32), Array([0.1], dtype=float32))
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-    return _update(Adam, options, v, grads, lr, step, (mw, vw), stop_gradients)
+    return _update(Adam, options, v, grads, lr, (mw, vw), stop_gradients, step)
 
 
 def adamw_update(
@@ -117,7 +117,7 @@ def adamw_update(
         Array([0.99], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
-    return _update(AdamW, options, v, grads, lr, step, (mw, vw), stop_gradients)
+    return _update(AdamW, options, v, grads, lr, (mw, vw), stop_gradients, step)
 
 
 def lamb_update(
@@ -132,7 +132,7 @@ def lamb_update(
         Array([2.65, 3.65], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
-    return _update(LAMB, options, v, grads, lr, step, (mw, vw), stop_gradients)
+    return _update(LAMB, options, v, grads, lr, (mw, vw), stop_gradients, step)
 
 
 def rmsprop_update(
@@ -155,15 +155,8 @@ def rmsprop_update(
         >>> nb.rmsprop_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)}, decay=0.75)[0]["w"].round(3)
         Array([0.8], dtype=float32)
     """
-    options = {
-        "decay": decay,
-        "epsilon": epsilon,
-        "momentum": 0.0,
-        "nesterov": False,
-        "centered": False,
-        "eps_in_sqrt": eps_in_sqrt,
-    }
-    return _update(RMSprop, options, v, grads, lr, 1, (vw,), stop_gradients)
+    options = {"decay": decay, "epsilon": epsilon, "eps_in_sqrt": eps_in_sqrt}
+    return _update(RMSprop, options, v, grads, lr, (vw,), stop_gradients)
 
 
 def adagrad_update(
@@ -183,7 +176,7 @@ def adagrad_update(
         >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0]["w"].round(3)
         Array([0.9], dtype=float32)
     """
-    return _update(Adagrad, {"initial": 0.0, "epsilon": epsilon}, v, grads, lr, 1, (vw,), stop_gradients)
+    return _update(Adagrad, {"epsilon": epsilon}, v, grads, lr, (vw,), stop_gradients)
 
 
 def lion_update(
@@ -207,7 +200,7 @@ def lion_update(
         Array([0.9], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}
-    return _update(Lion, options, v, grads, lr, 1, (mw,), stop_gradients)
+    return _update(Lion, options, v, grads, lr, (mw,), stop_gradients)
 
 
 def lars_update(
@@ -233,19 +226,17 @@ def lars_update(
         >>> nb.lars_update(v, {"w": jnp.array([0.0, 7.0])}, 0.1, {"w": jnp.zeros(2)}, trust_coefficient=1.0)[0]["w"]
         Array([3. , 3.5], dtype=float32)
     """
-    options = {
-        "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay, "trust_coefficient": trust_coefficient,
-        "epsilon": epsilon,
-    }  # fmt: skip
-    return _update(LARS, options, v, grads, lr, 1, (mw,), stop_gradients)
+    options: dict[str, Any] = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
+    options |= {"trust_coefficient": trust_coefficient, "epsilon": epsilon}
+    return _update(LARS, options, v, grads, lr, (mw,), stop_gradients)
 
 
 def _update(
-    kind: Any, options: dict[str, Any], v: Any, grads: Any, lr: Any, step: Any, slots: tuple[Any, ...], stop: bool
-) -> tuple[Any, ...]:
-    """One step of the rule of a class; gives the new variables and the new slots."""
+    kind: type[Leafwise], options: dict[str, Any], v: Any, grads: Any, lr: Any, slots: tuple[Any, ...], stop: bool, step: Any = 1
+) -> tuple[Any, ...]:  # fmt: skip
+    """One step of the rule of a class; gives the new variables and the new slots. Options that are not given are off."""
     title = f"cannot take a step of {kind.__name__}"
-    rule = kind.rule(options)
+    rule = kind.rule({name: checked(kind.__name__, name, value) for name, value in options.items()})
     leaves, treedef, chains = flatten(v, f"{title}: the variables")
     idle = frozenset(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
     trees = [match(title, chains, leaves, idle, grads, False)]

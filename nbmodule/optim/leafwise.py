@@ -1,25 +1,39 @@
-"""Optimizers that treat each variable on its own: one slot of state for each variable, groups, clipping, accumulation."""
+"""Optimizers that treat each variable on its own: one slot of state for each variable, groups, clipping, accumulation.
+
+A *slot* (`mw`, `vw`) holds one box for each variable: made at first use, kept when the model changes, named by the variable's
+chain. The boxes lie in tuples, replaced as a whole when there are new ones, so that a compiled function has little to compare
+at each call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypedDict
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from nbmodule.core.boxes.variable import Buffer
-from nbmodule.core.shape.walk import plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.core.boxes.frame import write_all
+from nbmodule.core.boxes.layout import layout_of
+from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.shape.linked import flat
+from nbmodule.core.shape.older import in_present_form
+from nbmodule.core.shape.walk import nest, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import next_count, put_all, values_of
+from nbmodule.optim.boxes import next_count, own_box, values_of
 from nbmodule.optim.clipping import check_max_norm, clip_factor, shared_kernels
 from nbmodule.optim.group import make_groups
-from nbmodule.optim.part import Pairs, as_container, flatten
+from nbmodule.optim.kernels import Rule, averaged, chunks_of, counted, emptied, kernel, placement
+from nbmodule.optim.optimizer import Optimizer
+from nbmodule.optim.part import Chain, Pairs, as_container, flatten, text
 from nbmodule.optim.rate import as_given, as_rate, rate_now
-from nbmodule.optim.rule import Rule, averaged, chunks_of, counted, emptied, kernel, placement
-from nbmodule.optim.slotted import Slotted
+from nbmodule.optim.table import Row, checked
+from nbmodule.tree.compare import describe, structure_difference
 from nbmodule.tree.container import Container
 
 LAYOUTS = 4  # how many selections of variables are remembered, for optimizers that serve several models in turn
@@ -38,6 +52,13 @@ class SharedOptions(TypedDict, total=False):
     groups: Mapping[str, Mapping[str, Any]] | None
 
 
+@dataclass(frozen=True)
+class SlotChains:
+    """The chains for which there is state, in the order of the boxes of each slot."""
+
+    all: tuple[Chain, ...]
+
+
 class Work(NamedTuple):
     """Variables that are computed in one call of a kernel."""
 
@@ -48,8 +69,8 @@ class Work(NamedTuple):
     means: tuple[Buffer, ...]
 
 
-class Leafwise(Slotted):
-    """The base of the optimizers below: it knows their options, and keeps state for each variable by its chain.
+class Leafwise(Optimizer):
+    """The base of the optimizers of the table: it knows their options, and keeps state for each variable by its chain.
 
     Args:
         lr: learning rate; see `Optimizer`.
@@ -65,7 +86,7 @@ class Leafwise(Slotted):
             `frozen` and those of the optimizer itself.
     """
 
-    _limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    _row: ClassVar[Row]
 
     def __init__(
         self, lr: Any, options: Mapping[str, Any], *, inplace: bool | None = None, stop_gradients: bool = True, trace_on_next_step: bool = False, device: Any = None,
@@ -96,41 +117,13 @@ class Leafwise(Slotted):
         attributes.note_change(self)
 
     # -- options -------------------------------------------------------------------------------------
-    @staticmethod
-    def _transformation(lr: Any, **options: Any) -> Any:
-        """The transformation of optax."""
-        raise NotImplementedError
-
     @classmethod
     def rule(cls, options: Mapping[str, Any]) -> Rule:
-        """The rule of this class with these options, checked; also for the pure function of the same name."""
-        options = {name: cls._checked_option(name, value) for name, value in options.items()}
-        return Rule(cls._transformation, cls._slots_of(options), tuple(options.items()))
+        """The rule of this class with these options; also for the pure function of the same name."""
+        return Rule(cls._row.make, cls._row.kept(options), tuple(options.items()))
 
-    @staticmethod
-    def _slots_of(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        """Which fields optax's state has with these options, and the slot that each is kept in."""
-        raise NotImplementedError
-
-    @classmethod
-    def _checked_option(cls, name: str, value: Any) -> Any:
-        """An option as a plain Python value, which compiled code can be kept for."""
-        if name not in cls._limits:
-            if not isinstance(value, (bool, np.bool_)):
-                raise ArgumentTypeError(
-                    f"{cls.__name__}: {name} is True or False; found {value!r}. Nothing was changed."
-                )
-            return bool(value)
-        low, high = cls._limits[name]
-        if isinstance(value, (bool, str, Tracer)) or not hasattr(value, "__float__"):
-            raise ArgumentTypeError(
-                f"{cls.__name__}: {name} must be a number; found {type(value).__name__}. Nothing was changed."
-            )
-        number = float(value)
-        if not low <= number < high:
-            bound = f"{low:g} or more, and finite" if high == np.inf else f"{low:g} or more, and below {high:g}"
-            raise ArgumentError(f"{cls.__name__}: {name} must be {bound}; found {number!r}. Nothing was changed.")
-        return number
+    def _checked_option(self, name: str, value: Any) -> Any:
+        return checked(type(self).__name__, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self).get("_option_names", ()):
@@ -141,9 +134,10 @@ class Leafwise(Slotted):
         own = vars(self)
         return {name: own[name] for name in own["_option_names"]}
 
-    def _rule(self, group: int) -> Rule:
-        own = vars(self)["_groups"].all[group - 1].options if group else {}
-        return self.rule(self._options() | own)
+    def _rules(self) -> tuple[Rule, ...]:
+        """The rule of variables that are in no group, and that of each group."""
+        options = self._options()
+        return (self.rule(options), *(self.rule(options | group.options) for group in vars(self)["_groups"].all))
 
     @property
     def group_lr(self) -> Mapping[str, Any]:
@@ -213,7 +207,7 @@ class Leafwise(Slotted):
                     written += slot
                 if is_due is not None:
                     written += emptied(own_grads, is_due)
-        put_all(boxes, written)
+        write_all(boxes, written)
         return new
 
     def _averaged(self, held: list[Any], grads: list[Any], count: Any) -> tuple[list[Any], Any]:
@@ -231,7 +225,7 @@ class Leafwise(Slotted):
         facts = tuple([(weight.shape, weight.dtype) for weight in part.weights])
         places = tuple(map(placement, part.weights))
         idle = tuple(grad is None for grad in part.grads)
-        rules = tuple(self._rule(number) for number in range(len(own["_groups"].all) + 1))
+        rules = self._rules()
         key = (part.chains, facts, places, idle, rules, own["_stop_gradients"], self._nbm.version)
         for known, layout in self._memo.layouts:
             if known == key:
@@ -240,26 +234,31 @@ class Leafwise(Slotted):
         frozen = {number + 1 for number, group in enumerate(own["_groups"].all) if group.frozen}
         active = [i for i, waits in enumerate(idle) if not waits and groups[i] not in frozen]
         self._make_state(part, active)
-        work = []
+        slots, work = self._by_chain(), []
         for chunk in chunks_of(tuple(facts[i] for i in active), tuple((groups[i], places[i]) for i in active)):
             chosen = tuple(active[i] for i in chunk)
-            work.append(self._work(part, chosen, rules[groups[chosen[0]]], groups[chosen[0]]))
+            group = groups[chosen[0]]
+            work.append(self._work(chosen, [part.chains[i] for i in chosen], rules[group], group, slots))
         boxes = [box for each in work for slot in (*each.slots, each.means) for box in slot]
         version = self._nbm.version
         fresh = [each for each in self._memo.layouts if each[0][-1] == version]
         self._memo.layouts = [((*key[:-1], version), (work, boxes)), *fresh[: LAYOUTS - 1]]
         return work, boxes
 
-    def _work(self, part: Pairs, places: tuple[int, ...], rule: Rule, group: int) -> Work:
-        slots = self._by_chain()
+    def _work(
+        self,
+        places: tuple[int, ...],
+        chains: list[Chain],
+        rule: Rule,
+        group: int,
+        slots: dict[str, dict[Chain, Buffer]],
+    ) -> Work:
         own = vars(self)
         rate = group if group and own["_groups"].all[group - 1].has_rate else 0
-        chains = [part.chains[i] for i in places]
-        means = tuple(slots[MEANS][chain] for chain in chains) if own["_calls"] is not None else ()
-        step = kernel(rule, own["_stop_gradients"], own["_calls"] is not None)
-        return Work(
-            places, step, rate, tuple(tuple(slots[name][chain] for chain in chains) for name in rule.names), means
-        )
+        gated = own["_calls"] is not None
+        held = tuple(tuple(slots[name][chain] for chain in chains) for name in rule.names)
+        means = tuple(slots[MEANS][chain] for chain in chains) if gated else ()
+        return Work(places, kernel(rule, own["_stop_gradients"], gated), rate, held, means)
 
     def _grouped(self, part: Pairs) -> tuple[int, ...]:
         groups = vars(self)["_groups"]
@@ -270,13 +269,182 @@ class Leafwise(Slotted):
             names = {place.chain: place.name for place in plan_of(part.model).places.values()}
         return groups.assign(part.chains, names, type(self).__name__)
 
-    # -- slots ---------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------
     def _all_slots(self) -> list[str]:
-        own = vars(self)
-        names = dict.fromkeys(
-            name for number in range(len(own["_groups"].all) + 1) for name in self._rule(number).names
-        )
-        return [*names, MEANS] if own["_calls"] is not None else list(names)
+        """Names of the slots, also before there is state."""
+        names = dict.fromkeys(name for rule in self._rules() for name in rule.names)
+        return list(names) if vars(self)["_calls"] is None else [*names, MEANS]
+
+    def _by_chain(self) -> dict[str, dict[Chain, Buffer]]:
+        """The boxes of each slot that there may be, by chain."""
+        known = vars(self)["_slots"]
+        return {
+            name: dict(zip(known[name][0].all, known[name][1])) if name in known else {} for name in self._all_slots()
+        }
+
+    def _known(self) -> dict[Chain, Buffer]:
+        """The chains for which there is state, each with a box that tells its shape and dtype."""
+        return {chain: box for boxes in self._by_chain().values() for chain, box in boxes.items()}
+
+    def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
+        """Each box of state with its chain, the name of the slot first."""
+        return [((name, *chain), box) for name, boxes in self._by_chain().items() for chain, box in boxes.items()]
+
+    def _initial(self, name: str) -> float:
+        """What a slot holds before the first step."""
+        starts = {slot.name: slot.start for slot in self._row.slots}
+        return getattr(self, starts[name]) if starts.get(name) else 0.0
+
+    def _counters(self) -> dict[str, Buffer]:
+        """The boxes of numbers that belong to the state."""
+        calls = vars(self)["_calls"]
+        return {"count": self._counter} if calls is None else {"count": self._counter, "calls": calls}
+
+    def _make_state(self, part: Pairs, active: list[int]) -> None:
+        """Make boxes for variables that have none, and check those that have."""
+        known, slots = self._known(), self._by_chain()
+        title = f"{type(self).__name__} cannot take a step"
+        for i in active:
+            chain, weight = part.chains[i], part.weights[i]
+            if chain in known and known[chain].shape != weight.shape:
+                raise ShapeStructureError(
+                    f'{title}: its state for "{text(chain)}" is {describe(known[chain])}, the variable is {describe(weight)}. Nothing was '
+                    "changed. Use one optimizer for each model, or forget the state by `reset()`."
+                )
+            self._check_device(title, chain, weight)
+        layouts = declared_layouts(part)
+        new: dict[str, dict[Chain, Buffer]] = {name: {} for name in slots}
+        for name, boxes in slots.items():
+            start = self._initial(name)
+            for chain, weight in [(part.chains[i], part.weights[i]) for i in active]:
+                if chain not in boxes:
+                    new[name][chain] = self._box_like(weight, start, layouts.get(chain))
+        self._add_state(new)
+
+    def _check_device(self, title: str, chain: Chain, weight: Any) -> None:
+        device, place = vars(self)["_device"], placement(weight)
+        if device is None or place is None:
+            return
+        devices = device.device_set if isinstance(device, jax.sharding.Sharding) else {device}
+        if place.device_set != devices:
+            wanted, found = (
+                ", ".join(sorted(f"{d.platform}:{d.id}" for d in each)) for each in (devices, place.device_set)
+            )
+            raise DeviceError(
+                f'{title}: its state is put on {wanted}, and the variable "{text(chain)}" lies on {found}. '
+                "Nothing was changed. Leave device= out, and the state lies where its variables do."
+            )
+
+    def _box_like(self, array: Any, value: float = 0.0, layout: Any = None) -> Buffer:
+        """A box of state for a variable, or for an array of the same form."""
+        shape, dtype = tuple(array.shape), array.dtype
+        place = vars(self)["_device"] or layout or placement(array)
+        return own_box(self, lambda: np.full(shape, value, dtype), shape, dtype, place)
+
+    def _add_state(self, new: Mapping[str, Mapping[Chain, Buffer]]) -> None:
+        if not any(new.values()):
+            return
+        merged = {name: {**boxes, **new.get(name, {})} for name, boxes in self._by_chain().items()}
+        vars(self)["_slots"] = {
+            name: (SlotChains(tuple(boxes)), tuple(boxes.values())) for name, boxes in merged.items()
+        }
+        attributes.note_change(self)
+
+    @property
+    def state(self) -> Container:
+        """Slots as Containers like the variables (for Adam `mw` and `vw`, the two moments), and `count`, the number of steps.
+
+        With accumulation also `accumulated`, the average of the gradients that wait, and `calls`, their number. Slots are empty
+        before the first step.
+        """
+        slots = self._by_chain().items()
+        found = {name: nest(dict(zip(boxes, values_of(self, list(boxes.values()))))) for name, boxes in slots}
+        return Container._from_dict({**found, **{name: box.value for name, box in self._counters().items()}})
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue exactly from a `state`. Arrays are copied.
+
+        Raises:
+            StructureError: slots or chains are missing, or are there and unknown; or an array has another shape.
+        """
+        title = f"cannot set the state of {type(self).__name__}"
+        slots, numbers = self._read(title, state)
+        known, by_chain = self._known(), self._by_chain()
+        slots = {name: in_present_form(arrays, known) for name, arrays in slots.items()}
+        if known and slots:
+            expected = {text((name, *chain)): box for name in slots for chain, box in known.items()}
+            found = {text((name, *chain)): array for name, arrays in slots.items() for chain, array in arrays.items()}
+            difference = structure_difference(expected, found)
+            if difference is not None:
+                raise ShapeStructureError(f"{title}:\n{difference}\nNothing was changed.")
+        fresh: dict[str, dict[Chain, Buffer]] = {name: {} for name in slots}
+        pairs = []
+        for name, arrays in slots.items():
+            for chain, array in arrays.items():
+                known_here = by_chain[name]
+                box = known_here[chain] if chain in known_here else fresh[name].setdefault(chain, self._box_like(array))
+                pairs.append((box, box.admitted(array)))
+        counters = [(box, box.admitted(numbers[name])) for name, box in self._counters().items()]
+        self._add_state(fresh)
+        write_all(*zip(*pairs, *counters))
+
+    def _read(self, title: str, state: Any) -> tuple[dict[str, dict[Chain, Any]], dict[str, Any]]:
+        """The slots and counts of a given state, complete and each with the same chains."""
+        if not isinstance(state, Mapping):
+            raise ArgumentTypeError(
+                f"{title}: a Container or a dict is wanted, found {type(state).__name__}. Nothing was changed."
+            )
+        names = self._all_slots()
+        counts = list(self._counters())
+        difference = structure_difference(dict.fromkeys([*names, *counts]), dict.fromkeys(state.keys()))
+        if difference is not None:
+            raise StructureError(
+                f"{title}:\n{difference}\nNothing was changed. Its state has {', '.join([*names, *counts])}."
+            )
+        slots = {}
+        for name in names:
+            part = state[name]
+            if not isinstance(part, Mapping):
+                raise StructureError(
+                    f'{title}: "{name}" must be a Container like the variables; found {describe(part)}. Nothing was changed.'
+                )
+            slots[name] = {chain: _copied(leaf) for chain, leaf in flat(part)}
+        for name in names[1:]:
+            difference = structure_difference(
+                {text(chain): leaf for chain, leaf in slots[names[0]].items()},
+                {text(chain): leaf for chain, leaf in slots[name].items()},
+            )
+            if difference is not None:
+                raise ShapeStructureError(
+                    f'{title}: "{names[0]}" and "{name}" differ.\n{difference}\nNothing was changed.'
+                )
+        return slots, {name: _copied(state[name]) for name in counts}
+
+    def _wanted_names(self, known: list[str], given: list[str]) -> list[str]:
+        names = self._all_slots()
+        chains = list(map(text, self._known()))
+        if not chains:
+            chains = list(
+                dict.fromkeys(
+                    rest for name in given for slot, _, rest in [name.partition("/")] if slot in names and rest
+                )
+            )
+        return [*self._counters(), *(f"{name}/{chain}" for name in names for chain in chains)]
+
+    def reset(self) -> None:
+        """Forget all state: the next step is the first.
+
+        Example:
+            >>> optimizer = nb.Adam(0.1)
+            >>> _ = optimizer.step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
+            >>> optimizer.reset()
+            >>> int(optimizer.count), list(optimizer.state.mw)
+            (0, [])
+        """
+        vars(self)["_slots"] = {}
+        attributes.note_change(self)
+        for box in self._counters().values():
+            box.value = np.zeros((), np.int32)
 
     # -- text ----------------------------------------------------------------------------------------
     def _facts(self) -> list[str]:
@@ -289,3 +457,16 @@ class Leafwise(Slotted):
         if own["_groups"].all:
             facts.append(f"groups={[group.pattern for group in own['_groups'].all]}")
         return facts
+
+
+def declared_layouts(part: Pairs) -> dict[Chain, Any]:
+    """The layouts that were declared for variables, also while their values are traced."""
+    if part.model is None:
+        return {}
+    return {place.chain: layout_of(box) for box, place in plan_of(part.model).places.items()}
+
+
+def _copied(leaf: Any) -> Any:
+    """An array of our own, which a donated step of another optimizer cannot delete."""
+    leaf = leaf.value if isinstance(leaf, Variable) else leaf
+    return leaf if isinstance(leaf, Tracer) else jnp.array(leaf)

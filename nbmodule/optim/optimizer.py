@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from nbmodule.base import dialects
 from nbmodule.base.paths import hint
-from nbmodule.core.boxes.frame import EAGER, birthplace, here, now
+from nbmodule.core.boxes.frame import EAGER, birthplace, here, now, write_all
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -23,7 +23,7 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
 from nbmodule.optim import attributes, saving
-from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, put_all, values_of, write_at
+from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, values_of, write_at
 from nbmodule.optim.part import Chain, Pairs, as_container, flatten, frozen_chains, is_floating, match, text
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box, rate_now
 from nbmodule.tree.compare import structure_difference
@@ -274,14 +274,15 @@ class Optimizer:
                 "`step(v, grads)`, which returns new ones."
             )
         ensure_built(model)
-        warn_if_nothing_trains(model, "a step changes nothing")
 
         def step(model: Any, grads: Any, extra: Any) -> None:
             boxes, chains, idle = parameters_of(model)
+            if not boxes:
+                warn_if_nothing_trains(model, "a step changes nothing")
             weights = values_of(model, boxes)
             new = self._taken(Pairs(chains, weights, [], model, extra), grads, ignore_missing, idle)
             changed = [i for i, value in enumerate(new) if value is not weights[i]]
-            put_all([boxes[i] for i in changed], [new[i] for i in changed])
+            write_all([boxes[i] for i in changed], [new[i] for i in changed])
 
         (self._whole(("update", ignore_missing), step) if self._compiles(extra) else step)(model, grads, extra)
 

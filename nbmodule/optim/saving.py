@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
@@ -25,7 +26,6 @@ from nbmodule.errors import (
     UnexpectedKeysError,
 )
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import put_all
 from nbmodule.optim.part import text
 from nbmodule.optim.rate import Asked, as_number, is_number_box
 from nbmodule.tree.compare import describe
@@ -113,7 +113,7 @@ def _set_all(optimizer: Any, title: str, named: Mapping[str, Any], rates: Mappin
         optimizer.set_state(Container._from_dict(nest(arrays)))
         known = rates_of(optimizer)
         boxes = [optimizer._counter, *(known[name] for name in rates)]
-        put_all(boxes, [count, *(known[name].admitted(np.asarray(rate)) for name, rate in rates.items())])
+        write_all(boxes, [count, *(known[name].admitted(np.asarray(rate)) for name, rate in rates.items())])
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def all_or_nothing(optimizer: Any) -> Iterator[None]:
     except BaseException:
         vars(optimizer).update(before)
         attributes.note_change(optimizer)
-        put_all(boxes, values)
+        write_all(boxes, values)
         raise
 
 

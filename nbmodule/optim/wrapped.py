@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
-from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import flat
@@ -20,7 +20,7 @@ from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import is_module, nest
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import known_values, next_count, parameters_of, put_all, values_of
+from nbmodule.optim.boxes import known_values, next_count, own_box, parameters_of, values_of
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.part import Chain, Pairs, as_container, flatten, is_floating, text
 from nbmodule.optim.rate import as_number, as_scalar
@@ -215,7 +215,7 @@ class Optax(Optimizer):
             run = self._whole("transformation", self._computed)
         values, new_state = run(weights, grads, state, extra)
         kept_state = [i for i, owner in enumerate(form.owners) if owner not in idle]
-        put_all([boxes[i] for i in kept_state], [boxes[i].admitted(new_state[i]) for i in kept_state])
+        write_all([boxes[i] for i in kept_state], [boxes[i].admitted(new_state[i]) for i in kept_state])
         new = list(part.weights)
         for i, value in zip(kept, values):
             if part.grads[i] is not None:
@@ -314,9 +314,7 @@ class Optax(Optimizer):
         return given
 
     def _box(self, array: Any) -> Buffer:
-        box = Buffer.pending(lambda: array, array.shape, array.dtype, vars(self)["_device"])
-        box._home = self._nbm.home
-        return box
+        return own_box(self, lambda: array, array.shape, array.dtype, vars(self)["_device"])
 
     def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
         """Each box of state with its chain."""
@@ -368,7 +366,7 @@ class Optax(Optimizer):
             if difference is not None:
                 raise ShapeStructureError(f"cannot set the state of Optax:\n{difference}\nNothing was changed.")
             values = [box.admitted(given[chain]) for chain, box in boxes.items()]
-            put_all((*boxes.values(), self._counter), (*values, count))
+            write_all((*boxes.values(), self._counter), (*values, count))
             return
         self._counter.value = count
 

@@ -105,7 +105,7 @@ def test_a_compiled_step_holds_no_more_than_optax_does(net, gradients):
 
 def test_many_variables_start_in_a_moment():
     """A thousand variables compile two kernels of eight, not one program of a thousand."""
-    from nbmodule.optim.rule import Rule
+    from nbmodule.optim.kernels import Rule
 
     sizes, apply = [], Rule.apply
 

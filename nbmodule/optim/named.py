@@ -1,16 +1,120 @@
-"""Optimizers that divide by a running size of each gradient: Adam and its kin."""
+"""The optimizers of the table, by name: what each does, and its options with their defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Unpack
 
-import numpy as np
-
 from nbmodule.optim.leafwise import Leafwise, SharedOptions
+from nbmodule.optim.table import ROWS
 
-_BETA, _POSITIVE = (0.0, 1.0), (0.0, np.inf)
-_MOMENTS = (("mu", "mw"), ("nu", "vw"))
+
+class SGD(Leafwise):
+    """Gradient descent, with momentum where asked for.
+
+        mw = g + momentum * mw
+        w  = w - lr * mw            (with nesterov: w - lr * (g + momentum * mw))
+
+    Args:
+        lr: learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
+        momentum: how much of the last move is added to the next; 0 keeps no state.
+        nesterov: whether the momentum looks ahead.
+        weight_decay: adds `weight_decay * w` to the gradient, before momentum.
+        **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
+            `Leafwise` and `Optimizer`.
+
+    Example:
+        >>> optimizer = nb.SGD(lr=0.5)
+        >>> optimizer.step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})["w"]
+        Array([0.5, 0.5], dtype=float32)
+
+    Source: Sutskever et al. (2013), ICML; `optax.sgd`.
+    """
+
+    _row = ROWS["SGD"]
+
+    def __init__(
+        self,
+        lr: Any = 1e-4,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        **options: Unpack[SharedOptions],
+    ) -> None:
+        super().__init__(lr, {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}, **options)
+
+
+class Lion(Leafwise):
+    """Lion: each variable moves by `lr` in the direction of the sign of an average gradient.
+
+        w  = w - lr * (sign(beta1 * mw + (1 - beta1) * g) + weight_decay * w)
+        mw = beta2 * mw + (1 - beta2) * g
+
+    Args:
+        lr: learning rate, usually a third to a tenth of that for Adam; see `SGD`.
+        beta1: share of the average in the direction.
+        beta2: how much of the average is kept in a step.
+        weight_decay: strength of the decay.
+        **options: see `SGD`.
+
+    Example:
+        >>> optimizer = nb.Lion(lr=0.1, weight_decay=0.0)
+        >>> optimizer.step({"w": jnp.ones(2)}, {"w": jnp.array([5.0, -0.1])})["w"]
+        Array([0.9, 1.1], dtype=float32)
+
+    Source: Chen et al. (2023), arXiv:2302.06675; `optax.lion`.
+    """
+
+    _row = ROWS["Lion"]
+
+    def __init__(
+        self,
+        lr: Any = 1e-4,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        weight_decay: float = 1e-3,
+        **options: Unpack[SharedOptions],
+    ) -> None:
+        super().__init__(lr, {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}, **options)
+
+
+class LARS(Leafwise):
+    """LARS: gradient descent with momentum, where each variable's gradient is scaled by the variable's length.
+
+        g  = g + weight_decay * w
+        u  = lr * trust_coefficient * |w| / |g| * g         (lr * g where |w| or |g| is zero)
+        mw = u + momentum * mw
+        w  = w - mw                 (with nesterov: w - (u + momentum * mw))
+
+    Some classic libraries have no momentum here: `momentum=0`.
+
+    Args:
+        lr: learning rate; see `SGD`.
+        momentum: how much of the last move is added to the next.
+        nesterov: whether the momentum looks ahead.
+        weight_decay: strength of the decay.
+        trust_coefficient: length of a move, in lengths of the variable, for a learning rate of 1.
+        epsilon: added to the length of the gradient.
+        **options: see `SGD`.
+
+    Example:
+        >>> optimizer = nb.LARS(lr=0.1, trust_coefficient=1.0)
+        >>> optimizer.step({"w": jnp.array([3.0, 4.0])}, {"w": jnp.array([0.0, 7.0])})["w"]
+        Array([3. , 3.5], dtype=float32)
+
+    Source: You, Gitman and Ginsburg (2017), arXiv:1708.03888; `optax.lars`.
+    """
+
+    _row = ROWS["LARS"]
+
+    def __init__(
+        self, lr: Any = 1e-4, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0, trust_coefficient: float = 0.001,
+        epsilon: float = 0.0, **options: Unpack[SharedOptions],
+    ) -> None:  # fmt: skip
+        own = {
+            "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay,
+            "trust_coefficient": trust_coefficient, "epsilon": epsilon,
+        }  # fmt: skip
+        super().__init__(lr, own, **options)
 
 
 class Adam(Leafwise):
@@ -43,7 +147,7 @@ class Adam(Leafwise):
     Source: Kingma and Ba (2015), arXiv:1412.6980; `optax.adam`.
     """
 
-    _limits = {"beta1": _BETA, "beta2": _BETA, "epsilon": _POSITIVE}
+    _row = ROWS["Adam"]
 
     def __init__(
         self,
@@ -54,16 +158,6 @@ class Adam(Leafwise):
         **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}, **options)
-
-    @staticmethod
-    def _slots_of(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        return _MOMENTS
-
-    @staticmethod
-    def _transformation(lr: Any, beta1: float, beta2: float, epsilon: float) -> Any:  # type: ignore[override]
-        import optax
-
-        return optax.adam(lr, beta1, beta2, epsilon)
 
 
 class AdamW(Leafwise):
@@ -85,7 +179,7 @@ class AdamW(Leafwise):
     Source: Loshchilov and Hutter (2019), arXiv:1711.05101; `optax.adamw`.
     """
 
-    _limits = {**Adam._limits, "weight_decay": _POSITIVE}
+    _row = ROWS["AdamW"]
 
     def __init__(
         self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7, weight_decay: float = 1e-4,
@@ -94,16 +188,6 @@ class AdamW(Leafwise):
         super().__init__(
             lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
         )
-
-    @staticmethod
-    def _slots_of(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        return _MOMENTS
-
-    @staticmethod
-    def _transformation(lr: Any, beta1: float, beta2: float, epsilon: float, weight_decay: float) -> Any:  # type: ignore[override]
-        import optax
-
-        return optax.adamw(lr, beta1, beta2, epsilon, weight_decay=weight_decay)
 
 
 class LAMB(Leafwise):
@@ -127,7 +211,7 @@ class LAMB(Leafwise):
     Source: You et al. (2020), arXiv:1904.00962; `optax.lamb`.
     """
 
-    _limits = AdamW._limits
+    _row = ROWS["LAMB"]
 
     def __init__(
         self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6, weight_decay: float = 0.0,
@@ -136,16 +220,6 @@ class LAMB(Leafwise):
         super().__init__(
             lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
         )
-
-    @staticmethod
-    def _slots_of(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        return _MOMENTS
-
-    @staticmethod
-    def _transformation(lr: Any, beta1: float, beta2: float, epsilon: float, weight_decay: float) -> Any:  # type: ignore[override]
-        import optax
-
-        return optax.lamb(lr, beta1, beta2, epsilon, weight_decay=weight_decay)
 
 
 class RMSprop(Leafwise):
@@ -174,7 +248,7 @@ class RMSprop(Leafwise):
     Source: Tieleman and Hinton (2012), Coursera lecture 6.5; `optax.rmsprop`.
     """
 
-    _limits = {"decay": _BETA, "epsilon": _POSITIVE, "momentum": _BETA}
+    _row = ROWS["RMSprop"]
 
     def __init__(
         self, lr: Any = 1e-4, decay: float = 0.9, epsilon: float = 1e-8, momentum: float = 0.0, nesterov: bool = False,
@@ -185,17 +259,6 @@ class RMSprop(Leafwise):
             "nesterov": nesterov, "centered": centered, "eps_in_sqrt": eps_in_sqrt,
         }  # fmt: skip
         super().__init__(lr, own, **options)
-
-    @staticmethod
-    def _slots_of(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        average = (("mu", "gw"),) if options["centered"] else ()
-        return (*average, *((("trace", "mw"),) if options["momentum"] else ()), ("nu", "vw"))
-
-    @staticmethod
-    def _transformation(lr: Any, momentum: float, epsilon: float, **options: Any) -> Any:  # type: ignore[override]
-        import optax
-
-        return optax.rmsprop(lr, eps=epsilon, momentum=momentum or None, **options)
 
 
 class Adagrad(Leafwise):
@@ -218,22 +281,9 @@ class Adagrad(Leafwise):
     Source: Duchi, Hazan and Singer (2011), JMLR 12; `optax.adagrad`.
     """
 
-    _limits = {"initial": _POSITIVE, "epsilon": _POSITIVE}
+    _row = ROWS["Adagrad"]
 
     def __init__(
         self, lr: Any = 1e-4, initial: float = 0.1, epsilon: float = 1e-7, **options: Unpack[SharedOptions]
     ) -> None:
         super().__init__(lr, {"initial": initial, "epsilon": epsilon}, **options)
-
-    def _initial(self, slot: str) -> float:
-        return self.initial if slot == "vw" else 0.0
-
-    @staticmethod
-    def _slots_of(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        return (("sum_of_squares", "vw"),)
-
-    @staticmethod
-    def _transformation(lr: Any, initial: float, epsilon: float) -> Any:  # type: ignore[override]
-        import optax
-
-        return optax.adagrad(lr, initial, epsilon)

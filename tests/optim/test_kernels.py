@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.optim.rule import CHUNK, chunks_of
+from nbmodule.optim.kernels import CHUNK, chunks_of
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), max_size=80))
