@@ -24,7 +24,7 @@ from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, TraceError
 from nbmodule.optim.boxes import own_box, values_of
 
-_GENERATION = "_generation"
+GENERATION = "_generation"  # counts trials; part of the structure, so that what was compiled in vain fits no later call
 
 
 class Trial:
@@ -54,7 +54,7 @@ class Trial:
 def attributes_of(optimizer: Any) -> dict[str, Any]:
     """All attributes that belong to the structure, those that hold arrays included."""
     hidden = type(optimizer)._unwatched
-    found = {name: value for name, value in vars(optimizer).items() if name not in hidden and name != _GENERATION}
+    found = {name: value for name, value in vars(optimizer).items() if name not in hidden and name != GENERATION}
     found["_held"] = dict(found["_held"])
     return found
 
@@ -75,7 +75,7 @@ def settle_trial(optimizer: Any) -> None:
         _warn_of_counters(optimizer, trial)
         return
     hidden = type(optimizer)._unwatched
-    for name in [name for name in vars(optimizer) if name not in hidden and name != _GENERATION]:
+    for name in [name for name in vars(optimizer) if name not in hidden and name != GENERATION]:
         del vars(optimizer)[name]
     vars(optimizer).update(trial.before)
     note_change(optimizer)
@@ -113,7 +113,7 @@ def _begin_trial(optimizer: Any, name: str, makes_state: bool) -> None:
             )
             return
         memo.trial = Trial(optimizer)
-        vars(optimizer)[_GENERATION] = vars(optimizer).get(_GENERATION, 0) + 1
+        vars(optimizer)[GENERATION] = vars(optimizer).get(GENERATION, 0) + 1
     memo.trial.makes_state |= makes_state
 
 

@@ -76,6 +76,7 @@ class Optimizer:
     __signature__ = ConstructorSignature()
     _is_stateful = True
     _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
+    _lasting = frozenset({attributes.GENERATION})  # what is not put back after a look: a trace in vain is never used
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -56,8 +56,9 @@ def _put_back(module: Any, attributes: dict[str, Any], private: dict[str, Any]) 
     own, inner = vars(module), getattr(module, "_nbm", None)
     changed = own.keys() != attributes.keys() or any(own[name] is not value for name, value in attributes.items())
     if changed:
+        lasting = {name: own[name] for name in own.keys() & getattr(type(module), "_lasting", ())}
         own.clear()
-        own.update(attributes)
+        own.update(attributes | lasting)
     for name, value in private.items():
         found = getattr(inner, name)
         if name in ("hooks", "pre_hooks"):
