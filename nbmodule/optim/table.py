@@ -26,7 +26,7 @@ class Option(NamedTuple):
     below: float | None
 
 
-class Slot(NamedTuple):
+class StateSlot(NamedTuple):
     """One array of state for each variable.
 
     Args:
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     """
 
     optax: str
-    slots: tuple[Slot, ...]
+    slots: tuple[StateSlot, ...]
     decays_first: bool = False
 
     def make(self, lr: Any, **options: Any) -> Any:
@@ -84,18 +84,18 @@ OPTIONS = {
     "nesterov": Option("nesterov", None),
 }
 
-_MOMENTS = (Slot("mu", "mw"), Slot("nu", "vw"))
-_MOMENTUM = Slot("trace", "mw", needs="momentum")
+_MOMENTS = (StateSlot("mu", "mw"), StateSlot("nu", "vw"))
+_MOMENTUM = StateSlot("trace", "mw", needs="momentum")
 
 ROWS = {
     "SGD": Row("sgd", (_MOMENTUM,), decays_first=True),
-    "Lion": Row("lion", (Slot("mu", "mw"),)),
-    "LARS": Row("lars", (Slot("trace", "mw"),)),
+    "Lion": Row("lion", (StateSlot("mu", "mw"),)),
+    "LARS": Row("lars", (StateSlot("trace", "mw"),)),
     "Adam": Row("adam", _MOMENTS),
     "AdamW": Row("adamw", _MOMENTS),
     "LAMB": Row("lamb", _MOMENTS),
-    "RMSprop": Row("rmsprop", (Slot("mu", "gw", needs="centered"), _MOMENTUM, Slot("nu", "vw"))),
-    "Adagrad": Row("adagrad", (Slot("sum_of_squares", "vw", start="initial"),)),
+    "RMSprop": Row("rmsprop", (StateSlot("mu", "gw", needs="centered"), _MOMENTUM, StateSlot("nu", "vw"))),
+    "Adagrad": Row("adagrad", (StateSlot("sum_of_squares", "vw", start="initial"),)),
 }
 
 
