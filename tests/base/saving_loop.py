@@ -57,12 +57,15 @@ def loop(path: Path, first: int, stride: int) -> None:
 def kill_many(path: Path, count: int) -> dict:
     """Kill a saving process at random moments; each time the file must be one version, whole, and never an older one."""
     rng, versions, unfinished = random.Random(count), [0], 0
+    save(path, tree_of(0))  # loads what a first save loads
+    began = time.perf_counter()
     save(path, tree_of(0))
+    several = 8 * (time.perf_counter() - began)  # of this machine, as busy as it is now
     for _ in range(count):
         process = os.fork()
         if process == 0:
             loop(path, versions[-1] + 1, 1)
-        time.sleep(rng.uniform(0, 0.06))
+        time.sleep(rng.uniform(0, max(several, 0.06)))
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         versions.append(version_of(path))

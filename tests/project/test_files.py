@@ -1,4 +1,4 @@
-"""Rules for every file that is kept: it stands alone, it is short, it is formatted."""
+"""Rules for every file that is kept: it stands alone, it is formatted."""
 
 from __future__ import annotations
 
@@ -13,20 +13,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"package-lock.json", "LICENSE"}
-LINES = 400
-# Files that may be longer than LINES, each with its reason.
-LONG: dict[str, str] = {
-    "nbmodule/optim/leafwise.py": "one engine, whole: the step and its state",
-    "nbmodule/tree/container.py": "one class of doors, each one line under its description",
-    "nbmodule/tree/nested.py": "one storage, whole",
-    "notebooks/06_three_ways.py": "one lesson, with exercises and their solutions",
-    "notebooks/07_state_under_transforms.py": "one lesson, with exercises and their solutions",
-    "notebooks/08_porting_from_torch.py": "one lesson, with exercises and their solutions",
-    "tests/files/test_weights.py": "one behavior each, of one format",
-    "tests/views/page/live_view.test.js": "one behavior each, of one view",
-    "tests/optim/test_optimizer.py": "one behavior each, of one class",
-    "tests/test_drawing.py": "one behavior each, of one function",
-}
 
 # Brackets around one letter keep this file from holding what it looks for.
 PLACES = re.compile(r"(?<![\w.$~*}/-])/(?:(?:work|farm|root|Users|mnt)/|home/(?!ada/)|tmp/\w+/)\w")
@@ -91,13 +77,6 @@ def test_the_lock_file_says_nothing_of_where_packages_came_from():
 
 def test_nothing_is_left_to_be_done_later():
     assert places_of(MARKS, ["nbmodule/", "tests/", "tools/"]) == []
-
-
-def test_files_are_short():
-    lines = {name: text.count("\n") for name, text in texts().items() if name.endswith((".py", ".js", ".css", ".html"))}
-    long = {name: count for name, count in lines.items() if count > LINES and name not in LONG}
-    assert not long, f"longer than {LINES} lines, perhaps two ideas in one: {long}"
-    assert not [name for name in LONG if lines.get(name, 0) <= LINES], "an exception that is no longer needed"
 
 
 def test_no_file_is_named_for_being_useful():
