@@ -10,6 +10,7 @@ from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.forms.text import text_of
 from nbmodule.views.forms.titles import title_of
 from nbmodule.views.makers.of_calls import call_table, with_own_times
+from nbmodule.views.makers.registry import record_for
 from nbmodule.views.records.records import CallRow, CallTable
 
 ROWS = [
@@ -55,3 +56,11 @@ def test_calls_inside_a_compiled_function_say_that_there_are_no_times():
     with nb.track(model, profile=True) as calls:
         step(jnp.ones((2, 3)))
     assert "times: each module measured alone, compiled" in call_table(calls).notes
+
+
+def test_what_was_zero_says_how_far_it_moved_and_not_infinity():
+    before = {"bias": jnp.zeros(3), "weight": jnp.ones(3)}
+    after = {"bias": jnp.full(3, 0.25), "weight": jnp.ones(3) * 1.5}
+    text = text_of(record_for(nb.diff(before, after)), width=120)
+    assert "0 → 0.25" in text
+    assert "∞" not in text

@@ -243,6 +243,10 @@ _SIGNS = {"same": " ", "changed": "~", "missing": "−", "unexpected": "+", "sha
 
 def _difference_line(row: DifferenceRow) -> Line:
     change = "" if row.change is None else format_number(row.change, 3)
+    if (
+        row.change == math.inf and row.largest is not None and math.isfinite(row.largest)
+    ):  # it was zero, and has moved by no share of itself
+        change = f"0 → {format_number(row.largest, 3)}"
     remark = plain(row.error) if row.error else "" if row.status == "changed" else row.status
     cells = (_SIGNS[row.status], plain(row.chain or row.path), plain(row.a), plain(row.b), change)
     return Line(cells, f"<- {remark}" if remark else "", "red" if row.status in ("missing", "shape") else "")

@@ -32,10 +32,10 @@ function draw(view, data, channel) {
     columns: [
       { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
       { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same" : (b(i) ?? "")) },
-      { title: "change", width: "124px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), most) },
+      { title: "change", width: "124px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
       { width: "18ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]]) },
     ],
-    sorts: { change: (i) => change(i) ?? NaN },
+    sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },
     empty: "nothing to compare",
     detail: (i, pane) => {
       sideBySide(view, pane, picture(i) ?? [], data);
@@ -67,11 +67,14 @@ function sideBySide(view, pane, pictures, data) {
 
 /**
  * @param {HTMLElement} cell
- * @param {number | null} change
+ * @param {number | null} change relative
+ * @param {number | null} largest absolute
  * @param {number} most
  */
-function drawChange(cell, change, most) {
-  if (change !== null) cell.append(bar(change / most), number(change, 3));
+function drawChange(cell, change, largest, most) {
+  // What was zero has moved by no share of itself: how far it moved is said, and no bar drowns the others.
+  if (change === Infinity && largest !== null && Number.isFinite(largest)) cell.append(bar(0), `0 → ${number(largest, 3)}`);
+  else if (change !== null) cell.append(bar(change / most), number(change, 3));
 }
 
 /** @type {import("./base.js").Render} */
