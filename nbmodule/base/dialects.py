@@ -110,6 +110,11 @@ ARGUMENTS: dict[str, str] = {
     "use_scale": "affine=False leaves out both weight and bias",
     "attn_mask": "mask= is True where a position is read, as in PyTorch's function; its layers mean the opposite",
 }
+# Arguments whose place elsewhere another thing has, and the cure.
+TAKEN: dict[str, str] = {
+    "lr": ARGUMENTS["params"],
+    "num_layers": "The layers are made here, from numbers: nb.TransformerEncoder(num_layers, features, num_heads)",
+}
 # Arguments that have to be given here and are not given elsewhere, and where they come from.
 NEEDED: dict[str, str] = {
     "key": "Give key=jax.random.key(0), or let the layer draw one, as nb.Dropout(0.5) does in training",
@@ -197,7 +202,7 @@ def translated(
         if name is None:
             continue
         if name in known.positional[: len(args)]:
-            cure = f" {ARGUMENTS['params']}." if name == "lr" else ""
+            cure = f" {TAKEN[name]}." if name in TAKEN else ""
             raise ArgumentTypeError(f"{where}: {name} was given by position and as {word}=. {known.undone}{cure}")
         if name in given:
             raise ArgumentError(
@@ -401,6 +406,10 @@ NAMES: dict[str, str] = {
     "initializers": "initializers are in nb.nn.initializers and on the front door, as nb.GlorotUniform()",
     "utils": "its parts are on the front door: nb.clip_by_global_norm, nb.batches",
     "cuda": "JAX takes an accelerator by itself where there is one; jax.devices() lists them",
+    "flatten": "use x.reshape(len(x), -1), or the layer nb.Flatten()",
+    "callbacks": "write the loop: what a callback does stands in it; nb.Live(model) shows how it goes",
+    "datasets": "no data comes with it: nb.batches takes arrays, a DataLoader of PyTorch, and data sets with len and indices",
+    "metrics": "compute them in the loop with jax.numpy, and show them by live.log(accuracy=value)",
     "Trainer": "write the loop: for x, y in live.steps(nb.batches((x, y), 64)): ..., with live = nb.Live(model)",
 }
 
@@ -454,6 +463,10 @@ ATTRIBUTES: dict[str, str] = {
     "state": "use model.v for the parameters, model.state_dict() for all variables",
     "set_attributes": "model.train() and model.eval() choose the mode; other attributes are assigned",
     "split": "use model.partition(nb.Parameter)",
+    "add": "append to a list of modules, or give all to nb.Sequential(first, second)",
+    "layers": "use model.named_modules(), or the attributes by their names",
+    "count_params": "use sum(p.size for p in model.parameters()), or nb.summary(model)",
+    "trainable": "use model.requires_grad_(False) to freeze, and .requires_grad of a parameter to ask",
     "param_groups": "use optimizer.lr, which may be read and set",
 }
 # The same for variables, which read like arrays of JAX.

@@ -20,7 +20,7 @@ from jax.extend.core import Literal
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "Literal", "WRAPPERS", "argument_tables", "array_class", "batched_device_put", "bind",
+    "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind",
     "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "jaxprs_in_params", "line_of_user",
     "make_user_context", "outside_traces", "scan_counts", "source_info_util", "unfit",
 ]  # fmt: skip
@@ -93,9 +93,6 @@ argument_tables: list[dict[type, Any]] = [
     for table in map(_find, ("jax._src.core.pytype_aval_mappings", "jax._src.dtypes.canonicalize_value_handlers"))
     if table is not None
 ]
-
-# The class of concrete arrays, to answer `loss.backward()` in our words without making an array. Private: without it JAX's own stay.
-array_class: Any = _find("jax._src.array.ArrayImpl")
 
 # The value of a tracer that is only being differentiated. Private: without it no value is known, and no check of values made.
 concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") or (lambda x: None)

@@ -8,8 +8,9 @@ front door costs next to nothing.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
@@ -20,6 +21,26 @@ class NoSuchName(AttributeError):
         from nbmodule.base.dialects import no_such_name
 
         return no_such_name(*self.args)
+
+
+def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | ImportError:
+    """What the `__getattr__` of a package raises for a name that it has not.
+
+    `from package import name` first asks whether the name is there, and puts words of Python's own in the place of an
+    AttributeError; an ImportError comes through. A module of the package is not there before it is imported.
+    """
+    missing = NoSuchName(package, name, tuple(names))
+    if _is_asked_by_import() and importlib.util.find_spec(f"{package}.{name}") is None:
+        return ImportError(str(missing), name=package)
+    return missing
+
+
+def _is_asked_by_import() -> bool:
+    """Whether `from package import name` asks a `__getattr__`; a checker of annotations may stand in between."""
+    frame = sys._getframe(3)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("jaxtyping", "beartype")):
+        frame = frame.f_back
+    return frame.f_code.co_name == "_handle_fromlist"
 
 
 def by_name(homes: Mapping[str, str]) -> dict[str, str]:
@@ -47,7 +68,7 @@ def hand_on(
         elif name in rooms:
             value = importlib.import_module(rooms[name])
         else:
-            raise NoSuchName(package, name, (*names, *rooms))
+            raise no_such(package, name, (*names, *rooms))
         setattr(sys.modules[package], name, value)
         return value
 

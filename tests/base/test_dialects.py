@@ -154,12 +154,8 @@ def test_no_name_with_a_cure_exists_here():
     assert [name for name in dialects.ATTRIBUTES if hasattr(nb.Linear(1, 1), name) and hasattr(nb.SGD(0.1), name)] == []
 
 
-def test_an_array_is_not_said_to_have_backward():
-    assert not hasattr(jnp.ones(2), "backward")
-    with pytest.raises(
-        AttributeError, match=r"gradients are returned here, not kept. Write loss, grads = nb.value_and_grad"
-    ):
-        jnp.ones(2).backward()
+def test_no_class_of_jax_is_changed():
+    assert "backward" not in vars(type(jnp.ones(2))) and not hasattr(jnp.ones(2), "backward")
 
 
 @pytest.mark.parametrize(
@@ -207,3 +203,48 @@ def test_a_word_that_a_function_cannot_take_names_the_cure(act, message):
         else pytest.raises(nb.ArgumentError, match=message)
     ):
         act(jnp.ones((1, 4, 4, 2)))
+
+
+def test_an_import_of_a_name_that_is_not_here_says_what_to_do():
+    with pytest.raises(ImportError, match="nb has no ModuleList: a plain list of modules will do"):
+        from nbmodule import ModuleList  # noqa: F401
+    with pytest.raises(ImportError, match=r"nb.nn has no Dense: use nb.Linear\(in_features, out_features\)"):
+        from nbmodule.nn import Dense  # noqa: F401
+    with pytest.raises(ImportError, match="nb.nn.functional has no flatten: use x.reshape"):
+        from nbmodule.nn.functional import flatten  # noqa: F401
+    with pytest.raises(ImportError, match="nb has no name 'Lineer'; the closest name is \"Linear\""):
+        from nbmodule import Lineer  # noqa: F401
+    with pytest.raises(ModuleNotFoundError, match="nbmodule.ModuleList"):
+        import nbmodule.ModuleList  # noqa: F401
+    from nbmodule import core
+
+    assert core.__name__ == "nbmodule.core" and not hasattr(nb, "ModuleList")
+
+
+def test_a_model_that_is_said_not_to_be_trainable_says_how_it_is_frozen():
+    model = nb.Linear(2, 2)
+    with pytest.raises(AttributeError, match=r"Linear.trainable = False would freeze nothing.*requires_grad_\(False\)"):
+        model.trainable = False
+    assert "trainable" not in vars(model)
+
+
+def test_a_class_of_ones_own_may_have_an_attribute_trainable():
+    class Net(nb.Module):
+        def __init__(self):
+            self.trainable = False
+            super().__init__()
+
+    net = Net()
+    net.trainable = True
+    assert net.trainable is True
+
+
+def test_a_weights_file_given_as_a_state_dict_names_the_call(tmp_path):
+    model = nb.Linear(2, 2)
+    nb.save(tmp_path / "weights.h5", model)
+    for strict in (True, False):
+        with pytest.raises(
+            nb.UnexpectedKeysError,
+            match=r"chains of a weights file.*No variable was changed. model.load_weights\(path\)",
+        ):
+            model.load_state_dict(nb.load(tmp_path / "weights.h5"), strict=strict)

@@ -80,3 +80,32 @@ def test_a_model_of_sixty_billion_parameters_is_summed_up_without_its_memory(run
     """
     parameters, megabytes = map(int, run_python(code).split())
     assert parameters > 59e9 and megabytes < 600
+
+
+def test_compiled_functions_do_not_trace_anew_after_a_summary():
+    traces = []
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.layers = [nb.Linear(3, 3), nb.Dropout(0.5)]
+
+        def forward(self, x):
+            traces.append(x)
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model, x = Net(), jnp.ones((2, 3))
+    step, gradient = nb.jit(lambda model, x: model(x)), nb.jit(nb.grad(lambda model: model(x).sum()))
+    compiled = Net()
+    compiled.compile()
+
+    def act():
+        step(model, x), gradient(model), compiled(x)
+
+    act()
+    act()
+    nb.summary(model, x), nb.summary(compiled, x)
+    before = len(traces)
+    act()
+    assert len(traces) == before

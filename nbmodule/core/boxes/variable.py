@@ -17,8 +17,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.dialects import OF_ARRAYS, TRAINING, no_such_attribute
-from nbmodule.base.jax_names import argument_tables, array_class, outside_traces
+from nbmodule.base.dialects import OF_ARRAYS, no_such_attribute
+from nbmodule.base.jax_names import argument_tables, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.commit import commit
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
@@ -491,17 +491,3 @@ def register_refusal() -> None:
 
 
 register_refusal()
-
-
-def no_backward(array: Any) -> Any:
-    """What `loss.backward()` is told, PyTorch's habit that everybody has: JAX's own words would not name the cure."""
-    raise AttributeError(f"an array of JAX has no backward(): gradients are returned here, not kept. Write {TRAINING}.")
-
-
-def register_no_backward() -> None:
-    """Say it where JAX makes its arrays; `hasattr(array, "backward")` stays False."""
-    if array_class is not None and not hasattr(array_class, "backward"):
-        array_class.backward = property(no_backward)
-
-
-register_no_backward()

@@ -26,6 +26,11 @@ _NUMBERS = (np.generic, int, float, complex)
 
 def assign(module: Any, name: str, value: Any) -> None:
     """`module.name = value`: arrays go into the box that is there, or become a Buffer; anything else is bound."""
+    if name == "trainable" and module._nbm.built and not hasattr(module, name):
+        raise AttributePathError(
+            f"{type(module).__name__}.trainable = {value!r} would freeze nothing. Nothing was changed. "
+            "Write model.requires_grad_(False), or True to train it again."
+        )
     if isinstance(value, Variable):
         module._nbm.variables.pop(name, None)
     elif isinstance(value, (*_ARRAYS, *_NUMBERS)):

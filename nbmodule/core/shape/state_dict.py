@@ -20,6 +20,7 @@ from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
 from nbmodule.core.shape.walk import aliases
 from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
+from nbmodule.tree.container import Container
 from nbmodule.tree.sockets import socket
 
 
@@ -54,6 +55,11 @@ def load_state_dict(module: Any, source: Any, strict: bool) -> None:
     if is_of_torch(given, names):
         cure = FROM_TORCH
         refuse_layouts_of_torch(title, module, names, given)
+    elif isinstance(given, Container) and given and not any(name in names for name in given):
+        raise UnexpectedKeysError(
+            f"{title}: it is a Container with the chains of a weights file, and a state dict has names. No variable was changed. "
+            "model.load_weights(path) or nb.load(path, model) takes the file; model.v = variables sets parameters that are nested."
+        )
     load_named(title, names, given, strict, cure=cure)
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.lazy import NoSuchName
+from nbmodule.base.lazy import no_such
 from nbmodule.nn.functional.activations import (
     geglu,
     gelu,
@@ -78,4 +78,4 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a checker would take every name for one that exists
 
     def __getattr__(name: str) -> Any:
-        raise NoSuchName(__name__, name, tuple(__all__))
+        raise no_such(__name__, name, tuple(__all__))
