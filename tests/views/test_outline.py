@@ -1,8 +1,12 @@
 from itertools import pairwise
 
+import jax.numpy as jnp
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nbmodule as nb
+from nbmodule.core.shape import walk
+from nbmodule.views.makers.of_models import module_tree
 from nbmodule.views.records.outline import Outline, group_neighbors, open_at_first, outline_of_keys
 
 keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), max_size=12)
@@ -65,3 +69,29 @@ def test_a_group_stays_folded_at_first():
 def test_an_empty_tree_has_no_lines():
     assert len(group_neighbors(Outline(), [])) == 0
     assert open_at_first(Outline()) == []
+
+
+class Holder(nb.Module):
+    def __init__(self, inner):
+        self.inner, self.scale = inner, nb.Parameter(jnp.ones(2))
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+def test_a_model_of_a_thousand_levels_is_shown_with_one_walk(monkeypatch):
+    model, walks = nb.Linear(2, 2), []
+    for _ in range(1000):
+        model = Holder(model)
+    begin = walk.Plan.__init__
+    monkeypatch.setattr(walk.Plan, "__init__", lambda plan, root: (walks.append(root), begin(plan, root))[1])
+    html = model._repr_mimebundle_()["text/html"]
+    assert len(walks) <= 3
+    assert len(html) < 100_000 and "Holder" in html
+
+
+def test_sizes_of_a_module_count_what_is_shared_below_it_once():
+    shared = nb.Linear(3, 3)
+    model = nb.Module(a=nb.Sequential(shared, shared), b=nb.Module(again=shared, list=[nb.Linear(3, 3), shared]))
+    rows = {row.path: (row.parameters, row.bytes) for row in module_tree(model).rows}
+    assert rows["a"] == (12, 48) and rows["b"] == (24, 96) and rows["b.list"] == (24, 96)

@@ -16,7 +16,7 @@ from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.running.module import CoreModule
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import defined_children
-from nbmodule.core.shape.walk import aliases, plan_of
+from nbmodule.core.shape.walk import aliases, is_branch, is_module, items, plan_of
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.arrays import place_of
 from nbmodule.views.makers.leaves import array_card, measured, pytree_record
@@ -38,44 +38,67 @@ def module_tree(module: CoreModule) -> ModuleTree:
     boxes = plan_of(module).boxes
     modes = {below.training for below in module.modules()}
     return ModuleTree(
-        type(module).__name__, list(_rows(module, "", 0, {id(module): ""})), *_sizes(boxes), device=_devices(boxes),
+        type(module).__name__, list(_Rows().below(module, "", 0, {id(module): ""})), *_sizes(boxes), device=_devices(boxes),
         mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval", variables=_own_variables(module),
     )  # fmt: skip
 
 
-def _rows(module: Any, prefix: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
-    listed: set[str] = set()
-    for name, child in defined_children(module):
-        steps = name.split(".")
-        for level in range(1, len(steps)):
-            group = ".".join(steps[:level])
-            if group not in listed:
-                listed.add(group)
-                yield _group_row(module, prefix, group, depth + level - 1)
-        yield from _module_rows(child, prefix + name, steps[-1], depth + len(steps) - 1, seen)
+class _Rows:
+    """The rows below a model. What a module holds is put together from what its children hold, so that each is looked into once."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, dict[Variable, tuple[int, int, int]]] = {}
+
+    def below(self, module: Any, prefix: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+        listed: set[str] = set()
+        children = list(defined_children(module))
+        for name, child in children:
+            steps = name.split(".")
+            for level in range(1, len(steps)):
+                group = ".".join(steps[:level])
+                if group not in listed:
+                    listed.add(group)
+                    inside = [below for other, below in children if other.startswith(f"{group}.")]
+                    yield self.group(inside, prefix + group, depth + level - 1)
+            yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1, seen)
+
+    def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
+        held = {box: size for child in inside for box, size in self.boxes(child).items()}
+        return ModuleRow(path, path.rpartition(".")[2], f"{len(inside)} modules", "", *_total(held), depth, "list")
+
+    def of(self, module: Any, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+        doc, source = _about(type(module))
+        brief = getattr(module, "brief", module.extra_repr)
+        row = ModuleRow(
+            path, name, type(module).__name__, brief(), *_total(self.boxes(module)), depth, training=module.training,
+            built=module._nbm.built, doc=doc, source=source, variables=_own_variables(module),
+        )  # fmt: skip
+        if id(module) in seen:
+            yield row._replace(shared_with=seen[id(module)] or "the model itself")
+            return
+        seen[id(module)] = path
+        yield row
+        yield from self.below(module, f"{path}.", depth + 1, seen)
+
+    def boxes(self, thing: Any) -> dict[Variable, tuple[int, int, int]]:
+        """The variables that a module, list, dict or plain object holds, each once, with its sizes."""
+        known = self.held.get(id(thing))
+        if known is None:
+            known = self.held[id(thing)] = {}
+            for item in items(thing):
+                if isinstance(item.value, Variable):
+                    if not item.value.is_released:
+                        known[item.value] = _sizes((item.value,))
+                elif is_module(item.value) or is_branch(item.value):
+                    known.update(self.boxes(item.value))
+        return known
 
 
-def _group_row(module: Any, prefix: str, group: str, depth: int) -> ModuleRow:
-    inside = [child for name, child in defined_children(module) if name.startswith(f"{group}.")]
-    boxes = {box: None for child in inside for box in plan_of(child).boxes}
-    return ModuleRow(
-        prefix + group, group.rpartition(".")[2], f"{len(inside)} modules", "", *_sizes(boxes), depth, "list"
-    )
-
-
-def _module_rows(module: Any, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
-    doc, source = _about(type(module))
-    brief = getattr(module, "brief", module.extra_repr)
-    row = ModuleRow(
-        path, name, type(module).__name__, brief(), *_sizes(plan_of(module).boxes), depth, training=module.training,
-        built=module._nbm.built, doc=doc, source=source, variables=_own_variables(module),
-    )  # fmt: skip
-    if id(module) in seen:
-        yield row._replace(shared_with=seen[id(module)] or "the model itself")
-        return
-    seen[id(module)] = path
-    yield row
-    yield from _rows(module, f"{path}.", depth + 1, seen)
+def _total(held: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, int]:
+    trained = nbytes = buffers = 0
+    for own in held.values():
+        trained, nbytes, buffers = trained + own[0], nbytes + own[1], buffers + own[2]
+    return trained, nbytes, buffers
 
 
 def _sizes(boxes: Any) -> tuple[int, int, int]:
@@ -90,9 +113,19 @@ def _devices(boxes: Any) -> str:
 
 
 def _own_variables(module: Any) -> tuple[str, ...]:
-    return tuple(
-        f"{name} {box.dtype}[{', '.join(map(str, box.shape))}]" for name, box in module.named_tensors(recursive=False)
-    )
+    """The variables of a module that no module below it holds; nothing below is walked."""
+    found: dict[Variable, str] = {}
+    _find_own(module, "", (), found)
+    return tuple(f"{name} {box.dtype}[{', '.join(map(str, box.shape))}]" for box, name in found.items())
+
+
+def _find_own(thing: Any, prefix: str, above: tuple[int, ...], found: dict[Variable, str]) -> None:
+    for item in items(thing):
+        if isinstance(item.value, Variable):
+            if not item.value.is_released:
+                found.setdefault(item.value, prefix + item.name)
+        elif not is_module(item.value) and is_branch(item.value) and id(item.value) not in above:
+            _find_own(item.value, f"{prefix}{item.name}.", (*above, id(thing)), found)
 
 
 @functools.cache
