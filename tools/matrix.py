@@ -177,9 +177,10 @@ def main(arguments: list[str]) -> int:
     rows: list[Row] = []
     with debian(options.debian) if options.debian else nullcontext([]) as fetched:
         interpreters = sorted([*filter(None, found.values()), *fetched], key=lambda each: PYTHONS.index(each.version))
-        for interpreter, jax, resolution in itertools.product(interpreters, options.jax, options.resolution):
-            rows.append(measure(interpreter, jax, resolution, suite, options.extra, flags))
-            print(rows[-1], file=sys.stderr, flush=True)
+        for interpreter in interpreters:
+            for jax, resolution in itertools.product(options.jax, options.resolution):
+                rows.append(measure(interpreter, jax, resolution, suite, options.extra, flags))
+                print(rows[-1], file=sys.stderr, flush=True)
     print("\n".join([HEAD, *map(str, rows)]))
     return int(any(row.failed for row in rows))
 

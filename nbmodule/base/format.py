@@ -6,10 +6,11 @@ import functools
 import math
 import unicodedata
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from nbmodule.errors import printable, printable_lines
 
+Method = TypeVar("Method", bound=Callable[[Any], str])
 LONGEST_NAME = 200
 _OFF_HALF = 1 + 1e-13
 """Python rounds a half to the even digit, browsers away from zero: both are kept off the half."""
@@ -104,7 +105,7 @@ def plain(text: object, longest: int = LONGEST_NAME) -> str:
     return printable(cut_middle(str(text), longest))
 
 
-def shown(method: Callable[[Any], str]) -> Callable[[Any], str]:
+def shown(method: Method) -> Method:
     r"""Decorate a `__repr__` or `__str__` that holds names which anybody chose: each of its lines is made printable.
 
     Example:
@@ -116,7 +117,7 @@ def shown(method: Callable[[Any], str]) -> Callable[[Any], str]:
     def safely(self: Any) -> str:
         return printable_lines(method(self))
 
-    return safely
+    return safely  # type: ignore[return-value] - of the same signature
 
 
 def cut_middle(text: str, width: int) -> str:

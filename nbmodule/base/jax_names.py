@@ -37,7 +37,7 @@ def unfit(lack: str) -> MissingDependencyError:
     from nbmodule.base.version import __version__
 
     return MissingDependencyError(
-        f"nbmodule {__version__} cannot work with JAX {jax.__version__} (jaxlib {jaxlib.__version__}): {lack}. No model was made and "
+        f"nbmodule {__version__} cannot work with JAX {jax.__version__} (jaxlib {jaxlib.version.__version__}): {lack}. No model was made and "
         f'nothing was changed. Install a JAX that it knows, `pip install "jax>={OLDEST},<={NEWEST_KNOWN}.99"` (with the plugin of '
         'your accelerator, such as "jax[cuda13]", in the same command), or a newer nbmodule: `pip install -U nbmodule`.'
     )

@@ -184,7 +184,7 @@ def _devices() -> Iterator[Finding]:
     yield Finding("devices", jax.default_backend(), f"{len(devices)} × {', '.join(kinds)}")
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
         yield Finding("devices", "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`')
-    folder = jax.config.jax_compilation_cache_dir
+    folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     yield Finding(
         "devices", "compiled programs", f"kept in {folder}" if folder else "kept while this process lives",
         "" if folder else 'set JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice',

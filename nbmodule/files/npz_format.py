@@ -105,7 +105,7 @@ def _unpacked(packed: IO[bytes], size: int, place: str) -> np.ndarray:
 
 def _fill(data: np.ndarray, first: bytes, packed: IO[bytes], place: str) -> None:
     """Fill a row of bytes with those that were read already, and with the rest of a member of an archive."""
-    room, done = memoryview(data), min(len(first), len(data))
+    room, done = memoryview(data.data), min(len(first), len(data))
     room[:done] = first[:done]
     while done < len(data) and (part := packed.read(min(_HEAD, len(data) - done))):
         room[done : done + len(part)] = part

@@ -73,7 +73,8 @@ class MadeBatches:
         return len(self.source)
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in self.source() if callable(self.source) else self.source:
+        source: Any = self.source
+        for batch in source() if callable(source) else source:
             yield jax.tree.map(_plain, batch, is_leaf=_is_leaf)
 
     def __repr__(self) -> str:

@@ -53,7 +53,8 @@ def data_format_of(where: str, axes: int, given: str | None) -> str:
     """The layout of images: channels last unless another one is given."""
     if given is None:
         return DATA_FORMATS[axes][0]
-    given = dict(zip(("channels_last", "channels_first"), DATA_FORMATS[axes])).get(given, given)  # Keras' words
+    of_keras: dict[str, str] = dict(zip(("channels_last", "channels_first"), DATA_FORMATS[axes]))
+    given = of_keras.get(given, given)
     check_choice(where, "data_format", given, DATA_FORMATS[axes])
     return given
 

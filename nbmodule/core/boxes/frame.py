@@ -295,10 +295,10 @@ class Frame:
         local, carried = {}, {}
         for box, value in zip(boxes, values):
             home = box._home
-            is_local = home is not None and home.frame is self
-            if (home.trace if is_local else self.trace) != trace:
+            own, into = (home.trace, local) if home is not None and home.frame is self else (self.trace, carried)
+            if own != trace:
                 raise leak(box)
-            (local if is_local else carried)[box] = value
+            into[box] = value
         if local:
             commit(tuple(local), tuple(local.values()))
         self.values.update(carried)

@@ -167,7 +167,8 @@ class Variable(_LikeArray):
     def changed_by(self, fn: Callable[[Any], Any]) -> None:
         """Let the value be what `fn` makes of what is drawn."""
         pending = self._pending
-        pending.draw = lambda draw=pending.draw: fn(draw())
+        draw: Any = pending.draw
+        pending.draw = lambda: fn(draw())
         if not self.is_pending:
             self._value = fn(self._value)
 

@@ -293,10 +293,14 @@ def _cast(box: Variable, dtype: Any) -> Any:
     return dtype if dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype else None
 
 
+def _cast(draw: Callable[[], Any], dtype: Any) -> Callable[[], Any]:
+    return lambda: jnp.asarray(draw()).astype(dtype)
+
+
 def _moved_draw(old: Pending, place: Any, dtype: Any) -> Pending:
     draw = old.draw
     if dtype is not None and draw is not None:
-        draw = lambda draw=old.draw: jnp.asarray(draw()).astype(dtype)  # noqa: E731 - a draw has no name
+        draw = _cast(draw, dtype)
     return Pending(draw, old.shape, dtype or old.dtype, place if place is not None else old.device, old.follows)
 
 

@@ -359,7 +359,7 @@ def _check_spellings(root: Any, plan: Plan) -> None:
         other = names.setdefault(place.name, place)
         if other is not place:
             raise _clash(root, other, place, "/".join(place.chain))
-        level = tree
+        level: Any = tree
         for end, (key, step) in enumerate(place.steps(), start=1):
             is_box = end == len(place.chain)
             known = level.get(key)

@@ -48,7 +48,7 @@ class MadeFacts(list):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MadeFacts) and tuple(self) == tuple(other)
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - static data is hashed, and this list is filled once
         return hash(tuple(self))
 
 
@@ -63,8 +63,8 @@ class Made(tuple):
     __slots__ = ()
 
 
-jax.tree_util.register_pytree_node(Made, lambda made: (tuple(made), Made), operator.call)
-jax.tree_util.register_pytree_node(MadeFacts, lambda facts: ((), facts), operator.iconcat)
+jax.tree_util.register_pytree_node(Made, lambda made: (tuple(made), Made), operator.call)  # pyright: ignore[reportArgumentType] - in C: not to be interrupted
+jax.tree_util.register_pytree_node(MadeFacts, lambda facts: ((), facts), operator.iconcat)  # pyright: ignore[reportArgumentType]
 Aim = tuple[Any, Any, Any, bool]
 """The facts of a program, what a commit of its values sets (objects, and the attribute of each), and whether that is all."""
 NO_AIM: Aim = (None, (), (), False)

@@ -416,4 +416,4 @@ def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def compiled(fn: Any) -> Jit:
     """`fn` itself if it is compiled, else a compiled form of it."""
-    return fn if isinstance(fn, Jit) else jit(fn)
+    return fn if isinstance(fn, Jit) else jit(fn)  # pyright: ignore[reportReturnType] - of a function it makes one

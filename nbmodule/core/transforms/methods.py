@@ -19,7 +19,7 @@ class Method:
         self.__func__, self._owner = fn, weakref.ref(owner)
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__qualname__, self.__doc__ = getattr(fn, "__qualname__", self.__name__), fn.__doc__
-        self.__module__ = getattr(fn, "__module__", None)
+        self.__module__ = getattr(fn, "__module__", None)  # pyright: ignore[reportAttributeAccessIssue] - as functools.wraps does
         self.__signature__ = _without_self(fn)
 
     @property

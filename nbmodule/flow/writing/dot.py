@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import printable_lines
 from nbmodule.errors import MissingDependencyError, TraceError
@@ -16,7 +16,7 @@ from nbmodule.flow.writing.options import Drawing
 from nbmodule.flow.writing.svg import stroke_width
 
 if TYPE_CHECKING:
-    from graphviz import Digraph
+    pass
 
 SECONDS = 20.0
 GRAPH = {
@@ -89,7 +89,7 @@ def render(text: str, form: str, seconds: float = SECONDS) -> bytes:
 
 
 def _level(
-    written: Digraph,
+    written: Any,
     place: Place,
     inside: dict[Place, list[Box]],
     drawing: Drawing,

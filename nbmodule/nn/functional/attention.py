@@ -232,8 +232,8 @@ def _weights(
         if mask.dtype == jnp.bool_:
             allowed = mask if allowed is None else allowed & mask
         elif jnp.issubdtype(mask.dtype, jnp.floating):
-            scores, mask = promoted(scores, mask)
-            scores = scores + mask
+            scores, added = promoted(scores, mask)
+            scores = scores + added
         else:
             raise DtypeError(f"{name}: mask must hold booleans (True: may look) or numbers to add, found {show(mask)}.")
     if is_causal:

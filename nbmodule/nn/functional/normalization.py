@@ -110,7 +110,8 @@ def batch_norm_train(
     others = tuple(i for i in range(x.ndim) if i != axis)
     count = math.prod(x.shape[i] for i in others) * (1 if axis_name is None else lax.axis_size(axis_name))
     if count == 0:
-        return _affine(x, weight, bias, axis, x.dtype), *_unmoved(x, axis, running_mean, running_var)
+        mean, var = _unmoved(x, axis, running_mean, running_var)
+        return _affine(x, weight, bias, axis, x.dtype), mean, var
     if count < 2:
         raise ShapeError(f"{name}: x must have more than one value for each channel to learn from, found {show(x)}.")
     wide = _widened(x)

@@ -47,10 +47,10 @@ def as_initializer(where: str, given: Any) -> Initializer:
         ArgumentTypeError: if it is none of these.
     """
     if isinstance(given, (int, float, np.number)) and not isinstance(given, bool):
-        return Constant(given)
+        return Constant(float(given))
     if inspect.isclass(given):
         raise _unfit(where, f"the class {given.__name__} itself. Make one: {given.__name__}(...)")
-    create = getattr(type(given), "create_variables", None)
+    create: Any = getattr(type(given), "create_variables", None)
     if create is Initializer.create_variables:
         return given
     if create is not None:

@@ -274,7 +274,7 @@ def reduce_blocks(x: Any, side: int) -> Blocks:
         parts = jax.device_get(_reduce_on_device(x, cells))
     else:
         parts = _reduce_on_host(to_host(jax.device_get(x)), cells)
-    return Blocks(*parts, (rows, columns))
+    return Blocks(*parts, (rows, columns))  # pyright: ignore[reportCallIssue] - four parts, as both reducers give
 
 
 def _blocks_for(n: int, side: int) -> int:
