@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.format import cut_middle, shown
+from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
+from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.running.staging import staged
@@ -44,13 +45,20 @@ class SummaryRow(NamedTuple):
     flops: float | None
 
 
-class Summary(tuple[SummaryRow, ...]):
-    """The rows of a model, the model itself first; prints as a table."""
+class Summary(tuple[SummaryRow, ...], Shown):
+    """The rows of a model, the model itself first; prints as a table, and is one in a notebook."""
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return next(row for row in self if row.path == key)
         return tuple.__getitem__(self, key)
+
+    def facts(self) -> tuple[str, ...]:
+        """What is said of the model as a whole, its class first."""
+        whole = self[0]
+        flops = () if whole.flops is None else (f"{whole.flops:,.0f} FLOPs",)
+        sizes = count_noun(whole.parameters, "parameter"), format_bytes(whole.bytes)
+        return (whole.class_name, *sizes, *filter(None, [whole.outputs]), *flops)
 
     @shown
     def __repr__(self) -> str:

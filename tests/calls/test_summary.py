@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import nbmodule as nb
+from nbmodule.views import html_of
 
 from jax_settings import FLOAT
 
@@ -109,3 +110,26 @@ def test_compiled_functions_do_not_trace_anew_after_a_summary():
     before = len(traces)
     act()
     assert len(traces) == before
+
+
+def test_a_notebook_shows_the_table_as_text_and_as_html():
+    class Odd(nb.Module):
+        def __init__(self):
+            self.layers = {"<b>&": nb.Linear(3, 4)}
+
+        def forward(self, x):
+            return self.layers["<b>&"](x)
+
+    table = nb.summary(Odd(), jnp.ones((2, 3), FLOAT))
+    bundle = table._repr_mimebundle_()
+    assert sorted(bundle) == ["text/html", "text/plain"]
+    assert bundle["text/plain"].splitlines()[0].startswith("Odd  16 parameters  ")
+    assert bundle["text/plain"].splitlines()[1:] == repr(table).splitlines()
+    assert "<b>&" not in bundle["text/html"].replace("<b>Odd", "") and "layers.&lt;b&gt;&amp;" in bundle["text/html"]
+    assert html_of(table) == html_of(table) and len(html_of(table)) < 250_000
+
+
+def test_a_summary_of_many_modules_stays_small_in_a_saved_page():
+    model = nb.Sequential(*(layer for i in range(400) for layer in (nb.Linear(i % 7 + 1, (i + 1) % 7 + 1), nb.ReLU())))
+    bundle = nb.summary(model)._repr_mimebundle_()
+    assert len(bundle["text/html"]) < 250_000 and len(bundle["text/plain"].splitlines()) <= 62

@@ -18,6 +18,7 @@ from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite
 from nbmodule.calls.recorder import Recorder
 from nbmodule.calls.statistics import Statistics as Reduced
+from nbmodule.calls.summary import Summary
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.running.capture import CallOrder, SubmodRets
 from nbmodule.views.arrays.arrays import is_array
@@ -281,7 +282,19 @@ def _note(value: Any) -> Note:
     return Note(type(value).__name__, repr(value), bad)
 
 
+def summary_record(summary: Summary) -> Note:
+    """Make the record of `nb.summary`: its table below the facts of the whole model.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> summary_record(nb.summary(nb.Linear(3, 2))).title
+        ('Linear', '8 parameters', '32 B')
+    """
+    return Note(summary[0].class_name, repr(summary), title=summary.facts())
+
+
 register_record(Calls, call_table)
+register_record(Summary, summary_record)
 register_record(SubmodRets, return_table)
 register_record(CallOrder, order_table)
 register_record(Comparison, comparison_record)
