@@ -144,8 +144,8 @@ def _takes_any(fn: Any) -> bool:
     return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(fn).parameters.values())
 
 
-def is_ours(kind: type) -> bool:
-    """Whether a class is of this package; a user's own constructors are left as they are."""
+def is_ours(kind: Callable[..., Any]) -> bool:
+    """Whether a class or a function is of this package; a user's own are left as they are."""
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 

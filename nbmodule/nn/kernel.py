@@ -151,7 +151,7 @@ def _in_our_words(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """The arguments with the names that they have here, where a neighbor's were given; None where none was."""
-    known: Any = dialects.arguments(fn)
+    known = dialects.arguments(fn)
     if not dialects.is_ours(fn) or not known.are_foreign(args, kwargs):
         return None
     return dialects.translated(fn.__name__, known, args, kwargs)
@@ -171,11 +171,12 @@ def _widened(
     error: Exception, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any] | None:
     """The arguments by name, where floating values were wanted and short integers found: float32 holds each of them exactly."""
-    name = getattr(error, "floats_wanted", "")
-    value = _bind(fn, args, kwargs).get(name) if name else None
+    name = getattr(error, "floats_wanted", None) or ""
+    found = _bind(fn, args, kwargs) if name else {}
+    value = found.get(name)
     if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.name not in _HELD_BY_FLOAT32:
         return None
-    return {**found, str(name): value.astype(np.float32)}
+    return {**found, name: value.astype(np.float32)}
 
 
 def _array_of(fn: Callable[..., Any], name: str, value: Any) -> Any:
