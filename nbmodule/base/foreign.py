@@ -40,8 +40,8 @@ def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
     """Whether a state dict comes from PyTorch: it holds tensors, or a name that only its layers give.
 
     Args:
-        state: values by name.
-        names: of the model's own; these tell nothing.
+        state: Values by name.
+        names: Of the model's own; these tell nothing.
 
     Example:
         >>> is_of_torch({"0.weight": 1.0, "1.num_batches_tracked": 2})

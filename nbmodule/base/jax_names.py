@@ -64,8 +64,10 @@ def _need(purpose: str, *places: str) -> Any:
 # Which trace is open, as a value to be compared: a frame refuses a write from another trace than its own.
 # Public since 0.10; before that it stood in jax.core, where 0.10 only warns.
 get_opaque_trace_state: Callable[..., Any] = _need(
-    "which tells the traces of two transforms apart", "jax.extend.core.get_opaque_trace_state", "jax._src.core.get_opaque_trace_state"
-)  # fmt: skip
+    "which tells the traces of two transforms apart",
+    "jax.extend.core.get_opaque_trace_state",
+    "jax._src.core.get_opaque_trace_state",
+)
 
 
 def here() -> Any:

@@ -18,32 +18,53 @@ class Call:
     """One call of one module, or one value named by `nb.tap`, or one operation.
 
     Attributes:
-        path: dotted name below the tracked model, `''` for the model itself.
-        index: counts repeats of that path within one parent call, from 0.
-        parent: the call around this one, None for an outermost one.
-        step: number of the outermost call that it belongs to.
-        order: position within the step.
-        depth: how many calls are around it.
-        returned: position in the order of returning, -1 if it did not return.
-        class_name: name of the module's class, or of the operation.
+        path: Dotted name below the tracked model, `''` for the model itself.
+        index: Counts repeats of that path within one parent call, from 0.
+        parent: The call around this one, None for an outermost one.
+        step: Number of the outermost call that it belongs to.
+        order: Position within the step.
+        depth: How many calls are around it.
+        returned: Position in the order of returning, -1 if it did not return.
+        class_name: Name of the module's class, or of the operation.
         kind: `call`, `tap` or `operation`.
-        input_shapes: shapes of the arguments as text.
-        return_shapes: shapes of the return as text.
-        seconds: wall time until the arrays were ready, for eager calls; with `profile=True` measured alone.
-        compiling: how many of these seconds JAX spent in compiling; None where they were not measured in the call itself.
-        start: when an eager call began, in seconds on the clock of `time.perf_counter`.
-        error: first line of the exception that ended the call, empty if none.
-        lifted: what the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost last.
-        captured: whether the values could be brought out; not if a raw JAX transform lies in between.
-        source: file and line, for an operation.
+        input_shapes: Shapes of the arguments as text.
+        return_shapes: Shapes of the return as text.
+        seconds: Wall time until the arrays were ready, for eager calls; with `profile=True` measured alone.
+        compiling: How many of these seconds JAX spent in compiling; None where they were not measured in the call itself.
+        start: When an eager call began, in seconds on the clock of `time.perf_counter`.
+        error: First line of the exception that ended the call, empty if none.
+        lifted: What the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost last.
+        captured: Whether the values could be brought out; not if a raw JAX transform lies in between.
+        source: File and line, for an operation.
         flops: floating-point operations by the compiler's cost analysis of the module alone; None before `calls.estimate()`.
-        bytes_accessed: bytes read and written, likewise.
+        bytes_accessed: Bytes read and written, likewise.
     """
 
     __slots__ = (
-        "_found", "_module", "_values", "bytes_accessed", "captured", "class_name", "compiling", "depth", "error", "flops", "index", "input_shapes", "kind", "lifted",
-        "order", "parent", "path", "return_shapes", "returned", "seconds", "source", "start", "step",
-    )  # fmt: skip
+        "_found",
+        "_module",
+        "_values",
+        "bytes_accessed",
+        "captured",
+        "class_name",
+        "compiling",
+        "depth",
+        "error",
+        "flops",
+        "index",
+        "input_shapes",
+        "kind",
+        "lifted",
+        "order",
+        "parent",
+        "path",
+        "return_shapes",
+        "returned",
+        "seconds",
+        "source",
+        "start",
+        "step",
+    )
 
     def __init__(
         self, path: str, values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None, **facts: Any

@@ -24,14 +24,14 @@ class Gap:
     """How far two arrays, or nested values, are apart.
 
     Attributes:
-        agrees: whether all elements are within tolerance.
-        largest: largest absolute difference; infinite where one side is NaN and the other is not.
-        mean: mean absolute difference over finite elements.
-        where: index of the largest difference.
-        leaf: which of the arrays it is in.
-        actual: the element there.
-        expected: the element that was expected there.
-        reason: why the two cannot be compared, empty if they can.
+        agrees: Whether all elements are within tolerance.
+        largest: Largest absolute difference; infinite where one side is NaN and the other is not.
+        mean: Mean absolute difference over finite elements.
+        where: Index of the largest difference.
+        leaf: Which of the arrays it is in.
+        actual: The element there.
+        expected: The element that was expected there.
+        reason: Why the two cannot be compared, empty if they can.
     """
 
     agrees: bool
@@ -88,14 +88,14 @@ class Pair:
     """One call beside the call of the reference that it is compared with.
 
     Attributes:
-        path: path of the call.
-        actual: the call.
-        expected: the call of the reference.
-        gap: how far the returns are apart.
-        input_gap: how far the arguments are apart; None where one side did not keep them.
+        path: Path of the call.
+        actual: The call.
+        expected: The call of the reference.
+        gap: How far the returns are apart.
+        input_gap: How far the arguments are apart; None where one side did not keep them.
         fault: `module` if the module itself is at fault, `input` if its input was already different, `inside` if a module that it calls is
             at fault, `tap` for the first value named by `nb.tap` that differs (the module around it is to be asked), empty if the returns agree.
-        alone: for calls whose input differs, how far the return is apart when the reference's input is fed to the module alone.
+        alone: For calls whose input differs, how far the return is apart when the reference's input is fed to the module alone.
     """
 
     __slots__ = ("actual", "alone", "expected", "fault", "gap", "input_gap")
@@ -213,10 +213,10 @@ def compare(calls: Calls, reference: Any, *, rtol: float = 1e-4, atol: float = 1
     inputs anyway).
 
     Args:
-        calls: a tracked run with returns; of several steps the last one counts.
-        reference: calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`; arrays of any framework.
-        rtol: relative tolerance, to the size of each expected element.
-        atol: absolute tolerance, in the units of the values.
+        calls: A tracked run with returns; of several steps the last one counts.
+        reference: Calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`; arrays of any framework.
+        rtol: Relative tolerance, to the size of each expected element.
+        atol: Absolute tolerance, in the units of the values.
 
     Raises:
         ArgumentError: one of the runs kept no returns, or there is nothing to align.

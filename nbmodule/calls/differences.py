@@ -23,13 +23,13 @@ class Change:
     """One leaf of two trees.
 
     Attributes:
-        path: where it lies, as `encoder/linear/w`.
+        path: Where it lies, as `encoder/linear/w`.
         status: `same`, `changed`, `shape`, `dtype`, `missing` (only in the first) or `unexpected` (only in the second).
-        a: the leaf of the first tree.
-        b: the leaf of the second tree.
-        largest: largest absolute difference.
-        where: its index.
-        relative: norm of the difference over the norm of the first.
+        a: The leaf of the first tree.
+        b: The leaf of the second tree.
+        largest: Largest absolute difference.
+        where: Its index.
+        relative: Norm of the difference over the norm of the first.
     """
 
     path: str
@@ -83,10 +83,10 @@ def diff(a: Any, b: Any, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
     """Compare two Containers, nested dicts or modules, leaf by leaf.
 
     Args:
-        a: the first; arrays of any framework.
-        b: the second.
-        rtol: relative tolerance, to the size of each element of `a`; 0 tells any difference.
-        atol: absolute tolerance.
+        a: The first; arrays of any framework.
+        b: The second.
+        rtol: Relative tolerance, to the size of each element of `a`; 0 tells any difference.
+        atol: Absolute tolerance.
 
     Example:
         >>> changes = nb.diff({'w': jnp.zeros(2), 'b': jnp.ones(1)}, {'w': jnp.array([0.0, 0.5]), 'b': jnp.ones(1)})
@@ -169,10 +169,10 @@ def check(actual: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5)
     """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far off, and what it looks like.
 
     Args:
-        actual: the answer; an array of any framework, or nested values.
-        expected: the right one.
-        rtol: relative tolerance.
-        atol: absolute tolerance.
+        actual: The answer; an array of any framework, or nested values.
+        expected: The right one.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
 
     Example:
         >>> nb.check(jnp.array([2.0, 4.0]), jnp.array([1.0, 2.0]))

@@ -22,14 +22,14 @@ class Operation(NamedTuple):
     """One operation that was run.
 
     Attributes:
-        name: of the primitive, as JAX calls it.
-        scopes: names of the module calls around it, outermost first.
+        name: Of the primitive, as JAX calls it.
+        scopes: Names of the module calls around it, outermost first.
         phase: `forward`, `derivative` (forward, while being differentiated), `backward` or `recomputed`.
-        source: file and line of the code that made it, as `model.py:12`.
-        code: that line.
-        inputs: its operands.
-        outputs: its results.
-        turns: for each loop around it which turn it was, outermost first.
+        source: File and line of the code that made it, as `model.py:12`.
+        code: That line.
+        inputs: Its operands.
+        outputs: Its results.
+        turns: For each loop around it which turn it was, outermost first.
     """
 
     name: str

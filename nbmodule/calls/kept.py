@@ -85,7 +85,7 @@ def load_calls(path: str | os.PathLike[str]) -> Calls:
     """Read calls that `calls.save(path)` wrote.
 
     Args:
-        path: of an `.h5` or `.safetensors` file.
+        path: Of an `.h5` or `.safetensors` file.
 
     Raises:
         FileFormatError: the file is damaged, or holds something else.

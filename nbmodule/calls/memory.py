@@ -53,8 +53,8 @@ def hold(thing: Any, kind: str, describe: Callable[[Any], str]) -> None:
     """Let `nb.memory` list `thing`, as long as it lives; it has an attribute `nbytes`.
 
     Args:
-        thing: a recorder, calls, a view.
-        kind: what it is, in a word.
+        thing: A recorder, calls, a view.
+        kind: What it is, in a word.
         describe: `describe(thing)` says which one.
     """
     _holders[thing] = (kind, describe)

@@ -52,16 +52,16 @@ class NonFinite(Shown):
     """The first operation that made NaN or Inf.
 
     Attributes:
-        path: dotted path of the submodule it stands in, `''` for the model itself or for code outside of modules.
-        operation: its name, as JAX calls it; `argument` or `variable` if the value was there from the start.
-        source: file and line of the code that made it, as `model.py:12`.
-        code: that line.
+        path: Dotted path of the submodule it stands in, `''` for the model itself or for code outside of modules.
+        operation: Its name, as JAX calls it; `argument` or `variable` if the value was there from the start.
+        source: File and line of the code that made it, as `model.py:12`.
+        code: That line.
         phase: `forward`; `derivative`, the forward pass of code that is being differentiated, where local derivatives are worked out too;
             `backward`; or `recomputed` by `checkpoint`.
-        inputs: shapes and ranges of its operands.
-        outputs: shapes and ranges of its results.
-        carriers: paths of the submodules that merely carried it, in order.
-        turns: for each loop around it which turn it was.
+        inputs: Shapes and ranges of its operands.
+        outputs: Shapes and ranges of its results.
+        carriers: Paths of the submodules that merely carried it, in order.
+        turns: For each loop around it which turn it was.
     """
 
     path: str
@@ -105,10 +105,10 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
     stays as it is for other calls. This takes far longer than a call.
 
     Args:
-        fn: a module, or any function, compiled or not: a loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
-        *args: its arguments.
-        backward: differentiate the sum of its outputs too, by the parameters of a module and by all arrays among the arguments.
-        **kwargs: its keyword arguments.
+        fn: A module, or any function, compiled or not: a loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
+        *args: Its arguments.
+        backward: Differentiate the sum of its outputs too, by the parameters of a module and by all arrays among the arguments.
+        **kwargs: Its keyword arguments.
 
     Returns:
         None if all is finite, else where it began. If no operation made it from finite operands, the argument or variable that held it.
@@ -244,9 +244,16 @@ class _Watch:
         path = self.path(operation)
         carriers = tuple(each for each in self.carriers if each != path)
         return NonFinite(
-            path, operation.name, operation.source, operation.code, operation.phase, tuple(map(_range, operation.inputs)),
-            tuple(map(_range, operation.outputs)), carriers, operation.turns,
-        )  # fmt: skip
+            path,
+            operation.name,
+            operation.source,
+            operation.code,
+            operation.phase,
+            tuple(map(_range, operation.inputs)),
+            tuple(map(_range, operation.outputs)),
+            carriers,
+            operation.turns,
+        )
 
 
 def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Any) -> NonFinite | None:

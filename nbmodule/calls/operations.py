@@ -62,10 +62,19 @@ def _as_call(operation: Operation, call: Call, number: int) -> Call:
     path = ".".join(filter(None, (call.path, *scopes, operation.name)))
     outputs: Any = operation.outputs[0] if len(operation.outputs) == 1 else tuple(operation.outputs)
     return Call(
-        path, {"output": outputs, "input": (tuple(operation.inputs), {})}, parent=call, step=call.step, order=number, depth=call.depth + 1 + len(scopes),
-        returned=number, class_name=operation.name, kind="operation", input_shapes=describe_arguments(tuple(operation.inputs), {}),
-        return_shapes=describe(outputs), source=operation.source,
-    )  # fmt: skip
+        path,
+        {"output": outputs, "input": (tuple(operation.inputs), {})},
+        parent=call,
+        step=call.step,
+        order=number,
+        depth=call.depth + 1 + len(scopes),
+        returned=number,
+        class_name=operation.name,
+        kind="operation",
+        input_shapes=describe_arguments(tuple(operation.inputs), {}),
+        return_shapes=describe(outputs),
+        source=operation.source,
+    )
 
 
 def numbered(calls: Sequence[Call]) -> list[Call]:

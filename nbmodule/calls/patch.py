@@ -27,10 +27,10 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch:
     What comes back says how much of the difference passes through them.
 
     Args:
-        model: the model.
-        x_clean: its input; a tuple is a list of arguments.
-        x_corrupt: another input, of the same shapes.
-        path: a submodule, its path, a glob such as `blocks.*.mlp`, or several of these.
+        model: The model.
+        x_clean: Its input; a tuple is a list of arguments.
+        x_corrupt: Another input, of the same shapes.
+        path: A submodule, its path, a glob such as `blocks.*.mlp`, or several of these.
 
     Raises:
         PathError: no such submodule, or it did not run.

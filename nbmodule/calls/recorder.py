@@ -32,9 +32,9 @@ class RecordedStep(Calls):
     """The calls of one recorded step.
 
     Attributes:
-        number: of the step.
-        gradients: by parameters, by path: arrays or statistics; empty if they were not asked for.
-        parameters: the parameters after the step, likewise.
+        number: Of the step.
+        gradients: By parameters, by path: arrays or statistics; empty if they were not asked for.
+        parameters: The parameters after the step, likewise.
     """
 
     def __init__(self, number: int, calls: Calls, gradients: dict[str, Any], parameters: dict[str, Any]) -> None:
@@ -57,16 +57,16 @@ class Recorder(Shown):
     which appears whole or not at all, so whatever happens to the run (or to the disk), earlier steps can be read.
 
     Args:
-        model: the module to follow.
-        returns: as in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
-        parameters: whether to keep the parameters after each recorded step.
-        gradients: whether to keep gradients by returns and parameters.
-        every: how many steps lie between recorded ones.
-        budget: memory, or room on disk.
+        model: The module to follow.
+        returns: As in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
+        parameters: Whether to keep the parameters after each recorded step.
+        gradients: Whether to keep gradients by returns and parameters.
+        every: How many steps lie between recorded ones.
+        budget: Memory, or room on disk.
         where: `'memory'`, or the path of a folder; what an earlier run left there is read, and recording goes on.
-        depth: as in `nb.track`.
-        only: as in `nb.track`.
-        on_error: what to do if a step cannot be written: `'warn'` goes on training, `'raise'` stops.
+        depth: As in `nb.track`.
+        only: As in `nb.track`.
+        on_error: What to do if a step cannot be written: `'warn'` goes on training, `'raise'` stops.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -80,9 +80,19 @@ class Recorder(Shown):
     """
 
     def __init__(
-        self, model: Any, returns: bool | str = "stats", parameters: bool = False, gradients: bool = False, every: int = 100,
-        budget: str | int = "256MB", where: Any = "memory", *, depth: int | None = None, only: Any = None, on_error: str = "warn",
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        returns: bool | str = "stats",
+        parameters: bool = False,
+        gradients: bool = False,
+        every: int = 100,
+        budget: str | int = "256MB",
+        where: Any = "memory",
+        *,
+        depth: int | None = None,
+        only: Any = None,
+        on_error: str = "warn",
+    ) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ArgumentError(f"every counts steps: a number of at least 1 is wanted, found {every!r}.")
         if on_error not in ("warn", "raise"):
@@ -116,7 +126,7 @@ class Recorder(Shown):
         """Record what runs inside, if it is the turn of this step.
 
         Args:
-            number: of the step; by default they are counted. A step given again replaces the earlier one.
+            number: Of the step; by default they are counted. A step given again replaces the earlier one.
         """
         number = self.next if number is None else number
         self.next = number + 1

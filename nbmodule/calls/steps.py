@@ -73,11 +73,25 @@ class Step:
         info = fact.info
         eager = self.values[fact.number] if not isinstance(self.values, Parcel) else {}
         return Call(
-            fact.path, lambda: self.value(fact.number), index=index, parent=parent, step=self.number, depth=parent.depth + 1 if parent else 0,
-            returned=info.returned, class_name=info.name, kind=info.kind, input_shapes=info.inputs, return_shapes=info.outputs, error=info.error,
-            lifted=tuple(name for name in info.lifted if name != "branch"), captured=info.captured, seconds=eager.get("seconds"),
-            start=eager.get("start"), compiling=eager.get("compiling"), _module=info.module,
-        )  # fmt: skip
+            fact.path,
+            lambda: self.value(fact.number),
+            index=index,
+            parent=parent,
+            step=self.number,
+            depth=parent.depth + 1 if parent else 0,
+            returned=info.returned,
+            class_name=info.name,
+            kind=info.kind,
+            input_shapes=info.inputs,
+            return_shapes=info.outputs,
+            error=info.error,
+            lifted=tuple(name for name in info.lifted if name != "branch"),
+            captured=info.captured,
+            seconds=eager.get("seconds"),
+            start=eager.get("start"),
+            compiling=eager.get("compiling"),
+            _module=info.module,
+        )
 
     def gradients(self) -> dict[str, Any]:
         """Gradients by the model's parameters, by path, or their statistics."""
@@ -101,10 +115,10 @@ class Steps(Log):
     """A log whose outermost calls are steps, of which the last ones are kept.
 
     Args:
-        watch: which calls are looked at.
-        last: how many steps are kept.
-        budget: bytes that their values may take; the newest step is always kept.
-        order: whether calls are listed in the order in which they began.
+        watch: Which calls are looked at.
+        last: How many steps are kept.
+        budget: Bytes that their values may take; the newest step is always kept.
+        order: Whether calls are listed in the order in which they began.
     """
 
     __slots__ = ("budget", "count", "kept", "last", "lock", "nbytes", "order", "outer", "unlisted", "watch")

@@ -23,14 +23,14 @@ class SummaryRow(NamedTuple):
     """One module.
 
     Attributes:
-        path: dotted name, `''` for the model itself.
-        class_name: name of its class.
-        parameters: number of trained values, here and below; shared ones count once.
-        buffers: number of values that are not trained.
-        bytes: of all its variables.
-        inputs: shapes of the arguments of its first call.
-        outputs: shapes of the return of its first call.
-        calls: how often it was called.
+        path: Dotted name, `''` for the model itself.
+        class_name: Name of its class.
+        parameters: Number of trained values, here and below; shared ones count once.
+        buffers: Number of values that are not trained.
+        bytes: Of all its variables.
+        inputs: Shapes of the arguments of its first call.
+        outputs: Shapes of the return of its first call.
+        calls: How often it was called.
         flops: floating-point operations of all its calls, by the compiler's cost analysis; None where that gives none.
     """
 
@@ -123,9 +123,9 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that is traced and never run.
 
     Args:
-        model: a module.
-        *args: arguments of a call; each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
-        **kwargs: keyword arguments of a call.
+        model: A module.
+        *args: Arguments of a call; each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
+        **kwargs: Keyword arguments of a call.
 
     Returns:
         A tuple of `SummaryRow`, the model itself first; `summary["layers.0"]` is the row of a path.

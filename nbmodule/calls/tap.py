@@ -15,8 +15,8 @@ def tap(x: Any, name: str) -> Any:
     Untracked it does nothing, compiled or not.
 
     Args:
-        x: any value.
-        name: for look-up: in `blocks.5.attention` the tap `scores` is `calls['blocks.5.attention.scores']`.
+        x: Any value.
+        name: For look-up: in `blocks.5.attention` the tap `scores` is `calls['blocks.5.attention.scores']`.
 
     Example:
         >>> class Square(nb.Module):

@@ -27,9 +27,19 @@ from nbmodule.tree.sockets import socket
 
 
 def track(
-    model: Any, returns: bool | str = True, order: bool = True, gradients: bool = False, depth: int | None = None, only: Any = None, *,
-    inputs: bool | None = None, operations: str | Sequence[str] = (), profile: bool = False, last: int = 100, budget: str | int = "1GB",
-) -> Tracking:  # fmt: skip
+    model: Any,
+    returns: bool | str = True,
+    order: bool = True,
+    gradients: bool = False,
+    depth: int | None = None,
+    only: Any = None,
+    *,
+    inputs: bool | None = None,
+    operations: str | Sequence[str] = (),
+    profile: bool = False,
+    last: int = 100,
+    budget: str | int = "1GB",
+) -> Tracking:
     """Record the calls of `model` and its submodules while the code in a `with` block runs.
 
     The code may be anything: one call or a thousand steps, eager, `nb.jit`, `nb.grad`, `nb.vmap`, `nb.scan`, `nb.cond`,
@@ -39,20 +49,20 @@ def track(
     Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow, the newest one always.
 
     Args:
-        model: the module to follow; it is the root of the paths, also if it is itself a part. Also a model of Flax, Equinox or Haiku
-            as it stands: while the block runs `jax.jit` is off, so that what is inside can be seen.
+        model: The module to follow; it is the root of the paths, also if it is itself a part. Also a model of Flax, Equinox or Haiku
+            as it stands: While the block runs `jax.jit` is off, so that what is inside can be seen.
         returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside compiled code), False neither.
-        order: whether calls are listed in the order in which they began, with the call around each. False lists them flat, in the
+        order: Whether calls are listed in the order in which they began, with the call around each. False lists them flat, in the
             order in which they returned.
-        gradients: whether to record the gradient of the loss by each return and by each parameter, where the code runs `nb.grad`.
+        gradients: Whether to record the gradient of the loss by each return and by each parameter, where the code runs `nb.grad`.
             With `returns='stats'` statistics of it. The function is traced once more for that.
-        depth: levels below the model; None for all, 0 for the model alone.
-        only: modules, paths, or globs such as `blocks.*`; None for all.
-        inputs: whether to keep arguments too. None keeps them in eager code, where it copies nothing, if returns are kept.
-        operations: path or globs of submodules of which every operation is recorded; see `Calls.operations`.
-        profile: measure each submodule alone, compiled, when the block ends.
-        last: how many steps are kept.
-        budget: how much memory they may take.
+        depth: Levels below the model; None for all, 0 for the model alone.
+        only: Modules, paths, or globs such as `blocks.*`; None for all.
+        inputs: Whether to keep arguments too. None keeps them in eager code, where it copies nothing, if returns are kept.
+        operations: Path or globs of submodules of which every operation is recorded; see `Calls.operations`.
+        profile: Measure each submodule alone, compiled, when the block ends.
+        last: How many steps are kept.
+        budget: How much memory they may take.
 
     Raises:
         PathError: `only` or `operations` names no submodule.
@@ -72,9 +82,19 @@ class Tracking:
     """The context manager that `nb.track` gives; see there."""
 
     def __init__(
-        self, model: Any, returns: Any, order: bool, gradients: bool, depth: int | None, only: Any, inputs: bool | None, operations: Any,
-        profile: bool, last: int, budget: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        returns: Any,
+        order: bool,
+        gradients: bool,
+        depth: int | None,
+        only: Any,
+        inputs: bool | None,
+        operations: Any,
+        profile: bool,
+        last: int,
+        budget: Any,
+    ) -> None:
         if returns is not True and returns is not False and returns != "stats":
             raise ArgumentError(f"returns is True, 'stats' or False; found {returns!r}.")
         if not (returns or order or gradients):

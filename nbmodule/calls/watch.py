@@ -30,9 +30,9 @@ class Choice:
     """What is to be tracked of one model.
 
     Args:
-        model: a module; it is the root of what is tracked, also if it is itself a part.
-        depth: levels below it; None for all, 0 for itself alone.
-        only: modules, paths or globs; None for all.
+        model: A module; it is the root of what is tracked, also if it is itself a part.
+        depth: Levels below it; None for all, 0 for itself alone.
+        only: Modules, paths or globs; None for all.
     """
 
     def __init__(self, model: Any, depth: int | None, only: Any) -> None:

@@ -38,9 +38,15 @@ BUFFERS = "__buffers__"
 
 
 def save(
-    path: str | os.PathLike[str], variables: Any, *, buffers: Any = None, packed: bool | None = None,
-    compression: str | int | None = None, dtype: Any = None, metadata: Any = None,
-) -> None:  # fmt: skip
+    path: str | os.PathLike[str],
+    variables: Any,
+    *,
+    buffers: Any = None,
+    packed: bool | None = None,
+    compression: str | int | None = None,
+    dtype: Any = None,
+    metadata: Any = None,
+) -> None:
     """Write a model, or nested arrays, to an HDF5 file, which appears whole or not at all; nothing of an older file remains.
 
     Args:
@@ -90,9 +96,15 @@ def save(
 
 
 def load(
-    path: str | os.PathLike[str], model: Any = None, *, buffers: bool = False, mmap: bool = False, rename: Rename = None,
-    strict: bool = True, device: Any = None,
-) -> Any:  # fmt: skip
+    path: str | os.PathLike[str],
+    model: Any = None,
+    *,
+    buffers: bool = False,
+    mmap: bool = False,
+    rename: Rename = None,
+    strict: bool = True,
+    device: Any = None,
+) -> Any:
     """Load a weights file into a model, or as a Container.
 
     Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list at most 100,000 arrays, and an `.npz`
@@ -216,21 +228,27 @@ def _checked(
 
 
 def save_checkpoint(
-    directory: Any, *, step: int, model: Any, optimizer: Any = None, extra: Any = None, keep: int | None = 3,
+    directory: Any,
+    *,
+    step: int,
+    model: Any,
+    optimizer: Any = None,
+    extra: Any = None,
+    keep: int | None = 3,
     sharded: bool | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Write the whole training state of a step: model, optimizer, the default random stream.
 
     The file appears whole or not at all, and older ones are deleted only then.
 
     Args:
-        directory: folder of the checkpoints; made if it is missing.
-        step: of the training run, 0 or more.
-        model: its parameters and buffers are written.
-        optimizer: its state is written.
-        extra: anything that JSON can say, such as the history; NumPy and JAX scalars come back as Python numbers.
-        keep: how many checkpoints stay; None keeps all.
-        sharded: whether each host writes the parts that it holds, through orbax, into a folder that all hosts see; all of them call
+        directory: Folder of the checkpoints; made if it is missing.
+        step: Of the training run, 0 or more.
+        model: Its parameters and buffers are written.
+        optimizer: Its state is written.
+        extra: Anything that JSON can say, such as the history; NumPy and JAX scalars come back as Python numbers.
+        keep: How many checkpoints stay; None keeps all.
+        sharded: Whether each host writes the parts that it holds, through orbax, into a folder that all hosts see; all of them call
             this. None does so where variables lie on several hosts, and else writes one file.
 
     Returns:
@@ -284,10 +302,10 @@ def restore_checkpoint(
     Variables that were laid out by `nb.shard` keep that layout, whatever mesh the checkpoint was saved from.
 
     Args:
-        directory: that was given to `save_checkpoint`; a sharded checkpoint is recognized.
-        model: gets its parameters and buffers back.
-        optimizer: gets its state back.
-        step: which one; None takes the latest that is whole.
+        directory: That was given to `save_checkpoint`; a sharded checkpoint is recognized.
+        model: Gets its parameters and buffers back.
+        optimizer: Gets its state back.
+        step: Which one; None takes the latest that is whole.
 
     Returns:
         The step, and `extra` (None if none was saved).

@@ -28,9 +28,9 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
     outputs as `written: bn.running_mean`.
 
     Args:
-        fn: a module, or any function that JAX can trace: compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
-        *args: example arguments. Arrays, or `jax.ShapeDtypeStruct`, are inputs; other values are fixed.
-        **kwargs: likewise.
+        fn: A module, or any function that JAX can trace: compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
+        *args: Example arguments. Arrays, or `jax.ShapeDtypeStruct`, are inputs; other values are fixed.
+        **kwargs: Likewise.
 
     Returns:
         `nodes` in order of evaluation (`operation`, `path`, `shape`, `dtype`, `source`), `edges`, nested `groups`. If the

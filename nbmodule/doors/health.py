@@ -84,8 +84,12 @@ def doctor() -> Report:
         ['devices', 'displays', 'extras', 'running cells', 'versions']
     """
     parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
-        ("versions", _versions), ("devices", _devices), ("displays", _displays), ("running cells", _running_cells), ("extras", _extras),
-    )  # fmt: skip
+        ("versions", _versions),
+        ("devices", _devices),
+        ("displays", _displays),
+        ("running cells", _running_cells),
+        ("extras", _extras),
+    )
     return Report(finding for section, look in parts for finding in _safely(section, look))
 
 
@@ -130,9 +134,11 @@ def _jax_fits() -> Iterator[Finding]:
     else:
         is_newer = not _is_at_least(f"{NEWEST_KNOWN}.99", found or "0")
         yield Finding(
-            "versions", "jax's behavior", "proved by the self-check",
+            "versions",
+            "jax's behavior",
+            "proved by the self-check",
             f"newer than {NEWEST_KNOWN}, the last that the tests have seen; tell us what is odd" if is_newer else "",
-        )  # fmt: skip
+        )
     jaxlib = _installed("jaxlib")
     for requirement in _asked_by("jax", "jaxlib"):
         wrong = jaxlib is None or not requirement.specifier.contains(jaxlib, prereleases=True)
@@ -186,9 +192,11 @@ def _devices() -> Iterator[Finding]:
         yield Finding("devices", "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`')
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
     yield Finding(
-        "devices", "compiled programs", f"kept in {folder}" if folder else "kept while this process lives",
-        "" if folder else 'set JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice',
-    )  # fmt: skip
+        "devices",
+        "compiled programs",
+        f"kept in {folder}" if folder else "kept while this process lives",
+        "" if folder else "set JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice",
+    )
 
 
 def _displays() -> Iterator[Finding]:
@@ -216,8 +224,11 @@ def _displays() -> Iterator[Finding]:
         )
     dot = shutil.which("dot")
     yield Finding(
-        "displays", "graphviz", (dot and "found") or "no program `dot`", "" if dot else "only .png and .pdf of graphs need it: install Graphviz"
-    )  # fmt: skip
+        "displays",
+        "graphviz",
+        (dot and "found") or "no program `dot`",
+        "" if dot else "only .png and .pdf of graphs need it: install Graphviz",
+    )
 
 
 def _running_cells() -> Iterator[Finding]:
@@ -229,9 +240,11 @@ def _running_cells() -> Iterator[Finding]:
     if kernel is None and (found := _installed("ipykernel")):
         seen = _is_at_least(found, "6.17.1")
         yield Finding(
-            "running cells", "in a notebook", f"ipykernel {found}: " + ("buttons act between two steps" if seen else "too old to take clicks"),
+            "running cells",
+            "in a notebook",
+            f"ipykernel {found}: " + ("buttons act between two steps" if seen else "too old to take clicks"),
             "" if seen else "`pip install -U ipykernel`",
-        )  # fmt: skip
+        )
 
 
 def _is_at_least(found: str, oldest: str) -> bool:

@@ -45,11 +45,11 @@ class Module(CoreModule):
         """Write all variables to an HDF5 file, named by their chains; it appears whole or not at all.
 
         Args:
-            path: of the file; folders that are missing are made.
-            buffers: whether buffers are written too, in the group `__buffers__`.
-            packed: whether small arrays are put together, with an index; by default beyond 1,000 of them.
+            path: Of the file; folders that are missing are made.
+            buffers: Whether buffers are written too, in the group `__buffers__`.
+            packed: Whether small arrays are put together, with an index; by default beyond 1,000 of them.
             compression: None, 'gzip', or a level from 0 to 9.
-            dtype: floating dtype to write in, such as 'bfloat16'.
+            dtype: Floating dtype to write in, such as 'bfloat16'.
 
         Raises:
             FileWriteError: the disk is full or the folder may not be written; what was there is unchanged.
@@ -68,9 +68,9 @@ class Module(CoreModule):
         """Set all variables from a weights file; all or nothing. A file saved without buffers asks for none.
 
         Args:
-            path: of the file: HDF5, or `.safetensors` or `.npz`.
-            strict: whether the names must agree; if not, what matched and what did not is given back as a difference.
-            rename: new chains for old ones, as a dict or a function.
+            path: Of the file: HDF5, or `.safetensors` or `.npz`.
+            strict: Whether the names must agree; if not, what matched and what did not is given back as a difference.
+            rename: New chains for old ones, as a dict or a function.
 
         Raises:
             FileFormatError: the file is damaged.
@@ -164,15 +164,15 @@ class Module(CoreModule):
         """Show what this module computes, for arguments of the shapes of its first call; nothing is run or changed.
 
         Args:
-            randomness_factor: from 0 to 1, how far boxes are moved at random, always in the same way.
-            save_to_disk: write a file, `fname` or else `<class name>.html`.
-            notebook: show it inline even where no notebook is found; in a notebook that is always done.
+            randomness_factor: From 0 to 1, how far boxes are moved at random, always in the same way.
+            save_to_disk: Write a file, `fname` or else `<class name>.html`.
+            notebook: Show it inline even where no notebook is found; in a notebook that is always done.
             with_edge_labels: dtype and shape beside the edges.
-            with_arg_labels: what goes into a box, as hover text.
-            with_output_labels: what comes out of a box, as hover text.
-            output_connected_only: leave out what the output does not depend on.
-            highlight_subgraph: path of a submodule or an index into `graph.groups`, drawn in red.
-            fname: write to this file; its ending, `.html`, `.svg`, `.png`, `.pdf`, `.dot` or `.txt`, chooses the format.
+            with_arg_labels: What goes into a box, as hover text.
+            with_output_labels: What comes out of a box, as hover text.
+            output_connected_only: Leave out what the output does not depend on.
+            highlight_subgraph: Path of a submodule or an index into `graph.groups`, drawn in red.
+            fname: Write to this file; its ending, `.html`, `.svg`, `.png`, `.pdf`, `.dot` or `.txt`, chooses the format.
 
         Returns:
             The graph, as `nb.graph` gives it.
@@ -220,9 +220,9 @@ class Module(CoreModule):
         """Compile the calls of this module, with arguments at once, without them at the next call. Variables stay inputs.
 
         Args:
-            args: positional arguments of a call, as a tuple or list.
-            kwargs: keyword arguments of a call, as a dict.
-            **compile_kwargs: options of `nb.jit`: `static_argnames` and `static_argnums` name arguments of the call, `donate=True`
+            args: Positional arguments of a call, as a tuple or list.
+            kwargs: Keyword arguments of a call, as a dict.
+            **compile_kwargs: Options of `nb.jit`: `static_argnames` and `static_argnums` name arguments of the call, `donate=True`
                 reuses the memory of the variables that it overwrites.
 
         Raises:

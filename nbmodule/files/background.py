@@ -31,7 +31,7 @@ class Saving:
     """A file that is being written.
 
     Attributes:
-        what: the path, for errors.
+        what: The path, for errors.
     """
 
     def __init__(self, what: str, future: Future[Any]) -> None:

@@ -22,11 +22,11 @@ class PlaceDifference:
     """One place of two trees.
 
     Attributes:
-        path: levels joined by `/`.
+        path: Levels joined by `/`.
         kind: `equal`, `only in first`, `only in second`, `shape`, `dtype`, `values` or `renamed`.
-        first: what stands there in the first tree, as `float32[3, 2]`; empty if nothing. Of a renamed place, its old path.
-        second: the same for the second tree.
-        detail: how far values differ; empty otherwise.
+        first: What stands there in the first tree, as `float32[3, 2]`; empty if nothing. Of a renamed place, its old path.
+        second: The same for the second tree.
+        detail: How far values differ; empty otherwise.
     """
 
     path: str
@@ -52,8 +52,8 @@ class TreeComparison:
     """All places of two trees, in the order of the first, then those that only the second has.
 
     Attributes:
-        rows: one for each place.
-        names: what the two trees are.
+        rows: One for each place.
+        names: What the two trees are.
     """
 
     rows: tuple[PlaceDifference, ...]

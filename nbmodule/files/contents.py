@@ -30,10 +30,10 @@ class Contents:
     """What a file holds, on the host.
 
     Attributes:
-        variables: nested dicts of NumPy arrays (read-only where they are mapped), random keys, numbers, text and None.
-        buffers: the same; None if the file was saved without buffers.
-        metadata: what was given to `save`, None if nothing.
-        is_sealed: whether an index with checksums was there; False for a file that another program wrote or changed.
+        variables: Nested dicts of NumPy arrays (read-only where they are mapped), random keys, numbers, text and None.
+        buffers: The same; None if the file was saved without buffers.
+        metadata: What was given to `save`, None if nothing.
+        is_sealed: Whether an index with checksums was there; False for a file that another program wrote or changed.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)

@@ -17,16 +17,33 @@ import numpy as np
 from nbmodule.errors import FileFormatError
 
 PLAIN = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128",
-)  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+)
 # Exponent and mantissa bits of the floats that are made like IEEE's, so that HDF5's own float type says all about them.
 IEEE_LIKE = {"bfloat16": (8, 7), "float8_e5m2": (5, 2), "float8_e4m3": (4, 3), "float8_e3m4": (3, 4)}
 HALF_COMPLEX = {"complex32": "float16", "bcomplex32": "bfloat16"}
 RAW = (
-    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
-    "float6_e2m3fn", "float6_e3m2fn",
-)  # fmt: skip
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e4m3b11fnuz",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+)
 PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "int1": 1, "uint1": 1, "float4_e2m1fn": 4}
 
 
@@ -35,10 +52,10 @@ class Kind:
     """One dtype that a file can hold.
 
     Attributes:
-        name: as NumPy and JAX print it.
-        dtype: in memory.
-        bits: of one element in the file.
-        raw: whether the file shows it as `uint8` beside an attribute `dtype`.
+        name: As NumPy and JAX print it.
+        dtype: In memory.
+        bits: Of one element in the file.
+        raw: Whether the file shows it as `uint8` beside an attribute `dtype`.
     """
 
     name: str

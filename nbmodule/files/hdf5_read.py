@@ -108,9 +108,13 @@ class _Child:
         source = str(descriptor) if by_descriptor else os.path.abspath(self.file.name)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", code, source, str(_MEMORY + min(self.size, 1 << 32))],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env=_environment(),
             pass_fds=(descriptor,) if by_descriptor else (),
-        )  # fmt: skip
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -35,8 +35,8 @@ class Skeleton:
 
     Attributes:
         pieces: (offset, bytes) of its structures, and of compressed arrays, in ascending order.
-        size: of the whole file in bytes.
-        rows: one for each leaf, in the order given; their checksums are not known yet, except those of chunks.
+        size: Of the whole file in bytes.
+        rows: One for each leaf, in the order given; their checksums are not known yet, except those of chunks.
     """
 
     pieces: list[tuple[int, bytes]]

@@ -27,12 +27,12 @@ class StoredLeaf:
     """A leaf that is ready to be written.
 
     Attributes:
-        dtype: name of its kind, or `text` or `none`.
-        shape: of the array.
-        nbytes: that it takes in the file.
-        source: the array itself, still on its device, or text as bytes.
-        notes: what the bytes do not tell.
-        identity: the object that was given; two places that hold the same one share its bytes. None where that says nothing.
+        dtype: Name of its kind, or `text` or `none`.
+        shape: Of the array.
+        nbytes: That it takes in the file.
+        source: The array itself, still on its device, or text as bytes.
+        notes: What the bytes do not tell.
+        identity: The object that was given; two places that hold the same one share its bytes. None where that says nothing.
     """
 
     dtype: str

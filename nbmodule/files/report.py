@@ -30,11 +30,11 @@ class FileEntry:
     """One leaf of a file.
 
     Attributes:
-        path: levels joined by `/`, without the prefix of buffers.
+        path: Levels joined by `/`, without the prefix of buffers.
         what: dtype and shape, as `float32[3, 2]`.
-        nbytes: of the numbers.
-        value: the value itself of a number or text, as text; empty for arrays.
-        is_buffer: whether it is one of the buffers.
+        nbytes: Of the numbers.
+        value: The value itself of a number or text, as text; empty for arrays.
+        is_buffer: Whether it is one of the buffers.
     """
 
     path: str
@@ -49,12 +49,12 @@ class FileSummary:
     """What a file is and holds.
 
     Attributes:
-        path: of the file.
-        nbytes: of the file.
-        is_sealed: whether it has checksums.
-        is_checked: whether all of them were tested.
-        metadata: what was saved as such.
-        entries: all leaves.
+        path: Of the file.
+        nbytes: Of the file.
+        is_sealed: Whether it has checksums.
+        is_checked: Whether all of them were tested.
+        metadata: What was saved as such.
+        entries: All leaves.
     """
 
     path: str

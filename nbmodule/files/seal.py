@@ -37,16 +37,16 @@ class SealedRow:
     """One array (or text, or empty group) as it lies in a file.
 
     Attributes:
-        path: spelled by `chains.escape`.
-        dtype: name of its kind, `text`, `none` or `group`.
-        shape: of the array.
-        offset: of its first byte in the file; 0 when it has none or is compressed.
-        size: how many bytes it has when unpacked.
-        crc: zlib.crc32 of these bytes in the file, None if unknown.
-        notes: what bytes do not tell; see `leaves`.
-        chunk: elements of one chunk along each axis, None for an array that is not compressed.
+        path: Spelled by `chains.escape`.
+        dtype: Name of its kind, `text`, `none` or `group`.
+        shape: Of the array.
+        offset: Of its first byte in the file; 0 when it has none or is compressed.
+        size: How many bytes it has when unpacked.
+        crc: Zlib.crc32 of these bytes in the file, None if unknown.
+        notes: What bytes do not tell; see `leaves`.
+        chunk: Elements of one chunk along each axis, None for an array that is not compressed.
         chunks: (offset, size, crc) of each chunk in the file.
-        data: bytes that were fetched by other means.
+        data: Bytes that were fetched by other means.
     """
 
     path: str

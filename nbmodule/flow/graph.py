@@ -157,7 +157,7 @@ def read_graph(
         aliases: The one path of a submodule, for each other path that calls may take to it.
         name: Name of the whole; the function's own by default.
         written: The function gives a pair: its results, and a dict of what it writes into variables by name. What is
-            written stands among the outputs as `written: bn.running_mean`.
+            written stands among the outputs as `written: Bn.running_mean`.
 
     Example:
         >>> import jax.numpy as jnp

@@ -204,9 +204,9 @@ def from_equinox(model: Any, state: Any = None, *, call: Callable[..., Any] | No
     `eval()` calls it in inference mode.
 
     Args:
-        model: an `eqx.Module`; it is left as it is.
-        state: the `eqx.nn.State` of a model that has one; it is passed as last argument, and what comes back is kept.
-        call: how the model is called, from `(model, *args)`. Equinox models take single examples: under `nb.vmap` or with
+        model: An `eqx.Module`; it is left as it is.
+        state: The `eqx.nn.State` of a model that has one; it is passed as last argument, and what comes back is kept.
+        call: How the model is called, from `(model, *args)`. Equinox models take single examples: under `nb.vmap` or with
             `call=lambda model, x: nb.vmap(model)(x)` they take batches.
 
     Raises:
@@ -233,11 +233,11 @@ def from_flax(model: Any, variables: Any = None, *example: Any, rngs: tuple[str,
     inference mode. Of a linen model `params` become parameters and other collections buffers, which a call may change.
 
     Args:
-        model: an `nnx.Module`, or a linen `nn.Module`; it is left as it is.
-        variables: of a linen model, what `init` gave.
-        *example: arguments of a call of a linen model, by shape: parts without variables are then known before the first call.
-        rngs: names of the streams that a linen model draws from, such as `('dropout',)`; keys come from the default stream.
-        **kwargs: keyword arguments of that call.
+        model: An `nnx.Module`, or a linen `nn.Module`; it is left as it is.
+        variables: Of a linen model, what `init` gave.
+        *example: Arguments of a call of a linen model, by shape: parts without variables are then known before the first call.
+        rngs: Names of the streams that a linen model draws from, such as `('dropout',)`; keys come from the default stream.
+        **kwargs: Keyword arguments of that call.
 
     Raises:
         MissingDependencyError: Flax is not installed.
@@ -292,10 +292,10 @@ def from_haiku(transformed: Any, params: Any, state: Any = None, *, with_rng: bo
     """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
 
     Args:
-        transformed: of `hk.transform` or `hk.transform_with_state`.
-        params: what its `init` gave.
-        state: the second thing that `init` gave, for `hk.transform_with_state`.
-        with_rng: whether each call is given a random key, from the default stream.
+        transformed: Of `hk.transform` or `hk.transform_with_state`.
+        params: What its `init` gave.
+        state: The second thing that `init` gave, for `hk.transform_with_state`.
+        with_rng: Whether each call is given a random key, from the default stream.
 
     Raises:
         MissingDependencyError: Haiku is not installed.
@@ -319,7 +319,7 @@ def from_keras(model: Any) -> Wrapped:
     Trainable variables become parameters, others (statistics, seeds) buffers. `eval()` calls it with `training=False`.
 
     Args:
-        model: a `keras.Model` or `keras.Layer`; it is left as it is.
+        model: A `keras.Model` or `keras.Layer`; it is left as it is.
 
     Raises:
         MissingDependencyError: Keras is not installed.

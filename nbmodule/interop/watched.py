@@ -43,7 +43,7 @@ class StandIn:
     """A foreign model that is watched while a block runs.
 
     Attributes:
-        module: stands for the model; its paths are those of the model.
+        module: Stands for the model; its paths are those of the model.
     """
 
     def __init__(self, model: Any) -> None:

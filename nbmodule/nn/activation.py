@@ -118,7 +118,7 @@ class GLU(_Activation):
     """Halves an axis, and multiplies the first half by the sigmoid of the second.
 
     Args:
-        axis: the axis to halve; -1 by default.
+        axis: The axis to halve; -1 by default.
 
     Example:
         >>> import jax.numpy as jnp
@@ -136,8 +136,8 @@ class GEGLU(_Activation):
     """Halves an axis, and multiplies the first half by the GELU of the second.
 
     Args:
-        axis: the axis to halve; -1 by default.
-        approximate: whether GELU is computed by tanh.
+        axis: The axis to halve; -1 by default.
+        approximate: Whether GELU is computed by tanh.
 
     Example:
         >>> import jax.numpy as jnp
@@ -155,12 +155,12 @@ class PReLU(Layer):
     """`x` where positive, else `weight * x`, with a trained `weight`.
 
     Args:
-        num_parameters: one weight for all channels, or one for each.
-        axis: the channel axis.
-        weight_initializer: of `weight`, shape `(num_parameters,)`; 0.25 by default.
-        device: device of the variables.
+        num_parameters: One weight for all channels, or one for each.
+        axis: The channel axis.
+        weight_initializer: Of `weight`, shape `(num_parameters,)`; 0.25 by default.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: variables to use instead of fresh ones, `{'w': ...}`.
+        v: Variables to use instead of fresh ones, `{'w': ...}`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -172,9 +172,15 @@ class PReLU(Layer):
     """
 
     def __init__(
-        self, num_parameters: int = 1, *, axis: int = -1, weight_initializer: InitializerLike | None = None, device: Any = None,
-        dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_parameters: int = 1,
+        *,
+        axis: int = -1,
+        weight_initializer: InitializerLike | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.num_parameters, self.axis = size("PReLU", "num_parameters", num_parameters), integer("PReLU", "axis", axis)
         weights = initializer("PReLU", "weight_initializer", weight_initializer, Constant(0.25))
         self.weight = weights.create_variables((num_parameters,), device, dtype=dtype)

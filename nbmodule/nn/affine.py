@@ -14,8 +14,16 @@ class Affine(Layer):
     """A layer with a gain and an offset for each feature; either may be None."""
 
     def _make(
-        self, shape: tuple[int, ...], affine: bool, with_bias: bool, weights: Any, biases: Any, key: Any, device: Any, dtype: Any
-    ) -> None:  # fmt: skip
+        self,
+        shape: tuple[int, ...],
+        affine: bool,
+        with_bias: bool,
+        weights: Any,
+        biases: Any,
+        key: Any,
+        device: Any,
+        dtype: Any,
+    ) -> None:
         name, (first, second) = type(self).__name__, keys(key, 2)
         self.weight = self.bias = None
         if affine:

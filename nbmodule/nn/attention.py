@@ -35,20 +35,20 @@ class MultiHeadAttention(Layer):
     A query that may look at nothing gets zeros from its heads.
 
     Args:
-        features: features of queries and outputs.
-        num_heads: number of heads.
-        key_features: features of the keys, as of the queries by default.
-        value_features: features of the values, as of the keys by default.
-        head_features: features of each head; by default `features / num_heads`.
-        rotary: whether queries and keys are turned by their positions (`rotary_embedding`), for self-attention.
-        dropout_rate: probability with which a weight is dropped, in training.
-        with_bias: whether the projections have biases.
-        weight_initializer: of all four weights; `GlorotUniform()` by default.
-        bias_initializer: of the biases; `Zeros()` by default.
-        key: key for the initial values; by default the next of the default stream.
-        device: device of the variables.
+        features: Features of queries and outputs.
+        num_heads: Number of heads.
+        key_features: Features of the keys, as of the queries by default.
+        value_features: Features of the values, as of the keys by default.
+        head_features: Features of each head; by default `features / num_heads`.
+        rotary: Whether queries and keys are turned by their positions (`rotary_embedding`), for self-attention.
+        dropout_rate: Probability with which a weight is dropped, in training.
+        with_bias: Whether the projections have biases.
+        weight_initializer: Of all four weights; `GlorotUniform()` by default.
+        bias_initializer: Of the biases; `Zeros()` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: variables to use instead of fresh ones.
+        v: Variables to use instead of fresh ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,11 +62,23 @@ class MultiHeadAttention(Layer):
     """
 
     def __init__(
-        self, features: int, num_heads: int, *, key_features: int | None = None, value_features: int | None = None,
-        head_features: int | None = None, rotary: bool = False, dropout_rate: float = 0.0, with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
-        device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        features: int,
+        num_heads: int,
+        *,
+        key_features: int | None = None,
+        value_features: int | None = None,
+        head_features: int | None = None,
+        rotary: bool = False,
+        dropout_rate: float = 0.0,
+        with_bias: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = type(self).__name__
         self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
         self.key_features = features if key_features is None else size(name, "key_features", key_features)
@@ -111,18 +123,32 @@ class MultiHeadAttention(Layer):
         )
 
     def forward(
-        self, query: Float[ArrayLike, "*batch length features"], key: Float[ArrayLike, "*_batch size key_features"] | None = None,
-        value: Float[ArrayLike, "*_batch size value_features"] | None = None, *, mask: Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None = None,
-        key_mask: Bool[ArrayLike, "*_batch size"] | None = None, is_causal: bool = False, return_weights: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        query: Float[ArrayLike, "*batch length features"],
+        key: Float[ArrayLike, "*_batch size key_features"] | None = None,
+        value: Float[ArrayLike, "*_batch size value_features"] | None = None,
+        *,
+        mask: Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None = None,
+        key_mask: Bool[ArrayLike, "*_batch size"] | None = None,
+        is_causal: bool = False,
+        return_weights: bool = False,
+    ) -> Any:
         query, key, value = self._checked(plain(query), plain(key), plain(value))
         q, k, v = self.query(query), self.key(key), self.value(value)
         if self.rotary:
             q, k = _turned(q, self.num_heads), _turned(k, self.num_heads)
         found = multi_head_attention(
-            q, k, v, self.num_heads, mask, key_mask=key_mask, is_causal=is_causal, dropout_rate=self.dropout.current_rate if self.training else 0.0,
-            dropout_key=self.dropout.next_key(), return_weights=return_weights,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            self.num_heads,
+            mask,
+            key_mask=key_mask,
+            is_causal=is_causal,
+            dropout_rate=self.dropout.current_rate if self.training else 0.0,
+            dropout_key=self.dropout.next_key(),
+            return_weights=return_weights,
+        )
         return (self.out(found[0]), found[1]) if return_weights else self.out(found)
 
     def _checked(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
@@ -133,8 +159,10 @@ class MultiHeadAttention(Layer):
         key = query if key is None else key
         value = key if value is None else value
         for which, x, features in (
-            ("query", query, self.features), ("key", key, self.key_features), ("value", value, self.value_features),
-        ):  # fmt: skip
+            ("query", query, self.features),
+            ("key", key, self.key_features),
+            ("value", value, self.value_features),
+        ):
             check_floating(name, **{which: x})
             if len(x.shape) < 2 or x.shape[-1] != features:
                 raise ShapeError(f"{name}: {which} must have axes (*batch, length, {features}), found {show(x)}.")
@@ -143,9 +171,12 @@ class MultiHeadAttention(Layer):
     def extra_repr(self) -> str:
         parts = [f"{self.features}, {self.num_heads}"]
         for name, usual in (
-            ("key_features", self.features), ("value_features", self.key_features),
-            ("head_features", self.features // self.num_heads), ("rotary", False), ("with_bias", True),
-        ):  # fmt: skip
+            ("key_features", self.features),
+            ("value_features", self.key_features),
+            ("head_features", self.features // self.num_heads),
+            ("rotary", False),
+            ("with_bias", True),
+        ):
             if getattr(self, name) != usual:
                 parts.append(f"{name}={getattr(self, name)}")
         return ", ".join(parts)

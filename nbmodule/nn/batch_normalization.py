@@ -23,10 +23,22 @@ class _BatchNorm(Affine):
     running_var: Any
 
     def __init__(
-        self, num_features: int, *, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True, track_running_stats: bool = True,
-        data_format: str | None = None, axis_name: Any = None, weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        data_format: str | None = None,
+        axis_name: Any = None,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = type(self).__name__
         self.num_features = n = size(name, "num_features", num_features)
         self.eps, self.momentum = number(name, "eps", eps), number(name, "momentum", momentum, most=1)
@@ -53,9 +65,10 @@ class _BatchNorm(Affine):
         exported = isinstance(self.running_mean, StateKey)
         if exported != (state is not None):
             cure = (
-                "its state was exported; call it as y, state = layer(x, state)" if exported
+                "its state was exported; call it as y, state = layer(x, state)"
+                if exported
                 else "it was given a state, and keeps its own; call nb.export_state first"
-            )  # fmt: skip
+            )
             raise ArgumentTypeError(f"{type(self).__name__}: {cure}.")
         mean, var = (state[key] if exported else key.value for key in (self.running_mean, self.running_var))
         if not self.training:

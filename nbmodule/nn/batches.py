@@ -74,7 +74,8 @@ class MadeBatches:
 
     def __iter__(self) -> Iterator[Any]:
         source: Any = self.source
-        for batch in source() if callable(source) else source:
+        batches: Any = source() if callable(source) else source
+        for batch in batches:
             yield jax.tree.map(_plain, batch, is_leaf=_is_leaf)
 
     def __repr__(self) -> str:
@@ -105,21 +106,27 @@ class BatchesAhead:
 
 
 def batches(
-    arrays: Any, size: int | None = None, shuffle: bool = True, *, drop_last: bool = False, key: Any = None, prefetch: int = 0
-) -> Batches | MadeBatches | BatchesAhead:  # fmt: skip
+    arrays: Any,
+    size: int | None = None,
+    shuffle: bool = True,
+    *,
+    drop_last: bool = False,
+    key: Any = None,
+    prefetch: int = 0,
+) -> Batches | MadeBatches | BatchesAhead:
     """Cut arrays or a dataset into batches; a new order at each pass, from the default random stream.
 
     A loader that makes batches itself (a `DataLoader` of PyTorch, a generator) is taken as it is, without `size`: its batches come
     as arrays, in its own order.
 
     Args:
-        arrays: an array, or a tuple, list or dict of arrays of one length, cut along their first axis; a dataset, which is anything
+        arrays: An array, or a tuple, list or dict of arrays of one length, cut along their first axis; a dataset, which is anything
             with a length and `[number]` that gives one row; an iterable of batches, or a function that gives one at each pass.
-        size: rows in a batch; left out where the batches are made already.
-        shuffle: whether each pass has an order of its own; of no effect where the batches are made already.
-        drop_last: whether a last batch that is not full is left out.
-        key: seed or key for the order; by default the default random stream gives it.
-        prefetch: how many batches are put on the device ahead of their turn.
+        size: Rows in a batch; left out where the batches are made already.
+        shuffle: Whether each pass has an order of its own; of no effect where the batches are made already.
+        drop_last: Whether a last batch that is not full is left out.
+        key: Seed or key for the order; by default the default random stream gives it.
+        prefetch: How many batches are put on the device ahead of their turn.
 
     Returns:
         A restartable iterable with a length; of a generator, one that can be gone through once.

@@ -29,9 +29,9 @@ class Sequential(Module):
     Once its state is exported (`nb.export_state`), it takes and returns the state: `y, state = model(x, state)`.
 
     Args:
-        *layers: the layers.
-        device: device of variables made here (there are none; kept for the constructor's common form).
-        v: variables to use instead of those of the layers.
+        *layers: The layers.
+        device: Device of variables made here (there are none; kept for the constructor's common form).
+        v: Variables to use instead of those of the layers.
 
     Example:
         >>> import jax.numpy as jnp
@@ -218,8 +218,8 @@ class Residual(Module):
     """Adds its input to what a layer makes of it: `x + layer(x)`.
 
     Args:
-        layer: a module or function that keeps the shape.
-        shortcut: applied to the input before it is added, where the layer changes the shape.
+        layer: A module or function that keeps the shape.
+        shortcut: Applied to the input before it is added, where the layer changes the shape.
 
     Example:
         >>> import jax.numpy as jnp
@@ -257,7 +257,7 @@ class Lambda(Module):
     """A plain function as a layer.
 
     Args:
-        fn: any function; it is static, compared by identity and code.
+        fn: Any function; it is static, compared by identity and code.
 
     Example:
         >>> import nbmodule as nb

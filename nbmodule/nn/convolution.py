@@ -33,10 +33,24 @@ class _Convolution(Layer):
     _convolve: ClassVar[Callable[..., Any]]
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, *, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-        groups: int = 1, with_bias: bool = True, data_format: str | None = None, weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        *,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        with_bias: bool = True,
+        data_format: str | None = None,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = type(self).__name__
         self.in_channels = size(name, "in_channels", in_channels)
         self.out_channels = size(name, "out_channels", out_channels)
@@ -72,9 +86,15 @@ class _Convolution(Layer):
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
         return type(self)._convolve(
-            x, self.weight.value, self.bias.value if self.with_bias else None, stride=self.stride, padding=self.padding,
-            dilation=self.dilation, groups=self.groups, data_format=self.data_format,
-        )  # fmt: skip
+            x,
+            self.weight.value,
+            self.bias.value if self.with_bias else None,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            data_format=self.data_format,
+        )
 
     def brief(self) -> str:
         """For displays: `1 → 16, 3×3`."""
@@ -137,10 +157,10 @@ class DepthwiseConv2d(_Convolution):
     """Convolves each channel by itself with `depth_multiplier` kernels.
 
     Args:
-        channels: channels of the inputs.
-        kernel_size: a number, or one for each axis.
-        depth_multiplier: outputs for each input channel.
-        **options: as for `Conv2d`, without `groups`.
+        channels: Channels of the inputs.
+        kernel_size: A number, or one for each axis.
+        depth_multiplier: Outputs for each input channel.
+        **options: As for `Conv2d`, without `groups`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -172,9 +192,16 @@ class _Transposed(_Convolution):
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
         return type(self)._convolve(
-            x, self.weight.value, self.bias.value if self.with_bias else None, stride=self.stride, padding=self.padding,
-            output_padding=self.output_padding, dilation=self.dilation, groups=self.groups, data_format=self.data_format,
-        )  # fmt: skip
+            x,
+            self.weight.value,
+            self.bias.value if self.with_bias else None,
+            stride=self.stride,
+            padding=self.padding,
+            output_padding=self.output_padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            data_format=self.data_format,
+        )
 
 
 class ConvTranspose1d(_Transposed):
@@ -197,6 +224,8 @@ _EXAMPLES = {
 for _kind in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d):
     _what = "The transpose of a convolution" if issubclass(_kind, _Transposed) else "A convolution"
     _kind.__doc__ = f"{_what} over {_kind._axes} ax{'is' if _kind._axes == 1 else 'es'}." + _ARGUMENTS.format(
-        formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])), name=_kind.__name__, shape=_EXAMPLES[_kind._axes][0],
+        formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])),
+        name=_kind.__name__,
+        shape=_EXAMPLES[_kind._axes][0],
         result=_EXAMPLES[_kind._axes][1],
-    )  # fmt: skip
+    )

@@ -22,9 +22,9 @@ class Dropout(Layer):
     own is called as `y, state = layer(x, state)`.
 
     Args:
-        rate: probability of zero, from 0 to 1. The attribute may also be set to a function of nothing, which is asked in each
-            call: where it gives the value of a box, that may change from step to step without a new compile.
-        key: seed or key of a stream of the layer's own, which is saved with it.
+        rate: Probability of zero, from 0 to 1. The attribute may also be set to a function of nothing, which is asked in each
+            call: Where it gives the value of a box, that may change from step to step without a new compile.
+        key: Seed or key of a stream of the layer's own, which is saved with it.
 
     Example:
         >>> import jax.numpy as jnp
@@ -107,8 +107,8 @@ class AlphaDropout(Dropout):
     """Dropout that keeps mean and variance of values that came out of SELU.
 
     Args:
-        rate: probability of being dropped, from 0 to 1.
-        key: seed or key of a stream of the layer's own.
+        rate: Probability of being dropped, from 0 to 1.
+        key: Seed or key of a stream of the layer's own.
 
     Example:
         >>> import jax.numpy as jnp

@@ -72,10 +72,10 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
     """Compile `fn`, a function of arrays, into one inline call that also takes boxes.
 
     Args:
-        fn: a pure function; it sees arrays where it is given arrays, boxes, NumPy arrays or numbers.
-        static: names of the arguments that are not arrays (flags, sizes, constants). They must be hashable (a list is taken
+        fn: A pure function; it sees arrays where it is given arrays, boxes, NumPy arrays or numbers.
+        static: Names of the arguments that are not arrays (flags, sizes, constants). They must be hashable (a list is taken
             as a tuple), and each new value compiles anew.
-        numbers: names of arguments that are static when they are Python numbers, and arrays otherwise, so that a rate may also
+        numbers: Names of arguments that are static when they are Python numbers, and arrays otherwise, so that a rate may also
             follow a schedule without a new compile.
 
     Raises:
@@ -172,7 +172,7 @@ def _widened(
 ) -> dict[str, Any] | None:
     """The arguments by name, where floating values were wanted and short integers found: float32 holds each of them exactly."""
     name = getattr(error, "floats_wanted", None) or ""
-    found = _bind(fn, args, kwargs) if name else {}
+    found: Any = _bind(fn, args, kwargs) if name else {}
     value = found.get(name)
     if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.name not in _HELD_BY_FLOAT32:
         return None

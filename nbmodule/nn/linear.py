@@ -20,15 +20,15 @@ class Linear(Layer):
     """An affine map of the last axis: `x @ weight.T + bias`.
 
     Args:
-        in_features: size of the inputs' last axis.
-        out_features: size of the outputs' last axis.
-        with_bias: whether a bias is added.
-        weight_initializer: of `weight`, shape `(out_features, in_features)`; `GlorotUniform()` by default.
-        bias_initializer: of `bias`, shape `(out_features,)`; `Zeros()` by default.
-        key: key for the initial values; by default the next of the default stream.
-        device: device of the variables.
+        in_features: Size of the inputs' last axis.
+        out_features: Size of the outputs' last axis.
+        with_bias: Whether a bias is added.
+        weight_initializer: Of `weight`, shape `(out_features, in_features)`; `GlorotUniform()` by default.
+        bias_initializer: Of `bias`, shape `(out_features,)`; `Zeros()` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: variables to use instead of fresh ones, `{'w': ..., 'b': ...}`.
+        v: Variables to use instead of fresh ones, `{'w': ..., 'b': ...}`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -38,9 +38,18 @@ class Linear(Layer):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, with_bias: bool = True, weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        with_bias: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.in_features = n = size("Linear", "in_features", in_features)
         self.out_features = m = size("Linear", "out_features", out_features)
         self.with_bias = flag("Linear", "with_bias", with_bias)
@@ -67,17 +76,17 @@ class Bilinear(Layer):
     """A bilinear map of two inputs: `x1 @ weight[k] @ x2 + bias[k]` for each output `k`.
 
     Args:
-        in1_features: size of the first input's last axis.
-        in2_features: size of the second input's last axis.
-        out_features: size of the outputs' last axis.
-        with_bias: whether a bias is added.
-        weight_initializer: of `weight`, shape `(out_features, in1_features, in2_features)`; uniform within
+        in1_features: Size of the first input's last axis.
+        in2_features: Size of the second input's last axis.
+        out_features: Size of the outputs' last axis.
+        with_bias: Whether a bias is added.
+        weight_initializer: Of `weight`, shape `(out_features, in1_features, in2_features)`; uniform within
             `1 / sqrt(in1_features)` by default.
-        bias_initializer: of `bias`; `Zeros()` by default.
-        key: key for the initial values.
-        device: device of the variables.
+        bias_initializer: Of `bias`; `Zeros()` by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: variables to use instead of fresh ones.
+        v: Variables to use instead of fresh ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -87,10 +96,19 @@ class Bilinear(Layer):
     """
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, *, with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
-        device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        *,
+        with_bias: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.in1_features = n1 = size("Bilinear", "in1_features", in1_features)
         self.in2_features = n2 = size("Bilinear", "in2_features", in2_features)
         self.out_features = m = size("Bilinear", "out_features", out_features)
@@ -121,16 +139,16 @@ class Embedding(Layer):
     """A table of vectors, looked up by index.
 
     Args:
-        num_embeddings: number of rows.
-        embedding_dim: length of each row.
-        padding_idx: index whose row is zero at first and gets no gradient.
-        max_norm: rows that are looked up are shortened to this length if they are longer.
-        norm_type: the p of the p-norm for `max_norm`.
-        weight_initializer: of `weight`, shape `(num_embeddings, embedding_dim)`; `RandomNormal(0.0, 1.0)` by default.
-        key: key for the initial values.
-        device: device of the variables.
+        num_embeddings: Number of rows.
+        embedding_dim: Length of each row.
+        padding_idx: Index whose row is zero at first and gets no gradient.
+        max_norm: Rows that are looked up are shortened to this length if they are longer.
+        norm_type: The p of the p-norm for `max_norm`.
+        weight_initializer: Of `weight`, shape `(num_embeddings, embedding_dim)`; `RandomNormal(0.0, 1.0)` by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: variables to use instead of fresh ones, `{'w': ...}`.
+        v: Variables to use instead of fresh ones, `{'w': ...}`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -140,10 +158,19 @@ class Embedding(Layer):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, *, padding_idx: int | None = None, max_norm: float | None = None,
-        norm_type: float = 2.0, weight_initializer: InitializerLike | None = None, key: Any = None, device: Any = None,
-        dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        weight_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = m = size("Embedding", "embedding_dim", embedding_dim)
         self.padding_idx = None if padding_idx is None else check_index("Embedding", "padding_idx", padding_idx, n)
@@ -203,8 +230,8 @@ class Flatten(Layer):
     """Joins the axes from `start_axis` to `end_axis` into one.
 
     Args:
-        start_axis: first axis to join; 1 keeps the batch axis.
-        end_axis: last axis to join.
+        start_axis: First axis to join; 1 keeps the batch axis.
+        end_axis: Last axis to join.
 
     Example:
         >>> import jax.numpy as jnp

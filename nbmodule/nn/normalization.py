@@ -21,17 +21,17 @@ class LayerNorm(Affine):
     """Normalizes over the last axes: `(x - mean) / sqrt(var + eps) * new_std * weight + bias`.
 
     Args:
-        normalized_shape: size of the last axis, or sizes of the last axes.
-        eps: added to the variance, in squared units of the input.
-        new_std: standard deviation after normalization, before `weight`.
-        affine: whether `weight` is trained.
-        with_bias: whether `bias` is trained too.
-        weight_initializer: of `weight`; ones by default.
-        bias_initializer: of `bias`; zeros by default.
-        key: key for the initial values.
-        device: device of the variables.
+        normalized_shape: Size of the last axis, or sizes of the last axes.
+        eps: Added to the variance, in squared units of the input.
+        new_std: Standard deviation after normalization, before `weight`.
+        affine: Whether `weight` is trained.
+        with_bias: Whether `bias` is trained too.
+        weight_initializer: Of `weight`; ones by default.
+        bias_initializer: Of `bias`; zeros by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: parameters to use instead of fresh ones.
+        v: Parameters to use instead of fresh ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -43,10 +43,20 @@ class LayerNorm(Affine):
     """
 
     def __init__(
-        self, normalized_shape: Any, *, eps: float = 1e-5, new_std: float = 1.0, affine: bool = True, with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
-        device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        *,
+        eps: float = 1e-5,
+        new_std: float = 1.0,
+        affine: bool = True,
+        with_bias: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.normalized_shape = _shape("LayerNorm", normalized_shape)
         self.eps, self.new_std = number("LayerNorm", "eps", eps), number("LayerNorm", "new_std", new_std)
         self.affine, self.with_bias = flag("LayerNorm", "affine", affine), flag("LayerNorm", "with_bias", with_bias)
@@ -77,14 +87,14 @@ class RMSNorm(Affine):
     """Divides by the root mean square of the last axes: `x / sqrt(mean(x**2) + eps) * weight`.
 
     Args:
-        normalized_shape: size of the last axis, or sizes of the last axes.
-        eps: added to the mean square, in squared units of the input.
-        affine: whether `weight` is trained.
-        weight_initializer: of `weight`; ones by default.
-        key: key for the initial values.
-        device: device of the variables.
+        normalized_shape: Size of the last axis, or sizes of the last axes.
+        eps: Added to the mean square, in squared units of the input.
+        affine: Whether `weight` is trained.
+        weight_initializer: Of `weight`; ones by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: parameters to use instead of fresh ones.
+        v: Parameters to use instead of fresh ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -96,9 +106,17 @@ class RMSNorm(Affine):
     """
 
     def __init__(
-        self, normalized_shape: Any, *, eps: float = 1e-6, affine: bool = True, weight_initializer: InitializerLike | None = None,
-        key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        normalized_shape: Any,
+        *,
+        eps: float = 1e-6,
+        affine: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.normalized_shape = _shape("RMSNorm", normalized_shape)
         self.eps, self.affine = number("RMSNorm", "eps", eps), flag("RMSNorm", "affine", affine)
         self._make(self.normalized_shape, self.affine, False, weight_initializer, None, key, device, dtype)
@@ -119,18 +137,18 @@ class GroupNorm(Affine):
     """Normalizes over groups of channels of each sample.
 
     Args:
-        num_groups: number of groups.
-        num_channels: number of channels, divisible by `num_groups`.
-        eps: added to the variance, in squared units of the input.
-        affine: whether `weight` and `bias` are trained.
-        data_format: such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the first axis is the batch, the
+        num_groups: Number of groups.
+        num_channels: Number of channels, divisible by `num_groups`.
+        eps: Added to the variance, in squared units of the input.
+        affine: Whether `weight` and `bias` are trained.
+        data_format: Such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the first axis is the batch, the
             last one the channels, and all between are spatial.
-        weight_initializer: of `weight`; ones by default.
-        bias_initializer: of `bias`; zeros by default.
-        key: key for the initial values.
-        device: device of the variables.
+        weight_initializer: Of `weight`; ones by default.
+        bias_initializer: Of `bias`; zeros by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: parameters to use instead of fresh ones.
+        v: Parameters to use instead of fresh ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -142,10 +160,20 @@ class GroupNorm(Affine):
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, *, eps: float = 1e-5, affine: bool = True, data_format: str | None = None,
-        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
-        device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_groups: int,
+        num_channels: int,
+        *,
+        eps: float = 1e-5,
+        affine: bool = True,
+        data_format: str | None = None,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.num_groups, self.num_channels = (
             size("GroupNorm", "num_groups", num_groups),
             size("GroupNorm", "num_channels", num_channels),
@@ -177,17 +205,17 @@ class InstanceNorm(Affine):
     """Normalizes each channel of each sample over its spatial axes.
 
     Args:
-        num_features: number of channels.
-        eps: added to the variance, in squared units of the input.
-        affine: whether `weight` and `bias` are trained.
-        data_format: such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the first axis is the batch, the
+        num_features: Number of channels.
+        eps: Added to the variance, in squared units of the input.
+        affine: Whether `weight` and `bias` are trained.
+        data_format: Such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the first axis is the batch, the
             last one the channels, and all between are spatial.
-        weight_initializer: of `weight`; ones by default.
-        bias_initializer: of `bias`; zeros by default.
-        key: key for the initial values.
-        device: device of the variables.
+        weight_initializer: Of `weight`; ones by default.
+        bias_initializer: Of `bias`; zeros by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: parameters to use instead of fresh ones.
+        v: Parameters to use instead of fresh ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -199,10 +227,19 @@ class InstanceNorm(Affine):
     """
 
     def __init__(
-        self, num_features: int, *, eps: float = 1e-5, affine: bool = False, data_format: str | None = None,
-        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
-        device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-5,
+        affine: bool = False,
+        data_format: str | None = None,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         self.num_features = size("InstanceNorm", "num_features", num_features)
         self.eps, self.affine = number("InstanceNorm", "eps", eps), flag("InstanceNorm", "affine", affine)
         self.data_format = layout("InstanceNorm", data_format)
@@ -229,11 +266,11 @@ class LocalResponseNorm(Layer):
     `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel zeros are counted.
 
     Args:
-        size: number of neighboring channels, itself included.
-        alpha: factor of the mean square.
-        beta: exponent.
-        k: added to the mean square.
-        axis: channel axis; the last by default.
+        size: Number of neighboring channels, itself included.
+        alpha: Factor of the mean square.
+        beta: Exponent.
+        k: Added to the mean square.
+        axis: Channel axis; the last by default.
 
     Example:
         >>> import jax.numpy as jnp

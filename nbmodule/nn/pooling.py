@@ -17,8 +17,14 @@ class _Pool(Layer):
     _pool: ClassVar[Any]
 
     def __init__(
-        self, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, data_format: str | None = None
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: Any,
+        *,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        data_format: str | None = None,
+    ) -> None:
         name = type(self).__name__
         self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
         self.stride = self.kernel_size if stride is None else sizes(name, "stride", stride, self._axes)
@@ -38,24 +44,42 @@ class _Pool(Layer):
 
 class _MaxPool(_Pool):
     def __init__(
-        self, kernel_size: Any, *, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        self,
+        kernel_size: Any,
+        *,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
         data_format: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
         super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
 
     def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
         return type(self)._pool(
-            x, self.kernel_size, stride=self.stride, padding=self.padding, dilation=self.dilation, ceil_mode=self.ceil_mode,
+            x,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            ceil_mode=self.ceil_mode,
             data_format=self.data_format,
-        )  # fmt: skip
+        )
 
 
 class _AvgPool(_Pool):
     def __init__(
-        self, kernel_size: Any, *, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True,
-        divisor_override: float | None = None, data_format: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel_size: Any,
+        *,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: float | None = None,
+        data_format: str | None = None,
+    ) -> None:
         name = type(self).__name__
         self.count_include_pad = flag(name, "count_include_pad", count_include_pad)
         if divisor_override is not None:
@@ -65,9 +89,15 @@ class _AvgPool(_Pool):
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return type(self)._pool(
-            x, self.kernel_size, stride=self.stride, padding=self.padding, ceil_mode=self.ceil_mode,
-            count_include_pad=self.count_include_pad, divisor_override=self.divisor_override, data_format=self.data_format,
-        )  # fmt: skip
+            x,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
+            divisor_override=self.divisor_override,
+            data_format=self.data_format,
+        )
 
 
 class MaxPool1d(_MaxPool):
@@ -120,7 +150,12 @@ _MORE = {
 }
 for _kind in (MaxPool1d, MaxPool2d, MaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d):
     _kind.__doc__ = _DOC.format(
-        word="largest value" if issubclass(_kind, _MaxPool) else "mean", axes=_kind._axes, ending="is" if _kind._axes == 1 else "es",
-        more=_MORE[_kind.__mro__[1]], formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])), name=_kind.__name__,
-        shape=_SHAPES[_kind._axes][0], result=_SHAPES[_kind._axes][1],
-    )  # fmt: skip
+        word="largest value" if issubclass(_kind, _MaxPool) else "mean",
+        axes=_kind._axes,
+        ending="is" if _kind._axes == 1 else "es",
+        more=_MORE[_kind.__mro__[1]],
+        formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])),
+        name=_kind.__name__,
+        shape=_SHAPES[_kind._axes][0],
+        result=_SHAPES[_kind._axes][1],
+    )

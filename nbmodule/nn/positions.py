@@ -22,8 +22,8 @@ class SinusoidalPositionalEncoding(Layer):
     It has no variables, and works for sequences of any length.
 
     Args:
-        features: number of features.
-        base: ratio of the longest to the shortest wave.
+        features: Number of features.
+        base: Ratio of the longest to the shortest wave.
 
     Example:
         >>> import jax.numpy as jnp
@@ -60,13 +60,13 @@ class LearnedPositionalEncoding(Layer):
     """Adds a trained vector for each position.
 
     Args:
-        max_length: number of positions; a longer sequence is refused.
-        features: number of features.
-        weight_initializer: of `weight`, shape `(max_length, features)`; `RandomNormal(0.0, 0.02)` by default.
-        key: key for the initial values.
-        device: device of the variables.
+        max_length: Number of positions; a longer sequence is refused.
+        features: Number of features.
+        weight_initializer: Of `weight`, shape `(max_length, features)`; `RandomNormal(0.0, 0.02)` by default.
+        key: Key for the initial values.
+        device: Device of the variables.
         dtype: dtype of the variables.
-        v: variables to use instead of fresh ones, `{'w': ...}`.
+        v: Variables to use instead of fresh ones, `{'w': ...}`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -78,9 +78,16 @@ class LearnedPositionalEncoding(Layer):
     """
 
     def __init__(
-        self, max_length: int, features: int, *, weight_initializer: InitializerLike | None = None, key: Any = None, device: Any = None,
-        dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        max_length: int,
+        features: int,
+        *,
+        weight_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = "LearnedPositionalEncoding"
         self.max_length, self.features = size(name, "max_length", max_length), size(name, "features", features)
         made = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
@@ -111,7 +118,7 @@ class RotaryPositionalEncoding(Layer):
     `MultiHeadAttention(..., rotary=True)` does so by itself.
 
     Args:
-        base: ratio of the longest to the shortest wave.
+        base: Ratio of the longest to the shortest wave.
 
     Example:
         >>> import jax.numpy as jnp

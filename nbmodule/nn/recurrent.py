@@ -37,11 +37,23 @@ class _Recurrent(Layer):
     nonlinearity = "tanh"
 
     def __init__(
-        self, in_features: int, hidden_features: int, *, num_layers: int = 1, bidirectional: bool = False,
-        dropout_rate: float = 0.0, with_bias: bool = True, return_sequence: bool = True, return_state: bool = True,
-        weight_initializer: InitializerLike | None = None, bias_initializer: InitializerLike | None = None, key: Any = None,
-        device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        hidden_features: int,
+        *,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout_rate: float = 0.0,
+        with_bias: bool = True,
+        return_sequence: bool = True,
+        return_state: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
         self.hidden_features = size(name, "hidden_features", hidden_features)
@@ -104,9 +116,16 @@ class _Recurrent(Layer):
         )
         dropped, key = (0.0, None) if self.dropout is None else (self.dropout.current_rate, self.dropout.next_key())
         ys, last = _run(
-            x, self._given(state), weights, lengths, key, kind=self._kind, nonlinearity=self.nonlinearity,
-            dropout_rate=dropped, return_sequence=self.return_sequence,
-        )  # fmt: skip
+            x,
+            self._given(state),
+            weights,
+            lengths,
+            key,
+            kind=self._kind,
+            nonlinearity=self.nonlinearity,
+            dropout_rate=dropped,
+            return_sequence=self.return_sequence,
+        )
         last = last if len(self._states) > 1 else last[0]
         return (ys, last) if self.return_state else ys
 
@@ -157,9 +176,18 @@ class _Cell(Layer):
     _gates: ClassVar[int]
 
     def __init__(
-        self, in_features: int, hidden_features: int, *, with_bias: bool = True, weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None, key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        hidden_features: int,
+        *,
+        with_bias: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
         self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
@@ -233,8 +261,17 @@ class GRUCell(_Cell):
 
 @kernel(static=("kind", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
-    x: Any, state: Any, weights: Any, lengths: Any, key: Any, *, kind: str, nonlinearity: str, dropout_rate: Any, return_sequence: bool
-) -> Any:  # fmt: skip
+    x: Any,
+    state: Any,
+    weights: Any,
+    lengths: Any,
+    key: Any,
+    *,
+    kind: str,
+    nonlinearity: str,
+    dropout_rate: Any,
+    return_sequence: bool,
+) -> Any:
     """Run all layers and directions; states go in and come out as one array each, layers and directions along its first axis."""
     check_arrays(kind, x=x)
     check_rank(kind, "x", x, "(*batch, time, features)", 2)
@@ -315,20 +352,35 @@ _DOC = """{title}
     Source: {source}
     """
 RNN.__doc__ = _DOC.format(
-    title="A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.", state="one array `h`",
-    gates="", order="", more="\n        nonlinearity: `tanh` or `relu`.", name="RNN", shapes="((5, 7, 8), (4, 5, 4))",
+    title="A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.",
+    state="one array `h`",
+    gates="",
+    order="",
+    more="\n        nonlinearity: `tanh` or `relu`.",
+    name="RNN",
+    shapes="((5, 7, 8), (4, 5, 4))",
     source="Elman (1990), Finding structure in time.",
-)  # fmt: skip
+)
 LSTM.__doc__ = _DOC.format(
-    title="Long short-term memory; `nb.lstm` gives the formula.", state="a pair `(h, c)` of arrays", gates="4 * ",
-    order=" The gates lie\n    in the order i, f, g, o.", more="", name="LSTM", shapes="((5, 7, 8), ((4, 5, 4), (4, 5, 4)))",
+    title="Long short-term memory; `nb.lstm` gives the formula.",
+    state="a pair `(h, c)` of arrays",
+    gates="4 * ",
+    order=" The gates lie\n    in the order i, f, g, o.",
+    more="",
+    name="LSTM",
+    shapes="((5, 7, 8), ((4, 5, 4), (4, 5, 4)))",
     source="Hochreiter and Schmidhuber (1997), Long short-term memory.",
-)  # fmt: skip
+)
 GRU.__doc__ = _DOC.format(
-    title="Gated recurrent units; `nb.gru` gives the formula.", state="one array `h`", gates="3 * ",
-    order=" The gates lie\n    in the order r, z, n.", more="", name="GRU", shapes="((5, 7, 8), (4, 5, 4))",
+    title="Gated recurrent units; `nb.gru` gives the formula.",
+    state="one array `h`",
+    gates="3 * ",
+    order=" The gates lie\n    in the order r, z, n.",
+    more="",
+    name="GRU",
+    shapes="((5, 7, 8), (4, 5, 4))",
     source="Cho et al. (2014), arXiv:1406.1078.",
-)  # fmt: skip
+)
 
 _CELL_DOC = """One step of `nb.{layer}`: called as `state = cell(x, state)`, it gives the state after.
 
@@ -361,9 +413,12 @@ _CELL_DOC = """One step of `nb.{layer}`: called as `state = cell(x, state)`, it 
 for _cell, _more in ((RNNCell, "\n        nonlinearity: `tanh` or `relu`."), (LSTMCell, ""), (GRUCell, "")):
     _is_pair, _layer = _cell is LSTMCell, _cell.__name__.removesuffix("Cell")
     _cell.__doc__ = _CELL_DOC.format(
-        layer=_layer, state="a pair `(h, c)` of arrays" if _is_pair else "one array `h`", more=_more,
-        gates=f"{_cell._gates} * " if _cell._gates > 1 else "", shapes="((5, 4), (5, 4))" if _is_pair else "(5, 4)",
+        layer=_layer,
+        state="a pair `(h, c)` of arrays" if _is_pair else "one array `h`",
+        more=_more,
+        gates=f"{_cell._gates} * " if _cell._gates > 1 else "",
+        shapes="((5, 4), (5, 4))" if _is_pair else "(5, 4)",
         source=f"as `nb.{_layer}`.",
-    )  # fmt: skip
+    )
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

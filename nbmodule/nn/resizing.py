@@ -87,10 +87,10 @@ class Upsample(Layer):
     """Resizes images, to a size or by a factor; `nb.interpolate` gives the rules.
 
     Args:
-        size: size of the outputs, a number or one for each spatial axis.
-        scale_factor: in place of `size`, the factor by which each axis grows, a number or one for each.
+        size: Size of the outputs, a number or one for each spatial axis.
+        scale_factor: In place of `size`, the factor by which each axis grows, a number or one for each.
         mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes; `bicubic` for two.
-        align_corners: whether the centers of the corner pixels stay where they are; not for `nearest`.
+        align_corners: Whether the centers of the corner pixels stay where they are; not for `nearest`.
         data_format: `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW` with channels first.
 
     Example:
@@ -103,8 +103,14 @@ class Upsample(Layer):
     """
 
     def __init__(
-        self, size: Any = None, *, scale_factor: Any = None, mode: str = "nearest", align_corners: bool = False, data_format: str = "NHWC"
-    ) -> None:  # fmt: skip
+        self,
+        size: Any = None,
+        *,
+        scale_factor: Any = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+        data_format: str = "NHWC",
+    ) -> None:
         if (size is None) == (scale_factor is None):
             raise ArgumentError(
                 f"Upsample: give size or scale_factor, found size={size!r} and scale_factor={scale_factor!r}. Nothing was made."

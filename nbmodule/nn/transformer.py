@@ -26,10 +26,22 @@ class _TransformerLayer(Layer):
     _attentions: tuple[str, ...]
 
     def __init__(
-        self, features: int, num_heads: int, hidden_features: int | None = None, *, dropout_rate: float = 0.1,
-        activation: Callable[..., Any] = relu, norm_first: bool = False, eps: float = 1e-5, rotary: bool = False, with_bias: bool = True,
-        key: Any = None, device: Any = None, dtype: Any = None, v: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        features: int,
+        num_heads: int,
+        hidden_features: int | None = None,
+        *,
+        dropout_rate: float = 0.1,
+        activation: Callable[..., Any] = relu,
+        norm_first: bool = False,
+        eps: float = 1e-5,
+        rotary: bool = False,
+        with_bias: bool = True,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+    ) -> None:
         name = type(self).__name__
         self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
         self.hidden_features = hidden = (
@@ -77,9 +89,13 @@ class TransformerEncoderLayer(_TransformerLayer):
     _attentions = ("self_attention",)
 
     def forward(
-        self, x: Float[ArrayLike, "*batch length features"], *, mask: _Mask = None, key_mask: Bool[ArrayLike, "*batch length"] | None = None,
+        self,
+        x: Float[ArrayLike, "*batch length features"],
+        *,
+        mask: _Mask = None,
+        key_mask: Bool[ArrayLike, "*batch length"] | None = None,
         is_causal: bool = False,
-    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+    ) -> Float[Array, "*batch length features"]:
         x = self._beside(
             x, self.norm1, lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal)
         )
@@ -90,10 +106,16 @@ class TransformerDecoderLayer(_TransformerLayer):
     _attentions = ("self_attention", "cross_attention")
 
     def forward(
-        self, x: Float[ArrayLike, "*batch length features"], memory: Float[ArrayLike, "*batch size features"], *, mask: _Mask = None,
-        key_mask: Bool[ArrayLike, "*batch length"] | None = None, is_causal: bool = True, memory_mask: _Mask = None,
+        self,
+        x: Float[ArrayLike, "*batch length features"],
+        memory: Float[ArrayLike, "*batch size features"],
+        *,
+        mask: _Mask = None,
+        key_mask: Bool[ArrayLike, "*batch length"] | None = None,
+        is_causal: bool = True,
+        memory_mask: _Mask = None,
         memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
-    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+    ) -> Float[Array, "*batch length features"]:
         x = self._beside(
             x, self.norm1, lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal)
         )
@@ -109,10 +131,22 @@ class _Stack(Layer):
     _kind: type[_TransformerLayer]
 
     def __init__(
-        self, num_layers: int, features: int, num_heads: int, hidden_features: int | None = None, *, final_norm: bool | None = None,
-        norm_first: bool = False, eps: float = 1e-5, with_bias: bool = True, key: Any = None, device: Any = None, dtype: Any = None,
-        v: Any = None, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        num_layers: int,
+        features: int,
+        num_heads: int,
+        hidden_features: int | None = None,
+        *,
+        final_norm: bool | None = None,
+        norm_first: bool = False,
+        eps: float = 1e-5,
+        with_bias: bool = True,
+        key: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        v: Any = None,
+        **options: Any,
+    ) -> None:
         name = type(self).__name__
         each = keys(key, size(name, "num_layers", num_layers))
         common: dict[str, Any] = {"eps": eps, "with_bias": with_bias, "device": device, "dtype": dtype}
@@ -133,9 +167,13 @@ class TransformerEncoder(_Stack):
     _kind = TransformerEncoderLayer
 
     def forward(
-        self, x: Float[ArrayLike, "*batch length features"], *, mask: _Mask = None, key_mask: Bool[ArrayLike, "*batch length"] | None = None,
+        self,
+        x: Float[ArrayLike, "*batch length features"],
+        *,
+        mask: _Mask = None,
+        key_mask: Bool[ArrayLike, "*batch length"] | None = None,
         is_causal: bool = False,
-    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+    ) -> Float[Array, "*batch length features"]:
         for layer in self.layers:
             x = layer(x, mask=mask, key_mask=key_mask, is_causal=is_causal)
         return x if self.norm is None else self.norm(x)
@@ -145,10 +183,16 @@ class TransformerDecoder(_Stack):
     _kind = TransformerDecoderLayer
 
     def forward(
-        self, x: Float[ArrayLike, "*batch length features"], memory: Float[ArrayLike, "*batch size features"], *, mask: _Mask = None,
-        key_mask: Bool[ArrayLike, "*batch length"] | None = None, is_causal: bool = True, memory_mask: _Mask = None,
+        self,
+        x: Float[ArrayLike, "*batch length features"],
+        memory: Float[ArrayLike, "*batch size features"],
+        *,
+        mask: _Mask = None,
+        key_mask: Bool[ArrayLike, "*batch length"] | None = None,
+        is_causal: bool = True,
+        memory_mask: _Mask = None,
         memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
-    ) -> Float[Array, "*batch length features"]:  # fmt: skip
+    ) -> Float[Array, "*batch length features"]:
         for layer in self.layers:
             x = layer(
                 x,
@@ -191,8 +235,9 @@ _ARGUMENTS = """
         dtype: dtype of the variables.
         v: variables to use instead of fresh ones."""
 for _word, _layer, _stack in (
-    ("Encoder", TransformerEncoderLayer, TransformerEncoder), ("Decoder", TransformerDecoderLayer, TransformerDecoder),
-):  # fmt: skip
+    ("Encoder", TransformerEncoderLayer, TransformerEncoder),
+    ("Decoder", TransformerDecoderLayer, TransformerDecoder),
+):
     _layer.__doc__ = f"""{_PARTS[_word].capitalize()}, each beside a shortcut and with a norm.
 
     {_CALL[_word]}

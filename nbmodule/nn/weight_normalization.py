@@ -75,13 +75,13 @@ class SpectralNorm(_Around):
     (`nb.export_state`) it is called as `y, state = layer(x, state)`.
 
     Args:
-        layer: the layer, such as a Linear or a convolution.
-        name: name of its weight.
-        axis: axis of the outputs in the weight.
-        num_iterations: turns of power iteration in each call.
-        eps: smallest length by which is divided.
-        key: seed or key for the first vectors; by default the next of the default stream.
-        v: parameters to use instead of those of the layer, `{'layer': {'w': ...}}`.
+        layer: The layer, such as a Linear or a convolution.
+        name: Name of its weight.
+        axis: Axis of the outputs in the weight.
+        num_iterations: Turns of power iteration in each call.
+        eps: Smallest length by which is divided.
+        key: Seed or key for the first vectors; by default the next of the default stream.
+        v: Parameters to use instead of those of the layer, `{'layer': {'w': ...}}`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -99,8 +99,16 @@ class SpectralNorm(_Around):
     right: Any
 
     def __init__(
-        self, layer: Any, *, name: str = "weight", axis: int = 0, num_iterations: int = 1, eps: float = 1e-12, key: Any = None, v: Any = None
-    ) -> None:  # fmt: skip
+        self,
+        layer: Any,
+        *,
+        name: str = "weight",
+        axis: int = 0,
+        num_iterations: int = 1,
+        eps: float = 1e-12,
+        key: Any = None,
+        v: Any = None,
+    ) -> None:
         self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
         check_number("SpectralNorm", "eps", eps, above=0)
         self.eps = float(eps)
@@ -156,7 +164,7 @@ def _divided_by_singular_value(
     return weight / (left @ (matrix @ right)), left, right
 
 
-def _unit(x: Array, eps: float) -> Array:
+def _unit(x: Any, eps: float) -> Array:
     return x / jnp.maximum(jnp.sqrt(jnp.sum(x * x)), eps).astype(x.dtype)
 
 
@@ -180,10 +188,10 @@ class WeightNorm(_Around):
     """Uses a layer's weight as a direction, with a trained length for each output: `scale * weight / |weight|`.
 
     Args:
-        layer: the layer, such as a Linear or a convolution.
-        name: name of its weight.
-        axis: axis of the outputs in the weight; the length is over all others.
-        v: variables to use instead of fresh ones, `{'layer': {'w': ...}, 'scale': ...}`.
+        layer: The layer, such as a Linear or a convolution.
+        name: Name of its weight.
+        axis: Axis of the outputs in the weight; the length is over all others.
+        v: Variables to use instead of fresh ones, `{'layer': {'w': ...}, 'scale': ...}`.
 
     `scale` has the shape of the weight with all axes but `axis` of size one, and is the length of the weight at first, so that
     the layer computes what it computed before.

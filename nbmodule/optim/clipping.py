@@ -92,7 +92,7 @@ def global_norm(tree: Any) -> Float[Array, ""]:
     Squares are added in float32 at least.
 
     Args:
-        tree: arrays; their shapes do not matter.
+        tree: Arrays; their shapes do not matter.
 
     Example:
         >>> global_norm({"b": jnp.array([3.0]), "w": jnp.array([[4.0]])})
@@ -109,8 +109,8 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     Directions are kept. Where the norm is smaller already nothing changes; where it is NaN or infinite, so is the result.
 
     Args:
-        grads: a Container, a dict or another PyTree of arrays.
-        max_norm: the largest norm, positive.
+        grads: A Container, a dict or another PyTree of arrays.
+        max_norm: The largest norm, positive.
 
     Raises:
         ArgumentError: `max_norm` is not positive and finite.

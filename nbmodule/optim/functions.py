@@ -26,11 +26,11 @@ def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_g
     """Take one step of gradient descent, without momentum; returns the new variables.
 
     Args:
-        v: variables, a Container, a dict or another PyTree of arrays; integers stay.
-        grads: gradients, of the same structure.
-        lr: learning rate.
-        weight_decay: adds `weight_decay * w` to the gradient.
-        stop_gradients: whether the new variables are constants for a gradient that is taken through the step.
+        v: Variables, a Container, a dict or another PyTree of arrays; integers stay.
+        grads: Gradients, of the same structure.
+        lr: Learning rate.
+        weight_decay: Adds `weight_decay * w` to the gradient.
+        stop_gradients: Whether the new variables are constants for a gradient that is taken through the step.
 
     Example:
         >>> nb.sgd_update({"w": jnp.ones(2)}, {"w": jnp.ones(2)}, 0.5)["w"]
@@ -40,20 +40,27 @@ def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_g
 
 
 def momentum_update(
-    v: Any, grads: Any, lr: Any, mw: Any, *, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0,
+    v: Any,
+    grads: Any,
+    lr: Any,
+    mw: Any,
+    *,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
     stop_gradients: bool = True,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Take one step of gradient descent with momentum; returns the new variables and the new `mw`.
 
     Args:
-        v: see `sgd_update`.
-        grads: see `sgd_update`.
-        lr: learning rate.
-        mw: the last move of each variable; zeros in the first step.
-        momentum: how much of it is added.
-        nesterov: whether the momentum looks ahead.
-        weight_decay: adds `weight_decay * w` to the gradient.
-        stop_gradients: see `sgd_update`.
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        mw: The last move of each variable; zeros in the first step.
+        momentum: How much of it is added.
+        nesterov: Whether the momentum looks ahead.
+        weight_decay: Adds `weight_decay * w` to the gradient.
+        stop_gradients: See `sgd_update`.
 
     Example:
         >>> v, mw = nb.momentum_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.ones(1)})
@@ -65,22 +72,31 @@ def momentum_update(
 
 
 def adam_update(
-    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7,
+    v: Any,
+    grads: Any,
+    lr: Any,
+    mw: Any,
+    vw: Any,
+    step: Any,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-7,
     stop_gradients: bool = True,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+) -> tuple[Any, Any, Any]:
     """Take one step of Adam; returns the new variables, the new `mw` and the new `vw`. See `Adam` for the formula.
 
     Args:
-        v: see `sgd_update`.
-        grads: see `sgd_update`.
-        lr: learning rate.
-        mw: average gradients; zeros in the first step.
-        vw: average squared gradients; zeros in the first step.
-        step: number of steps, this one included: 1 in the first step.
-        beta1: how much of `mw` is kept.
-        beta2: how much of `vw` is kept.
-        epsilon: added to the root of `vw`.
-        stop_gradients: see `sgd_update`.
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        mw: Average gradients; zeros in the first step.
+        vw: Average squared gradients; zeros in the first step.
+        step: Number of steps, this one included: 1 in the first step.
+        beta1: How much of `mw` is kept.
+        beta2: How much of `vw` is kept.
+        epsilon: Added to the root of `vw`.
+        stop_gradients: See `sgd_update`.
 
     Example:
         >>> zeros = {"w": jnp.zeros(1)}
@@ -93,23 +109,33 @@ def adam_update(
 
 
 def adamw_update(
-    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7,
-    weight_decay: float = 1e-4, stop_gradients: bool = True,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    v: Any,
+    grads: Any,
+    lr: Any,
+    mw: Any,
+    vw: Any,
+    step: Any,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-7,
+    weight_decay: float = 1e-4,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any, Any]:
     """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the formula.
 
     Args:
-        v: see `adam_update`.
-        grads: see `adam_update`.
-        lr: see `adam_update`.
-        mw: see `adam_update`.
-        vw: see `adam_update`.
-        step: see `adam_update`.
-        beta1: see `adam_update`.
-        beta2: see `adam_update`.
-        epsilon: see `adam_update`.
-        weight_decay: share of each variable that is taken off, times `lr`.
-        stop_gradients: see `adam_update`.
+        v: See `adam_update`.
+        grads: See `adam_update`.
+        lr: See `adam_update`.
+        mw: See `adam_update`.
+        vw: See `adam_update`.
+        step: See `adam_update`.
+        beta1: See `adam_update`.
+        beta2: See `adam_update`.
+        epsilon: See `adam_update`.
+        weight_decay: Share of each variable that is taken off, times `lr`.
+        stop_gradients: See `adam_update`.
 
     Example:
         >>> zeros = {"w": jnp.zeros(1)}
@@ -121,9 +147,19 @@ def adamw_update(
 
 
 def lamb_update(
-    v: Any, grads: Any, lr: Any, mw: Any, vw: Any, step: Any, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6,
-    weight_decay: float = 0.0, stop_gradients: bool = True,
-) -> tuple[Any, Any, Any]:  # fmt: skip
+    v: Any,
+    grads: Any,
+    lr: Any,
+    mw: Any,
+    vw: Any,
+    step: Any,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-6,
+    weight_decay: float = 0.0,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any, Any]:
     """Take one step of LAMB; returns the new variables, `mw` and `vw`. Arguments are those of `adamw_update`.
 
     Example:
@@ -136,20 +172,27 @@ def lamb_update(
 
 
 def rmsprop_update(
-    v: Any, grads: Any, lr: Any, vw: Any, *, decay: float = 0.9, epsilon: float = 1e-8, eps_in_sqrt: bool = True,
+    v: Any,
+    grads: Any,
+    lr: Any,
+    vw: Any,
+    *,
+    decay: float = 0.9,
+    epsilon: float = 1e-8,
+    eps_in_sqrt: bool = True,
     stop_gradients: bool = True,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Take one step of RMSprop, without momentum; returns the new variables and the new `vw`.
 
     Args:
-        v: see `sgd_update`.
-        grads: see `sgd_update`.
-        lr: learning rate.
-        vw: average squared gradients; zeros in the first step.
-        decay: how much of `vw` is kept.
-        epsilon: added to `vw`, or to its root.
-        eps_in_sqrt: whether it is added under the root.
-        stop_gradients: see `sgd_update`.
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        vw: Average squared gradients; zeros in the first step.
+        decay: How much of `vw` is kept.
+        epsilon: Added to `vw`, or to its root.
+        eps_in_sqrt: Whether it is added under the root.
+        stop_gradients: See `sgd_update`.
 
     Example:
         >>> nb.rmsprop_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)}, decay=0.75)[0]["w"].round(3)
@@ -165,12 +208,12 @@ def adagrad_update(
     """Take one step of Adagrad; returns the new variables and the new `vw`.
 
     Args:
-        v: see `sgd_update`.
-        grads: see `sgd_update`.
-        lr: learning rate.
-        vw: the sum of all squared gradients so far.
-        epsilon: added to `vw` under the root.
-        stop_gradients: see `sgd_update`.
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        vw: The sum of all squared gradients so far.
+        epsilon: Added to `vw` under the root.
+        stop_gradients: See `sgd_update`.
 
     Example:
         >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0]["w"].round(3)
@@ -180,20 +223,27 @@ def adagrad_update(
 
 
 def lion_update(
-    v: Any, grads: Any, lr: Any, mw: Any, *, beta1: float = 0.9, beta2: float = 0.99, weight_decay: float = 1e-3,
+    v: Any,
+    grads: Any,
+    lr: Any,
+    mw: Any,
+    *,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    weight_decay: float = 1e-3,
     stop_gradients: bool = True,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """Take one step of Lion; returns the new variables and the new `mw`.
 
     Args:
-        v: see `sgd_update`.
-        grads: see `sgd_update`.
-        lr: learning rate.
-        mw: average gradients; zeros in the first step.
-        beta1: share of the average in the direction.
-        beta2: how much of the average is kept.
-        weight_decay: share of each variable that is taken off, times `lr`.
-        stop_gradients: see `sgd_update`.
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        mw: Average gradients; zeros in the first step.
+        beta1: Share of the average in the direction.
+        beta2: How much of the average is kept.
+        weight_decay: Share of each variable that is taken off, times `lr`.
+        stop_gradients: See `sgd_update`.
 
     Example:
         >>> nb.lion_update({"w": jnp.ones(1)}, {"w": jnp.ones(1) * 9}, 0.1, {"w": jnp.zeros(1)}, weight_decay=0.0)[0]["w"]
@@ -204,22 +254,31 @@ def lion_update(
 
 
 def lars_update(
-    v: Any, grads: Any, lr: Any, mw: Any, *, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0,
-    trust_coefficient: float = 0.001, epsilon: float = 0.0, stop_gradients: bool = True,
-) -> tuple[Any, Any]:  # fmt: skip
+    v: Any,
+    grads: Any,
+    lr: Any,
+    mw: Any,
+    *,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    trust_coefficient: float = 0.001,
+    epsilon: float = 0.0,
+    stop_gradients: bool = True,
+) -> tuple[Any, Any]:
     """Take one step of LARS; returns the new variables and the new `mw`. See `LARS` for the formula.
 
     Args:
-        v: see `sgd_update`.
-        grads: see `sgd_update`.
-        lr: learning rate.
-        mw: the last move of each variable; zeros in the first step.
-        momentum: how much of it is added.
-        nesterov: whether the momentum looks ahead.
-        weight_decay: adds `weight_decay * w` to the gradient.
-        trust_coefficient: length of a move, in lengths of the variable, for a learning rate of 1.
-        epsilon: added to the length of the gradient.
-        stop_gradients: see `sgd_update`.
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        mw: The last move of each variable; zeros in the first step.
+        momentum: How much of it is added.
+        nesterov: Whether the momentum looks ahead.
+        weight_decay: Adds `weight_decay * w` to the gradient.
+        trust_coefficient: Length of a move, in lengths of the variable, for a learning rate of 1.
+        epsilon: Added to the length of the gradient.
+        stop_gradients: See `sgd_update`.
 
     Example:
         >>> v = {"w": jnp.array([3.0, 4.0])}
@@ -232,8 +291,15 @@ def lars_update(
 
 
 def _update(
-    kind: type[Leafwise], options: dict[str, Any], v: Any, grads: Any, lr: Any, slots: tuple[Any, ...], stop: bool, step: Any = 1
-) -> tuple[Any, ...]:  # fmt: skip
+    kind: type[Leafwise],
+    options: dict[str, Any],
+    v: Any,
+    grads: Any,
+    lr: Any,
+    slots: tuple[Any, ...],
+    stop: bool,
+    step: Any = 1,
+) -> tuple[Any, ...]:
     """One step of the rule of a class; gives the new variables and the new slots. Options that are not given are off."""
     title = f"cannot take a step of {kind.__name__}"
     rule = kind.rule({name: checked(kind.__name__, name, value) for name, value in options.items()})

@@ -15,10 +15,10 @@ class VariableGroup:
     """The variables that one pattern chooses.
 
     Args:
-        pattern: a glob on dotted names (`blocks.*.weight`) or chains (`blocks/*/w`).
-        frozen: whether they are left alone.
-        has_rate: whether they have a learning rate of their own.
-        options: options of the rule that differ from the optimizer's.
+        pattern: A glob on dotted names (`blocks.*.weight`) or chains (`blocks/*/w`).
+        frozen: Whether they are left alone.
+        has_rate: Whether they have a learning rate of their own.
+        options: Options of the rule that differ from the optimizer's.
     """
 
     def __init__(self, pattern: str, frozen: bool, has_rate: bool, options: Mapping[str, Any]) -> None:
@@ -56,8 +56,8 @@ def make_groups(given: Any, options: Iterable[str]) -> tuple[Groups, list[Any]]:
     """Groups as the user gives them, `{pattern: {option: value}}`, and the learning rates among the options.
 
     Args:
-        given: the keyword argument.
-        options: names of the rule's options.
+        given: The keyword argument.
+        options: Names of the rule's options.
     """
     if given is None:
         return Groups(), []

@@ -30,9 +30,9 @@ class Rule:
     """A transformation of optax with its options, as something that compiled code can be kept for.
 
     Args:
-        make: gives the transformation; called with the learning rate and the options.
-        slots: pairs of a field of optax's state and the slot that it is kept in.
-        options: pairs of names and values for `make`.
+        make: Gives the transformation; called with the learning rate and the options.
+        slots: Pairs of a field of optax's state and the slot that it is kept in.
+        options: Pairs of names and values for `make`.
     """
 
     make: Callable[..., Any]
@@ -49,11 +49,11 @@ class Rule:
         """One step; gives new weights and new slots.
 
         Args:
-            weights: values of the variables.
-            grads: their gradients.
-            slots: for each name, one array for each variable.
-            rate: the learning rate.
-            count: number of steps, this one included.
+            weights: Values of the variables.
+            grads: Their gradients.
+            slots: For each name, one array for each variable.
+            rate: The learning rate.
+            count: Number of steps, this one included.
         """
         import optax
 
@@ -94,9 +94,9 @@ def kernel(rule: Rule, stop: bool, gated: bool) -> Callable[..., Any]:
     """The compiled step of a rule.
 
     Args:
-        rule: what to do.
-        stop: whether gradients of later code stop at the new weights.
-        gated: whether the step is taken only if the flag `is_due` is set.
+        rule: What to do.
+        stop: Whether gradients of later code stop at the new weights.
+        gated: Whether the step is taken only if the flag `is_due` is set.
     """
 
     def optimizer_step(
@@ -147,8 +147,8 @@ def chunks_of(facts: tuple[Any, ...], kinds: tuple[Any, ...]) -> tuple[tuple[int
     left over shares chunks. Leaves of different kinds (groups, devices) are never mixed.
 
     Args:
-        facts: for each leaf what a kernel is compiled for: shape and dtype.
-        kinds: for each leaf what must agree within a chunk.
+        facts: For each leaf what a kernel is compiled for: shape and dtype.
+        kinds: For each leaf what must agree within a chunk.
     """
     alike: dict[Any, list[int]] = {}
     for place, both in enumerate(zip(kinds, facts)):

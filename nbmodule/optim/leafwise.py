@@ -73,15 +73,15 @@ class Leafwise(Optimizer):
     """The base of the optimizers of the table: it knows their options, and keeps state for each variable by its chain.
 
     Args:
-        lr: learning rate; see `Optimizer`.
-        options: options of the rule, by name.
-        inplace: see `Optimizer`.
-        stop_gradients: see `Optimizer`.
-        trace_on_next_step: see `Optimizer`.
-        device: see `Optimizer`.
-        clip_norm: largest norm of all gradients taken as one vector; longer ones are scaled down. None leaves them.
-        accumulate: number of calls whose gradients are averaged for one step; the calls between change no variable.
-        groups: options for some of the variables, by glob: `{"blocks.*": {"lr": 1e-4}, "*.bias": {"weight_decay": 0.0}, "stem.*":
+        lr: Learning rate; see `Optimizer`.
+        options: Options of the rule, by name.
+        inplace: See `Optimizer`.
+        stop_gradients: See `Optimizer`.
+        trace_on_next_step: See `Optimizer`.
+        device: See `Optimizer`.
+        clip_norm: Largest norm of all gradients taken as one vector; longer ones are scaled down. None leaves them.
+        accumulate: Number of calls whose gradients are averaged for one step; the calls between change no variable.
+        groups: Options for some of the variables, by glob: `{"blocks.*": {"lr": 1e-4}, "*.bias": {"weight_decay": 0.0}, "stem.*":
             {"frozen": True}}`. A pattern is compared with dotted names and with chains; the first that fits decides. Options are `lr`,
             `frozen` and those of the optimizer itself.
     """
@@ -89,9 +89,18 @@ class Leafwise(Optimizer):
     _row: ClassVar[Row]
 
     def __init__(
-        self, lr: Any, options: Mapping[str, Any], *, inplace: bool | None = None, stop_gradients: bool = True, trace_on_next_step: bool = False, device: Any = None,
-        clip_norm: float | None = None, accumulate: int = 1, groups: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        lr: Any,
+        options: Mapping[str, Any],
+        *,
+        inplace: bool | None = None,
+        stop_gradients: bool = True,
+        trace_on_next_step: bool = False,
+        device: Any = None,
+        clip_norm: float | None = None,
+        accumulate: int = 1,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         super().__init__(lr, inplace, stop_gradients, trace_on_next_step, device)
         if isinstance(accumulate, bool) or not isinstance(accumulate, (int, np.integer)) or accumulate < 1:
             raise ArgumentError(f"accumulate= is a number of calls, 1 or more; found {accumulate!r}. Nothing was made.")

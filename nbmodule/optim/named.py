@@ -15,10 +15,10 @@ class SGD(Leafwise):
         w  = w - lr * mw            (with nesterov: w - lr * (g + momentum * mw))
 
     Args:
-        lr: learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
-        momentum: how much of the last move is added to the next; 0 keeps no state.
-        nesterov: whether the momentum looks ahead.
-        weight_decay: adds `weight_decay * w` to the gradient, before momentum.
+        lr: Learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
+        momentum: How much of the last move is added to the next; 0 keeps no state.
+        nesterov: Whether the momentum looks ahead.
+        weight_decay: Adds `weight_decay * w` to the gradient, before momentum.
         **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
             `Leafwise` and `Optimizer`.
 
@@ -50,11 +50,11 @@ class Lion(Leafwise):
         mw = beta2 * mw + (1 - beta2) * g
 
     Args:
-        lr: learning rate, usually a third to a tenth of that for Adam; see `SGD`.
-        beta1: share of the average in the direction.
-        beta2: how much of the average is kept in a step.
-        weight_decay: strength of the decay.
-        **options: see `SGD`.
+        lr: Learning rate, usually a third to a tenth of that for Adam; see `SGD`.
+        beta1: Share of the average in the direction.
+        beta2: How much of the average is kept in a step.
+        weight_decay: Strength of the decay.
+        **options: See `SGD`.
 
     Example:
         >>> optimizer = nb.Lion(lr=0.1, weight_decay=0.0)
@@ -88,13 +88,13 @@ class LARS(Leafwise):
     Some classic libraries have no momentum here: `momentum=0`.
 
     Args:
-        lr: learning rate; see `SGD`.
-        momentum: how much of the last move is added to the next.
-        nesterov: whether the momentum looks ahead.
-        weight_decay: strength of the decay.
-        trust_coefficient: length of a move, in lengths of the variable, for a learning rate of 1.
-        epsilon: added to the length of the gradient.
-        **options: see `SGD`.
+        lr: Learning rate; see `SGD`.
+        momentum: How much of the last move is added to the next.
+        nesterov: Whether the momentum looks ahead.
+        weight_decay: Strength of the decay.
+        trust_coefficient: Length of a move, in lengths of the variable, for a learning rate of 1.
+        epsilon: Added to the length of the gradient.
+        **options: See `SGD`.
 
     Example:
         >>> optimizer = nb.LARS(lr=0.1, trust_coefficient=1.0)
@@ -107,9 +107,15 @@ class LARS(Leafwise):
     _row = ROWS["LARS"]
 
     def __init__(
-        self, lr: Any = 1e-4, momentum: float = 0.9, nesterov: bool = False, weight_decay: float = 0.0, trust_coefficient: float = 0.001,
-        epsilon: float = 0.0, **options: Unpack[SharedOptions],
-    ) -> None:  # fmt: skip
+        self,
+        lr: Any = 1e-4,
+        momentum: float = 0.9,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        trust_coefficient: float = 0.001,
+        epsilon: float = 0.0,
+        **options: Unpack[SharedOptions],
+    ) -> None:
         own = {
             "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay,
             "trust_coefficient": trust_coefficient, "epsilon": epsilon,
@@ -130,10 +136,10 @@ class Adam(Leafwise):
     take other first steps; this is the paper's rule.
 
     Args:
-        lr: learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
-        beta1: how much of the average gradient is kept in a step.
-        beta2: how much of the average squared gradient is kept in a step.
-        epsilon: added to the root; in units of the gradient. 1e-7 here and in `AdamW`; optax and PyTorch have 1e-8.
+        lr: Learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
+        beta1: How much of the average gradient is kept in a step.
+        beta2: How much of the average squared gradient is kept in a step.
+        epsilon: Added to the root; in units of the gradient. 1e-7 here and in `AdamW`; optax and PyTorch have 1e-8.
         **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
             `Leafwise` and `Optimizer`.
 
@@ -164,12 +170,12 @@ class AdamW(Leafwise):
     """Adam with decoupled weight decay: besides Adam's move, each step takes `lr * weight_decay * w` off each variable.
 
     Args:
-        lr: learning rate; see `Adam`.
-        beta1: see `Adam`.
-        beta2: see `Adam`.
-        epsilon: see `Adam`.
-        weight_decay: strength of the decay. Turn it off for biases by `groups={"*bias": {"weight_decay": 0.0}}`.
-        **options: see `Adam`.
+        lr: Learning rate; see `Adam`.
+        beta1: See `Adam`.
+        beta2: See `Adam`.
+        epsilon: See `Adam`.
+        weight_decay: Strength of the decay. Turn it off for biases by `groups={"*bias": {"weight_decay": 0.0}}`.
+        **options: See `Adam`.
 
     Example:
         >>> optimizer = nb.AdamW(lr=0.1, weight_decay=0.1)
@@ -182,9 +188,14 @@ class AdamW(Leafwise):
     _row = ROWS["AdamW"]
 
     def __init__(
-        self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-7, weight_decay: float = 1e-4,
+        self,
+        lr: Any = 1e-4,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-7,
+        weight_decay: float = 1e-4,
         **options: Unpack[SharedOptions],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
             lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
         )
@@ -196,12 +207,12 @@ class LAMB(Leafwise):
     Some classic libraries cut the ratio of the two lengths at 10; the paper's rule and optax's do not, nor does this one.
 
     Args:
-        lr: learning rate; see `Adam`.
-        beta1: see `Adam`.
-        beta2: see `Adam`.
-        epsilon: see `Adam`.
-        weight_decay: strength of the decay, which counts as part of the move.
-        **options: see `Adam`.
+        lr: Learning rate; see `Adam`.
+        beta1: See `Adam`.
+        beta2: See `Adam`.
+        epsilon: See `Adam`.
+        weight_decay: Strength of the decay, which counts as part of the move.
+        **options: See `Adam`.
 
     Example:
         >>> optimizer = nb.LAMB(lr=0.1)
@@ -214,9 +225,14 @@ class LAMB(Leafwise):
     _row = ROWS["LAMB"]
 
     def __init__(
-        self, lr: Any = 1e-4, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6, weight_decay: float = 0.0,
+        self,
+        lr: Any = 1e-4,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.0,
         **options: Unpack[SharedOptions],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
             lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
         )
@@ -231,14 +247,14 @@ class RMSprop(Leafwise):
     PyTorch and Keras add `epsilon` outside of the root: `eps_in_sqrt=False`.
 
     Args:
-        lr: learning rate; see `Adam`.
-        decay: how much of the average squared gradient is kept in a step.
-        epsilon: added under the root, in squared units of the gradient.
-        momentum: how much of the last move is added to the next; its slot is `mw`.
-        nesterov: whether the momentum looks ahead.
-        centered: whether the average gradient is taken off first; its slot is `gw`.
-        eps_in_sqrt: whether `epsilon` stands under the root.
-        **options: see `Adam`.
+        lr: Learning rate; see `Adam`.
+        decay: How much of the average squared gradient is kept in a step.
+        epsilon: Added under the root, in squared units of the gradient.
+        momentum: How much of the last move is added to the next; its slot is `mw`.
+        nesterov: Whether the momentum looks ahead.
+        centered: Whether the average gradient is taken off first; its slot is `gw`.
+        eps_in_sqrt: Whether `epsilon` stands under the root.
+        **options: See `Adam`.
 
     Example:
         >>> optimizer = nb.RMSprop(lr=0.1, decay=0.75)
@@ -251,9 +267,16 @@ class RMSprop(Leafwise):
     _row = ROWS["RMSprop"]
 
     def __init__(
-        self, lr: Any = 1e-4, decay: float = 0.9, epsilon: float = 1e-8, momentum: float = 0.0, nesterov: bool = False,
-        centered: bool = False, eps_in_sqrt: bool = True, **options: Unpack[SharedOptions],
-    ) -> None:  # fmt: skip
+        self,
+        lr: Any = 1e-4,
+        decay: float = 0.9,
+        epsilon: float = 1e-8,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        centered: bool = False,
+        eps_in_sqrt: bool = True,
+        **options: Unpack[SharedOptions],
+    ) -> None:
         own = {
             "decay": decay, "epsilon": epsilon, "momentum": momentum,
             "nesterov": nesterov, "centered": centered, "eps_in_sqrt": eps_in_sqrt,
@@ -268,10 +291,10 @@ class Adagrad(Leafwise):
         w  = w - lr * g / sqrt(vw + epsilon)
 
     Args:
-        lr: learning rate; see `Adam`.
-        initial: what the sum begins with; in squared units of the gradient. PyTorch's is 0.
-        epsilon: added under the root, in squared units of the gradient.
-        **options: see `Adam`.
+        lr: Learning rate; see `Adam`.
+        initial: What the sum begins with; in squared units of the gradient. PyTorch's is 0.
+        epsilon: Added under the root, in squared units of the gradient.
+        **options: See `Adam`.
 
     Example:
         >>> optimizer = nb.Adagrad(lr=0.1, initial=0.0)

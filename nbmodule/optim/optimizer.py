@@ -51,16 +51,16 @@ class Optimizer:
     carried through `nb.jit`, saved and restored. `state` and `set_state` may be defined to name them differently.
 
     Args:
-        lr: learning rate: a number; a function of nothing, asked before each step, also before each call of a compiled
+        lr: Learning rate: a number; a function of nothing, asked before each step, also before each call of a compiled
             function; or a function of the step, which begins with 0 (a schedule, as optax has them).
         inplace: True lets `step` write into the Container or dict that it is given, and return it; a model's own `v` then
             changes the model. None and False: `step` returns new variables. (`update` always changes the model.)
-        stop_gradients: whether new variables are constants for a gradient that is taken through the step; False lets one
+        stop_gradients: Whether new variables are constants for a gradient that is taken through the step; False lets one
             differentiate through an update.
-        trace_on_next_step: whether the next `step` or `update` outside of `nb.jit` compiles the whole step as one program, for
+        trace_on_next_step: Whether the next `step` or `update` outside of `nb.jit` compiles the whole step as one program, for
             all steps of that form to come. Otherwise such steps run as compiled kernels of a few variables each, which starts
             sooner.
-        device: device or sharding for the state, such as `cpu:0`; by default it lies where its variables do.
+        device: Device or sharding for the state, such as `cpu:0`; by default it lies where its variables do.
 
     Raises:
         ArgumentError: a learning rate that is negative, infinite or NaN.
@@ -207,9 +207,9 @@ class Optimizer:
         """Take a step and return the new variables.
 
         Args:
-            v: variables, a Container or a dict of arrays. Integers, and frozen parameters of a model's own `v`, stay.
-            grads: gradients, of the same chains.
-            ignore_missing: whether variables without a gradient stay as they are; an error otherwise.
+            v: Variables, a Container or a dict of arrays. Integers, and frozen parameters of a model's own `v`, stay.
+            grads: Gradients, of the same chains.
+            ignore_missing: Whether variables without a gradient stay as they are; an error otherwise.
 
         Raises:
             StructureError: gradients are missing, or are there for unknown variables; or state belongs to other shapes.
@@ -250,9 +250,9 @@ class Optimizer:
         """Take a step and change the model; frozen and integer parameters stay.
 
         Args:
-            model: a module.
-            grads: gradients, a Container like `model.v`, as `nb.grad` gives them.
-            ignore_missing: whether variables without a gradient stay as they are; an error otherwise.
+            model: A module.
+            grads: Gradients, a Container like `model.v`, as `nb.grad` gives them.
+            ignore_missing: Whether variables without a gradient stay as they are; an error otherwise.
 
         Raises:
             StructureError: gradients are missing, or are there for unknown variables; or state belongs to other shapes.
@@ -394,8 +394,8 @@ class Optimizer:
         A learning rate in it is taken over where this optimizer has a number too, not where it follows a function.
 
         Args:
-            mapping: names and arrays.
-            strict: whether names must agree. Otherwise surplus ones are passed over, and what is missing stays as it is.
+            mapping: Names and arrays.
+            strict: Whether names must agree. Otherwise surplus ones are passed over, and what is missing stays as it is.
 
         Raises:
             UnexpectedKeysError: names that this optimizer does not have.

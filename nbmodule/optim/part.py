@@ -26,11 +26,11 @@ class Pairs:
     """What one step acts on: floating variables, and a gradient for each that is to change.
 
     Args:
-        chains: key chains of the variables.
-        weights: their values.
-        grads: their gradients; None where a variable is left alone.
-        model: the module they belong to, where there is one.
-        extra: what the user handed to the step beside, for transformations that want it.
+        chains: Key chains of the variables.
+        weights: Their values.
+        grads: Their gradients; None where a variable is left alone.
+        model: The module they belong to, where there is one.
+        extra: What the user handed to the step beside, for transformations that want it.
     """
 
     chains: tuple[Chain, ...]
@@ -69,8 +69,8 @@ def flatten(tree: Any, what: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
     """The arrays of a Container, a dict or another PyTree, its structure, and the chain of each array.
 
     Args:
-        tree: what the user gave.
-        what: what it is, for messages.
+        tree: What the user gave.
+        what: What it is, for messages.
     """
     if is_module(tree) or isinstance(tree, Variable) or not isinstance(tree, (Mapping, list, tuple)):
         found = type(tree).__name__
@@ -122,19 +122,25 @@ def positions(chains: tuple[Chain, ...], among: tuple[Chain, ...]) -> tuple[int,
 
 
 def match(
-    title: str, chains: tuple[Chain, ...], weights: list[Any], idle: frozenset[Chain], grads: Any, ignore_missing: bool,
-    *, what: str = "gradients",
-) -> list[Any]:  # fmt: skip
+    title: str,
+    chains: tuple[Chain, ...],
+    weights: list[Any],
+    idle: frozenset[Chain],
+    grads: Any,
+    ignore_missing: bool,
+    *,
+    what: str = "gradients",
+) -> list[Any]:
     """The gradient of each variable, None for those that are left alone.
 
     Args:
-        title: the beginning of the messages: what cannot be done.
-        chains: of the variables.
-        weights: their values; only shapes and dtypes are looked at.
-        idle: chains of variables that are left alone, with or without a gradient.
-        grads: what the user gave, a Container or a dict.
-        ignore_missing: whether variables without a gradient are left alone; an error otherwise.
-        what: what is matched, for messages.
+        title: The beginning of the messages: what cannot be done.
+        chains: Of the variables.
+        weights: Their values; only shapes and dtypes are looked at.
+        idle: Chains of variables that are left alone, with or without a gradient.
+        grads: What the user gave, a Container or a dict.
+        ignore_missing: Whether variables without a gradient are left alone; an error otherwise.
+        what: What is matched, for messages.
 
     Raises:
         StructureError: gradients are missing, or are there for variables that are not.

@@ -171,9 +171,9 @@ def rate_now(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
     """The learning rate for the step that is the `count`-th one: a schedule is asked with `count - 1`, as in optax.
 
     Args:
-        rate: from `as_rate`.
-        count: number of steps, this one included.
-        compiled: where compiled forms of schedules are kept, for steps outside of `nb.jit`.
+        rate: From `as_rate`.
+        count: Number of steps, this one included.
+        compiled: Where compiled forms of schedules are kept, for steps outside of `nb.jit`.
     """
     if isinstance(rate, Variable):
         return rate.value

@@ -19,10 +19,10 @@ def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """Give a schedule that rises to `lr` in a straight line and then falls to `end` along half a cosine.
 
     Args:
-        lr: the highest learning rate.
-        steps: length of the whole run, warm-up included; the learning rate stays at `end` after it.
-        warmup: number of steps in which it rises from 0.
-        end: the learning rate at the end.
+        lr: The highest learning rate.
+        steps: Length of the whole run, warm-up included; the learning rate stays at `end` after it.
+        warmup: Number of steps in which it rises from 0.
+        end: The learning rate at the end.
 
     Raises:
         ArgumentError: a negative rate, or a warm-up that is no shorter than the run.
@@ -45,10 +45,10 @@ def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """Give a schedule that rises to `lr` in a straight line and then falls to `end` in a straight line.
 
     Args:
-        lr: the highest learning rate.
-        steps: length of the whole run, warm-up included; the learning rate stays at `end` after it.
-        warmup: number of steps in which it rises from 0.
-        end: the learning rate at the end.
+        lr: The highest learning rate.
+        steps: Length of the whole run, warm-up included; the learning rate stays at `end` after it.
+        warmup: Number of steps in which it rises from 0.
+        end: The learning rate at the end.
 
     Raises:
         ArgumentError: a negative rate, or a warm-up that is no shorter than the run.
@@ -68,9 +68,9 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     """Give a schedule that multiplies the learning rate by a factor at certain steps.
 
     Args:
-        lr: the first learning rate.
-        factors: from a step, counted from 0, to what the learning rate is multiplied with from that step on.
-        warmup: number of steps in which it rises from 0 in a straight line.
+        lr: The first learning rate.
+        factors: From a step, counted from 0, to what the learning rate is multiplied with from that step on.
+        warmup: Number of steps in which it rises from 0 in a straight line.
 
     Raises:
         ArgumentError: a negative rate or factor, or a step that is not after the warm-up.

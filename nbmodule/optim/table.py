@@ -18,8 +18,8 @@ class Option(NamedTuple):
     """A number that an optimizer is made with, or a flag.
 
     Args:
-        name: what optax calls it.
-        below: the bound of a number, which is zero at least; None for a flag.
+        name: What optax calls it.
+        below: The bound of a number, which is zero at least; None for a flag.
     """
 
     name: str
@@ -30,10 +30,10 @@ class StateSlot(NamedTuple):
     """One array of state for each variable.
 
     Args:
-        field: where optax keeps it.
-        name: what it is called in the state.
-        needs: an option without which there is no such slot.
-        start: the option that tells what it holds before the first step; else that is zero.
+        field: Where optax keeps it.
+        name: What it is called in the state.
+        needs: An option without which there is no such slot.
+        start: The option that tells what it holds before the first step; else that is zero.
     """
 
     field: str
@@ -46,9 +46,9 @@ class Row(NamedTuple):
     """What an optimizer is.
 
     Args:
-        optax: name of the transformation.
-        slots: what it may keep.
-        decays_first: whether weight decay, which the transformation does not know, is part of the gradient.
+        optax: Name of the transformation.
+        slots: What it may keep.
+        decays_first: Whether weight decay, which the transformation does not know, is part of the gradient.
     """
 
     optax: str
@@ -103,9 +103,9 @@ def checked(owner: str, name: str, value: Any) -> Any:
     """An option as a plain Python value, which compiled code can be kept for.
 
     Args:
-        owner: whose option it is, for messages.
-        name: the option.
-        value: what the user gave.
+        owner: Whose option it is, for messages.
+        name: The option.
+        value: What the user gave.
     """
     high = OPTIONS[name].below
     if high is None:

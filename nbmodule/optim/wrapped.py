@@ -35,8 +35,8 @@ class StateForm:
     """The structure of optax's state for certain variables. Random keys in it are kept as their data.
 
     Args:
-        state: as optax makes it.
-        variables: chain, shape and dtype of each variable.
+        state: As optax makes it.
+        variables: Chain, shape and dtype of each variable.
     """
 
     def __init__(self, state: Any, variables: tuple[tuple[Chain, Any, Any], ...]) -> None:
@@ -90,11 +90,11 @@ class Optax(Optimizer):
     as one program takes long; `trace_on_next_step=True` does that once.
 
     Args:
-        transformation: anything with `init` and `update`, such as `optax.adamw(1e-3)` or an `optax.chain`.
-        inplace: see `Optimizer`.
-        stop_gradients: see `Optimizer`.
-        trace_on_next_step: see `Optimizer`.
-        device: see `Optimizer`.
+        transformation: Anything with `init` and `update`, such as `optax.adamw(1e-3)` or an `optax.chain`.
+        inplace: See `Optimizer`.
+        stop_gradients: See `Optimizer`.
+        trace_on_next_step: See `Optimizer`.
+        device: See `Optimizer`.
 
     Example:
         >>> import optax
@@ -104,9 +104,14 @@ class Optax(Optimizer):
     """
 
     def __init__(
-        self, transformation: Any, *, inplace: bool | None = None, stop_gradients: bool = True, trace_on_next_step: bool = False,
+        self,
+        transformation: Any,
+        *,
+        inplace: bool | None = None,
+        stop_gradients: bool = True,
+        trace_on_next_step: bool = False,
         device: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not callable(getattr(transformation, "init", None)) or not callable(getattr(transformation, "update", None)):
             raise ArgumentTypeError(
                 f"nb.Optax takes a transformation of optax, such as optax.adam(1e-3); found {type(transformation).__name__}."
@@ -158,10 +163,10 @@ class Optax(Optimizer):
         """Take a step and return the new variables; see `Optimizer.step`.
 
         Args:
-            v: variables.
-            grads: gradients.
-            ignore_missing: whether variables without a gradient stay as they are.
-            **extra: handed to the transformation, for those that want more: `value=loss`, say.
+            v: Variables.
+            grads: Gradients.
+            ignore_missing: Whether variables without a gradient stay as they are.
+            **extra: Handed to the transformation, for those that want more: `value=loss`, say.
         """
         return self._step_with(v, grads, ignore_missing, extra)
 
@@ -169,10 +174,10 @@ class Optax(Optimizer):
         """Take a step and change the model; see `Optimizer.update`.
 
         Args:
-            model: a module.
-            grads: gradients, a Container like `model.v`.
-            ignore_missing: whether variables without a gradient stay as they are.
-            **extra: handed to the transformation, for those that want more: `value=loss`, say.
+            model: A module.
+            grads: Gradients, a Container like `model.v`.
+            ignore_missing: Whether variables without a gradient stay as they are.
+            **extra: Handed to the transformation, for those that want more: `value=loss`, say.
         """
         self._update_with(model, grads, ignore_missing, extra)
 

@@ -18,10 +18,10 @@ def shard_batch(batch: Any, mesh: Any, axis: str | tuple[str, ...] | None = None
     With several hosts each passes its own rows, and the result is the global batch: `processes` times as many rows.
 
     Args:
-        batch: an array or any PyTree of arrays. Arrays without axes are kept whole.
-        mesh: a `jax.sharding.Mesh`.
-        axis: axis or axes of the mesh; the one called `data` by default, else the first.
-        dim: axis of the arrays that holds the rows.
+        batch: An array or any PyTree of arrays. Arrays without axes are kept whole.
+        mesh: A `jax.sharding.Mesh`.
+        axis: Axis or axes of the mesh; the one called `data` by default, else the first.
+        dim: Axis of the arrays that holds the rows.
 
     Raises:
         ShapeError: rows do not divide over the devices; names the array.

@@ -12,9 +12,13 @@ LOST_AFTER = 30  # seconds without a sign of life after which a host counts as l
 
 
 def join_hosts(
-    coordinator: str | None = None, processes: int | None = None, process: int | None = None, *, lost_after: int = LOST_AFTER,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    lost_after: int = LOST_AFTER,
     **options: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Join this process to the others of a run; call it first, before any array is made.
 
     On a cluster that JAX knows (SLURM, a cloud's accelerators) no argument is needed. When a process is lost, the others are ended
@@ -22,10 +26,10 @@ def join_hosts(
 
     Args:
         coordinator: `host:port` of process 0, the same for all.
-        processes: how many there are.
-        process: number of this one, from 0.
-        lost_after: seconds without a sign of life after which a process counts as lost.
-        **options: further options of `jax.distributed.initialize`.
+        processes: How many there are.
+        process: Number of this one, from 0.
+        lost_after: Seconds without a sign of life after which a process counts as lost.
+        **options: Further options of `jax.distributed.initialize`.
 
     Raises:
         ArgumentError: the numbers make no sense.

@@ -32,11 +32,11 @@ class Layout:
     """How a model lies on its devices; made by `nb.layout`.
 
     Attributes:
-        name: name of the model's class.
-        mesh: sizes of the mesh's axes by name; empty on a single device.
-        rows: one for each variable, the model's first, then the optimizer's.
-        bytes_per_device: bytes of all variables on each device, by its name.
-        nbytes: bytes of all variables, each counted once.
+        name: Name of the model's class.
+        mesh: Sizes of the mesh's axes by name; empty on a single device.
+        rows: One for each variable, the model's first, then the optimizer's.
+        bytes_per_device: Bytes of all variables on each device, by its name.
+        nbytes: Bytes of all variables, each counted once.
     """
 
     name: str
@@ -87,8 +87,8 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
     Nothing is moved or computed, and no value is drawn that has not been.
 
     Args:
-        model: a module.
-        optimizer: its state is listed too.
+        model: A module.
+        optimizer: Its state is listed too.
 
     Example:
         >>> model = nb.shard(nb.Linear(4, 8), nb.make_mesh(data=1), {'weight': 'data'})

@@ -17,8 +17,8 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
     """Arrange devices in a grid with named axes, the last axis running fastest.
 
     Args:
-        devices: the devices to use; all of this program, on all hosts, by default.
-        **axes: size of each axis by name; one of them may be -1 and takes what is left.
+        devices: The devices to use; all of this program, on all hosts, by default.
+        **axes: Size of each axis by name; one of them may be -1 and takes what is left.
 
     Raises:
         DeviceError: the sizes do not multiply to the number of devices.

@@ -168,8 +168,8 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
     The compiler gathers a variable where it is used and scatters its gradient, so memory falls and traffic rises.
 
     Args:
-        axis: axis of the mesh.
-        min_size: variables of fewer elements stay whole, as do those that do not divide.
+        axis: Axis of the mesh.
+        min_size: Variables of fewer elements stay whole, as do those that do not divide.
 
     Example:
         >>> model = nb.shard(nb.Linear(64, 32), nb.make_mesh(data=1), nb.fsdp())
@@ -189,9 +189,9 @@ def tensor_parallel(axis: str = "model", *, columns: Iterable[str] = (), rows: I
     `MultiHeadAttention` and the transformer layers of nbmodule.
 
     Args:
-        axis: axis of the mesh.
-        columns: globs of further layers with a `weight` of `(out, in)` that are split by what they give.
-        rows: globs of those that are split by what they take.
+        axis: Axis of the mesh.
+        columns: Globs of further layers with a `weight` of `(out, in)` that are split by what they give.
+        rows: Globs of those that are split by what they take.
 
     Example:
         >>> layer = nb.TransformerEncoderLayer(8, 2)

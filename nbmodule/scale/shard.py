@@ -26,12 +26,12 @@ def shard(model: Model, mesh: Any, rules: Any = None, *, optimizer: Any = None) 
     reduced by the compiler. All variables are checked before the first is moved.
 
     Args:
-        model: a module; it is changed in place.
-        mesh: a `jax.sharding.Mesh`, as `nb.make_mesh` gives one.
-        rules: a dict from globs of variable names to `PartitionSpec`s, a preset (`nb.data_parallel()`, `nb.fsdp()`,
+        model: A module; it is changed in place.
+        mesh: A `jax.sharding.Mesh`, as `nb.make_mesh` gives one.
+        rules: A dict from globs of variable names to `PartitionSpec`s, a preset (`nb.data_parallel()`, `nb.fsdp()`,
             `nb.tensor_parallel()`), or a list of these, asked in order. What no rule speaks of is kept whole on each device.
             None is `nb.data_parallel()`.
-        optimizer: one that has taken steps with this model already; its state is laid out anew. A fresh one needs nothing.
+        optimizer: One that has taken steps with this model already; its state is laid out anew. A fresh one needs nothing.
 
     Returns:
         The model.

@@ -28,10 +28,10 @@ def commit(
     """Put values into boxes, past all frames. They were checked before: as many, of the shapes and dtypes of the boxes.
 
     Args:
-        boxes: each once.
-        values: one for each.
-        waiting: pending boxes, which get another draw at the same moment.
-        draws: one for each of these.
+        boxes: Each once.
+        values: One for each.
+        waiting: Pending boxes, which get another draw at the same moment.
+        draws: One for each of these.
 
     Example:
         >>> import nbmodule as nb

@@ -205,8 +205,20 @@ class Frame:
     is_open = True  # until it is closed, when it leaves the gate
 
     __slots__ = (
-        "_context", "axes", "base", "guarded", "log", "outside", "seen", "touched", "trace", "values", "views", "wall", "written",
-    )  # fmt: skip
+        "_context",
+        "axes",
+        "base",
+        "guarded",
+        "log",
+        "outside",
+        "seen",
+        "touched",
+        "trace",
+        "values",
+        "views",
+        "wall",
+        "written",
+    )
 
     def __init__(
         self,
@@ -369,10 +381,10 @@ def write_all(
     """Give boxes values that already have their shapes and dtypes, all of them or none, through the frame where there is one.
 
     Args:
-        boxes: each once.
-        values: one for each.
-        waiting: pending boxes, which get another draw at the same moment; these are seen in all frames.
-        draws: one for each of these.
+        boxes: Each once.
+        values: One for each.
+        waiting: Pending boxes, which get another draw at the same moment; these are seen in all frames.
+        draws: One for each of these.
     """
     if now.frame is not None:
         now.frame.write_all(boxes, values)

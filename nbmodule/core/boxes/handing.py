@@ -68,12 +68,12 @@ def handed_over(compiled: Any, donated: Any, kept: Any, args: Any, targets: Sequ
     nothing was placed. No Python may run in the function once it has begun to compute.
 
     Args:
-        compiled: the function.
-        donated: its first argument.
-        kept: its second.
-        args: the others, a tuple of tuples of one.
-        targets: what is set: boxes, and at last the clock.
-        names: the attribute of each.
+        compiled: The function.
+        donated: Its first argument.
+        kept: Its second.
+        args: The others, a tuple of tuples of one.
+        targets: What is set: boxes, and at last the clock.
+        names: The attribute of each.
     """
     made, again = tee(map(compiled, (donated,), (kept,), *args))
     any(map(setattr, targets, names, chain(chain.from_iterable(map(new_values, made)), ticks)))

@@ -15,18 +15,18 @@ class CallInfo:
     """The static facts of one call.
 
     Attributes:
-        module: slot (or index) of the module that was called.
-        parent: index of the enclosing call in the same log, -1 for the call that is open outside.
-        returned: position among all returns of the log, -1 if it did not return.
-        inputs: text of the arguments' shapes.
-        outputs: text of the return's shapes.
-        error: first line of the exception that ended the call, empty if none.
-        lifted: what became of the values on their way out, outermost last (`vmap 5`, `scan 10`).
-        kept: whether the values of this call were asked for.
-        name: name of the class, or of a tapped value.
+        module: Slot (or index) of the module that was called.
+        parent: Index of the enclosing call in the same log, -1 for the call that is open outside.
+        returned: Position among all returns of the log, -1 if it did not return.
+        inputs: Text of the arguments' shapes.
+        outputs: Text of the return's shapes.
+        error: First line of the exception that ended the call, empty if none.
+        lifted: What became of the values on their way out, outermost last (`vmap 5`, `scan 10`).
+        kept: Whether the values of this call were asked for.
+        name: Name of the class, or of a tapped value.
         kind: `call`, `tap` for a value named by the user, `gradient` for gradients by variables.
-        captured: whether the values could be brought out; they cannot where a raw JAX transform lies between.
-        request: what the caller asked of this call (`capture.py`), to be fulfilled when the values are out.
+        captured: Whether the values could be brought out; they cannot where a raw JAX transform lies between.
+        request: What the caller asked of this call (`capture.py`), to be fulfilled when the values are out.
     """
 
     module: Any

@@ -64,9 +64,9 @@ class Variable(_LikeArray):
     An operation gives a plain array, never a box. `jax.lax` functions want the array itself: `p()` or `p.value`.
 
     Args:
-        value: the first value; NumPy arrays are copied, JAX arrays (which cannot change) are shared.
+        value: The first value; NumPy arrays are copied, JAX arrays (which cannot change) are shared.
         dtype: dtype to convert it to; by default that of `value` (Python numbers and float64 follow JAX's rules).
-        device: device or sharding to place it on; by default JAX's own choice.
+        device: Device or sharding to place it on; by default JAX's own choice.
 
     Example:
         >>> import nbmodule as nb
@@ -103,17 +103,23 @@ class Variable(_LikeArray):
 
     @classmethod
     def pending(
-        cls, draw: Callable[[], Any] | None, shape: tuple[int, ...], dtype: Any = None, device: Any = None, *, follows: bool = False
-    ) -> Self:  # fmt: skip
+        cls,
+        draw: Callable[[], Any] | None,
+        shape: tuple[int, ...],
+        dtype: Any = None,
+        device: Any = None,
+        *,
+        follows: bool = False,
+    ) -> Self:
         """A box whose value `draw()` gives when it is first read.
 
         Args:
-            draw: a pure function of no arguments, called once, that gives a NumPy or JAX array. None for a box that never
+            draw: A pure function of no arguments, called once, that gives a NumPy or JAX array. None for a box that never
                 has a value of its own and must be given one for each call.
-            shape: shape of the value.
+            shape: Shape of the value.
             dtype: dtype of the value, float32 by default.
-            device: device or sharding to place the value on.
-            follows: whether `draw` looks at another variable: a copy of the box is then drawn at once.
+            device: Device or sharding to place the value on.
+            follows: Whether `draw` looks at another variable: a copy of the box is then drawn at once.
         """
         box = object.__new__(cls)
         box._frozen, box._home = False, birthplace()

@@ -99,7 +99,7 @@ class RandomStream:
     Held as an attribute of a module it is part of the module: its state is a buffer, saved and restored with it.
 
     Args:
-        seed: a number, a JAX key, or the two words of one.
+        seed: A number, a JAX key, or the two words of one.
 
     Example:
         >>> import nbmodule as nb
@@ -183,7 +183,7 @@ class RandomStream:
         Inside `nb.vmap` each row gets a key of its own, unless `split_streams=False`.
 
         Args:
-            state: what `nb.export_state` gave, where the stream was exported; the result is then `(key, state)`.
+            state: What `nb.export_state` gave, where the stream was exported; the result is then `(key, state)`.
 
         Raises:
             ArgumentTypeError: if the stream was exported and no state is given, or the other way round.
@@ -216,7 +216,7 @@ class RandomStream:
         """Follow the state, which has been set to a position that was saved, with the making lane.
 
         Args:
-            made: how many keys that lane had given.
+            made: How many keys that lane had given.
         """
         self._go_to(np.asarray(self.state.value)[:2], made)
 
@@ -268,7 +268,7 @@ def seed(seed: Any) -> None:
     """Set the default random stream, from which initial values, Dropout and `nb.batches` draw. Same seed, same numbers.
 
     Args:
-        seed: a number, a JAX key, or the two words of one.
+        seed: A number, a JAX key, or the two words of one.
 
     Example:
         >>> import nbmodule as nb

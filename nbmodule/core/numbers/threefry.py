@@ -35,7 +35,7 @@ def key_data(key: KeyLike) -> np.ndarray:
     """Give the two words of a threefry key as a NumPy array `uint32[2]`.
 
     Args:
-        key: a typed JAX key, key data `uint32[2]`, or an integer seed, which means `jax.random.key(seed)`. As in JAX, only the
+        key: A typed JAX key, key data `uint32[2]`, or an integer seed, which means `jax.random.key(seed)`. As in JAX, only the
             low 32 bits of a seed count unless `jax_enable_x64` is set.
 
     Raises:

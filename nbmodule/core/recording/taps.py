@@ -122,8 +122,8 @@ def lifted(trial: Callable[[], Any], count: int) -> list[Any] | None:
     """Zeros for a function that runs `count` times over, each with a leading axis; None if nobody gives any.
 
     Args:
-        trial: traces the function for its shapes; each run of it asks, see `handing_on`.
-        count: length of the axis.
+        trial: Traces the function for its shapes; each run of it asks, see `handing_on`.
+        count: Length of the axis.
     """
     outside = now.taps
     if outside is None or not are_watched():

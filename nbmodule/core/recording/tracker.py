@@ -48,31 +48,49 @@ class Tracker:
     """One request to record.
 
     Args:
-        wants: whether the values of a module's calls are to be kept.
-        keep: what is kept of a call, from (module, inputs, outputs): a dict of PyTrees. It must be a module-level function,
+        wants: Whether the values of a module's calls are to be kept.
+        keep: What is kept of a call, from (module, inputs, outputs): a dict of PyTrees. It must be a module-level function,
             since it runs while tracing and is part of the signature of compiled functions.
-        key: what distinguishes this request from others, for the signature of compiled functions.
-        replacements: interventions: for a module, a function from its return to what it shall return instead.
-        keep_gradient: what is kept, from (gradient, `return` or `variables`): a dict of PyTrees; None if gradients are not asked for.
-        keep_before: what is kept of a module before it is called.
-        timed: whether eager calls are to be timed, which waits for their arrays.
-        log: where the calls of eager code are logged.
-        span: the lock that is held while it is open; by default one of its own.
-        ready: asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
-            nobody were recording. Such a tracker only looks on: one that is entered inside takes its place.
+        key: What distinguishes this request from others, for the signature of compiled functions.
+        replacements: Interventions: for a module, a function from its return to what it shall return instead.
+        keep_gradient: What is kept, from (gradient, `return` or `variables`): a dict of PyTrees; None if gradients are not asked for.
+        keep_before: What is kept of a module before it is called.
+        timed: Whether eager calls are to be timed, which waits for their arrays.
+        log: Where the calls of eager code are logged.
+        span: The lock that is held while it is open; by default one of its own.
+        ready: Asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
+            nobody were recording. Such a tracker only looks on: One that is entered inside takes its place.
     """
 
     __slots__ = (
-        "keep", "keep_before", "keep_gradient", "key", "log", "outer", "ready", "replacements", "span", "thread", "timed", "wants",
-    )  # fmt: skip
+        "keep",
+        "keep_before",
+        "keep_gradient",
+        "key",
+        "log",
+        "outer",
+        "ready",
+        "replacements",
+        "span",
+        "thread",
+        "timed",
+        "wants",
+    )
 
     def __init__(
-        self, wants: Callable[[Any], bool], keep: Callable[..., dict[str, Any]], key: Hashable,
-        replacements: dict[Any, Callable[[Any], Any]] | None = None, *,
+        self,
+        wants: Callable[[Any], bool],
+        keep: Callable[..., dict[str, Any]],
+        key: Hashable,
+        replacements: dict[Any, Callable[[Any], Any]] | None = None,
+        *,
         keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None,
-        keep_before: Callable[[Any], dict[str, Any]] | None = None, timed: bool = False, log: Log | None = None,
-        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None, span: Any = None,
-    ) -> None:  # fmt: skip
+        keep_before: Callable[[Any], dict[str, Any]] | None = None,
+        timed: bool = False,
+        log: Log | None = None,
+        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None,
+        span: Any = None,
+    ) -> None:
         self.wants, self.keep, self.replacements = wants, keep, replacements or {}
         self.key: Hashable = key
         self.keep_gradient, self.keep_before, self.timed = keep_gradient, keep_before, timed

@@ -26,9 +26,9 @@ class RetraceCause:
     """One thing that was different when a function was traced again.
 
     Attributes:
-        what: what it is: `argument x`, `training of model.2`, `model.2.p`, `the code of Net.forward`.
-        before: how it was, empty where that says nothing, None if it was not there.
-        now: how it is, likewise.
+        what: What it is: `argument x`, `training of model.2`, `model.2.p`, `the code of Net.forward`.
+        before: How it was, empty where that says nothing, None if it was not there.
+        now: How it is, likewise.
     """
 
     what: str
@@ -50,11 +50,11 @@ class Retrace:
     """What is known of a call of a compiled function.
 
     Attributes:
-        function: its name.
-        traces: how often it has been traced, for calls that differ.
-        expected: whether this call would be traced; False if it uses a trace that is there.
-        trace: number of the trace that it uses, or that is the closest to it; 0 before the first.
-        changes: what differed from the closest trace that was there before; empty for the first.
+        function: Its name.
+        traces: How often it has been traced, for calls that differ.
+        expected: Whether this call would be traced; False if it uses a trace that is there.
+        trace: Number of the trace that it uses, or that is the closest to it; 0 before the first.
+        changes: What differed from the closest trace that was there before; empty for the first.
     """
 
     function: str
@@ -87,9 +87,9 @@ def explain_retrace(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Ret
     others were there. The last 16 traces of each function are known.
 
     Args:
-        fn: a function of `nb.jit`, or a module whose calls are compiled (`model.compile()`).
-        *args: the arguments of the call; for a module, none means those of its first call.
-        **kwargs: likewise.
+        fn: A function of `nb.jit`, or a module whose calls are compiled (`model.compile()`).
+        *args: The arguments of the call; for a module, none means those of its first call.
+        **kwargs: Likewise.
 
     Returns:
         A record that prints as sentences; `changes` names each argument, attribute, structure, hook or setting of JAX

@@ -28,21 +28,21 @@ class CoreModule(metaclass=ModuleMeta):
     `Module.__init__` may be called last, first or not at all.
 
     Args:
-        *args: positional arguments for `_build`; where that is not overridden, `(device, v)`.
-        device: where variables made here are put: text such as `cpu:0`, or a `jax.Device`.
-        v: variables to use instead of fresh ones, a Container or a dict; structure and shapes must match.
+        *args: Positional arguments for `_build`; where that is not overridden, `(device, v)`.
+        device: Where variables made here are put: text such as `cpu:0`, or a `jax.Device`.
+        v: Variables to use instead of fresh ones, a Container or a dict; structure and shapes must match.
         build_mode: `on_init` builds at once, `explicit` when `build()` is called, `on_call` at the first call.
-        compile_on_next_step: compile at the next call.
+        compile_on_next_step: Compile at the next call.
         store_vars: False keeps no variables in the module: `build()` returns them and each call must pass `v=`.
-        stateful: objects whose changes belong to the compiled call.
-        arg_stateful_idxs: positions of such objects among the arguments, as `[[0]]`.
-        kwarg_stateful_idxs: names of such objects among the keyword arguments, as `[['cont']]`.
-        fallback_to_non_compiled: whether a call that fails compiled is done eagerly, with one warning.
-        with_partial_v: whether `v` may name only some of the variables.
-        devices: several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.
+        stateful: Objects whose changes belong to the compiled call.
+        arg_stateful_idxs: Positions of such objects among the arguments, as `[[0]]`.
+        kwarg_stateful_idxs: Names of such objects among the keyword arguments, as `[['cont']]`.
+        fallback_to_non_compiled: Whether a call that fails compiled is done eagerly, with one warning.
+        with_partial_v: Whether `v` may name only some of the variables.
+        devices: Several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.
         dtype: dtype of floating variables made here.
-        dynamic_backend: whether variables follow JAX's default device when it has changed before a call.
-        **kwargs: keyword arguments for `_build`; on `CoreModule` itself, attributes to set.
+        dynamic_backend: Whether variables follow JAX's default device when it has changed before a call.
+        **kwargs: Keyword arguments for `_build`; on `CoreModule` itself, attributes to set.
 
     Raises:
         ArgumentError: an unknown build mode, or both `device` and `devices`.
@@ -91,11 +91,23 @@ class CoreModule(metaclass=ModuleMeta):
         return module
 
     def __init__(
-        self, *args: Any, device: Any = None, v: Any = None, build_mode: str = "on_init", compile_on_next_step: bool = False,
-        store_vars: bool = True, stateful: Any = None, arg_stateful_idxs: Any = None, kwarg_stateful_idxs: Any = None,
-        fallback_to_non_compiled: bool = False, with_partial_v: bool = False, devices: Any = None, dtype: Any = None,
-        dynamic_backend: bool | None = None, **kwargs: Any,
-    ) -> None:  # fmt: skip
+        self,
+        *args: Any,
+        device: Any = None,
+        v: Any = None,
+        build_mode: str = "on_init",
+        compile_on_next_step: bool = False,
+        store_vars: bool = True,
+        stateful: Any = None,
+        arg_stateful_idxs: Any = None,
+        kwarg_stateful_idxs: Any = None,
+        fallback_to_non_compiled: bool = False,
+        with_partial_v: bool = False,
+        devices: Any = None,
+        dtype: Any = None,
+        dynamic_backend: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         inner, kind = self._nbm, type(self)
         if kind._build is CoreModule._build:
             device, v = _older_form(args, device, v)
@@ -110,12 +122,19 @@ class CoreModule(metaclass=ModuleMeta):
                 setattr(self, name, value)
             kwargs = {}
         inner.config = building.make_config(
-            build_mode, device, devices, dtype, store_vars=as_flag("store_vars", store_vars),
+            build_mode,
+            device,
+            devices,
+            dtype,
+            store_vars=as_flag("store_vars", store_vars),
             with_partial_v=as_flag("with_partial_v", with_partial_v),
-            dynamic_backend=as_flag("dynamic_backend", dynamic_backend or False), stateful=stateful, arg_stateful_idxs=arg_stateful_idxs,
-            kwarg_stateful_idxs=kwarg_stateful_idxs, compile_on_next_step=as_flag("compile_on_next_step", compile_on_next_step),
+            dynamic_backend=as_flag("dynamic_backend", dynamic_backend or False),
+            stateful=stateful,
+            arg_stateful_idxs=arg_stateful_idxs,
+            kwarg_stateful_idxs=kwarg_stateful_idxs,
+            compile_on_next_step=as_flag("compile_on_next_step", compile_on_next_step),
             fallback_to_non_compiled=as_flag("fallback_to_non_compiled", fallback_to_non_compiled),
-        )  # fmt: skip
+        )
         inner.args, inner.kwargs = args, kwargs
         if v is not None and not isinstance(v, Mapping):
             raise ArgumentTypeError(
@@ -136,20 +155,25 @@ class CoreModule(metaclass=ModuleMeta):
 
     # -- building ------------------------------------------------------------------------------------
     def build(
-        self, *args: Any, from_call: bool = False, device: Any = None, dtype: Any = None, dynamic_backend: bool | None = None,
+        self,
+        *args: Any,
+        from_call: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        dynamic_backend: bool | None = None,
         **kwargs: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Make the variables now; returns `v` when there are variables, else True.
 
         An `on_call` module that has not been called stays unbuilt and False is returned: its shapes are not known yet.
 
         Args:
-            *args: handed to `_build`.
-            from_call: whether this is the first call of an `on_call` module.
-            device: device for the variables, instead of the constructor's.
+            *args: Handed to `_build`.
+            from_call: Whether this is the first call of an `on_call` module.
+            device: Device for the variables, instead of the constructor's.
             dtype: dtype for the variables, instead of the constructor's.
-            dynamic_backend: whether variables follow JAX's default device.
-            **kwargs: handed to `_build`.
+            dynamic_backend: Whether variables follow JAX's default device.
+            **kwargs: Handed to `_build`.
         """
         return building.build(
             self, *args, from_call=from_call, device=device, dtype=dtype, dynamic_backend=dynamic_backend, **kwargs

@@ -42,13 +42,13 @@ class Staged(NamedTuple):
 
     Attributes:
         fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
-        whole: the same, but it gives the outputs and, by name, what the function writes into variables.
-        values: shape and dtype of each variable.
-        args: positional arguments, with holes for the modules among them.
-        kwargs: keyword arguments, likewise.
-        names: name of each variable, `blocks.0.weight`.
-        titles: class name of each module by dotted path.
-        aliases: the one path of a shared module, for each other path that calls may take to it.
+        whole: The same, but it gives the outputs and, by name, what the function writes into variables.
+        values: Shape and dtype of each variable.
+        args: Positional arguments, with holes for the modules among them.
+        kwargs: Keyword arguments, likewise.
+        names: Name of each variable, `blocks.0.weight`.
+        titles: Class name of each module by dotted path.
+        aliases: The one path of a shared module, for each other path that calls may take to it.
     """
 
     fn: Callable[..., Any]
@@ -68,10 +68,10 @@ def staged(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable
     are used; with each that was not expected `use` is called again.
 
     Args:
-        fn: a module, or any function that JAX can trace.
-        args: positional arguments of the call; arrays may be `jax.ShapeDtypeStruct`.
-        kwargs: keyword arguments of the call.
-        use: a function that traces what it is given, once or not at all.
+        fn: A module, or any function that JAX can trace.
+        args: Positional arguments of the call; arrays may be `jax.ShapeDtypeStruct`.
+        kwargs: Keyword arguments of the call.
+        use: A function that traces what it is given, once or not at all.
 
     Example:
         >>> import jax, jax.numpy as jnp

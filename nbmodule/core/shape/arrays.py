@@ -34,20 +34,26 @@ def is_holder(value: Any) -> bool:
 
 
 def boxed(
-    holder: Any, before: Any = (), *, deep: bool = True, local: bool = True, arguments: Sequence[Any] = (), seen: tuple[int, ...] = ()
-) -> Any:  # fmt: skip
+    holder: Any,
+    before: Any = (),
+    *,
+    deep: bool = True,
+    local: bool = True,
+    arguments: Sequence[Any] = (),
+    seen: tuple[int, ...] = (),
+) -> Any:
     """Make the arrays in a list, tuple or dict, and in those within it, buffers. Lists and dicts are changed in place.
 
     A module that is built by its first call, while that is traced, may keep the arguments of the call (`self.seen = args`): their
     values belong to the trace, so that their shapes and dtypes stay instead.
 
     Args:
-        holder: the list, tuple or dict.
-        before: what stood at its places before.
-        deep: whether lists and dicts within it are looked into as well.
-        local: whether the module was made where we are, so that it may hold what is traced.
-        arguments: of the build that is under way, where `local` is false.
-        seen: ids of the holders around it.
+        holder: The list, tuple or dict.
+        before: What stood at its places before.
+        deep: Whether lists and dicts within it are looked into as well.
+        local: Whether the module was made where we are, so that it may hold what is traced.
+        arguments: Of the build that is under way, where `local` is false.
+        seen: Ids of the holders around it.
 
     Returns:
         `holder`, or for a tuple that holds arrays a new one.

@@ -111,10 +111,17 @@ def settle(module: Any) -> None:
     inner = module._nbm
     config = inner.config
     inner.special = bool(
-        not inner.built or inner.hooks or inner.pre_hooks or inner.compiled is not None
-        or inner.results[0] is not None or inner.results[1] is not None or inner.shown is None
-        or config.dynamic_backend or not config.store_vars or config.compile_on_next_step
-    )  # fmt: skip
+        not inner.built
+        or inner.hooks
+        or inner.pre_hooks
+        or inner.compiled is not None
+        or inner.results[0] is not None
+        or inner.results[1] is not None
+        or inner.shown is None
+        or config.dynamic_backend
+        or not config.store_vars
+        or config.compile_on_next_step
+    )
 
 
 def ensure_built(module: Any) -> None:
@@ -153,9 +160,14 @@ def build_for_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def build(
-    module: Any, *args: Any, from_call: bool = False, device: Any = None, dtype: Any = None, dynamic_backend: bool | None = None,
+    module: Any,
+    *args: Any,
+    from_call: bool = False,
+    device: Any = None,
+    dtype: Any = None,
+    dynamic_backend: bool | None = None,
     **kwargs: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Make the variables; see `Module.build`."""
     inner = module._nbm
     if inner.config is None:
@@ -293,14 +305,11 @@ def _cast(box: Variable, dtype: Any) -> Any:
     return dtype if dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype else None
 
 
-def _cast(draw: Callable[[], Any], dtype: Any) -> Callable[[], Any]:
-    return lambda: jnp.asarray(draw()).astype(dtype)
-
-
 def _moved_draw(old: Pending, place: Any, dtype: Any) -> Pending:
-    draw = old.draw
+    draw: Any = old.draw
     if dtype is not None and draw is not None:
-        draw = _cast(draw, dtype)
+        drawn = draw
+        draw = lambda: jnp.asarray(drawn()).astype(dtype)  # noqa: E731 - a draw has no name
     return Pending(draw, old.shape, dtype or old.dtype, place if place is not None else old.device, old.follows)
 
 

@@ -248,11 +248,11 @@ def matched(
     """Pair each variable with the array given for it, or say how the two structures differ.
 
     Args:
-        template: nested dict of boxes.
-        given: nested mapping of arrays.
-        what: the beginning of the error message: what cannot be done.
-        partial: whether variables may be missing in `given`.
-        shapes: whether shapes must agree.
+        template: Nested dict of boxes.
+        given: Nested mapping of arrays.
+        what: The beginning of the error message: what cannot be done.
+        partial: Whether variables may be missing in `given`.
+        shapes: Whether shapes must agree.
 
     Raises:
         StructureError: chains are missing or unexpected, or (the list shows it) of another shape.

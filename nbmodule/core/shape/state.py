@@ -25,7 +25,7 @@ class StateEntry:
     """A value that is state: `export_state` replaces it by a key.
 
     Args:
-        value: the initial value, an array or a PyTree.
+        value: The initial value, an array or a PyTree.
 
     Example:
         >>> import nbmodule as nb

@@ -81,11 +81,11 @@ def load_named(
     """Set variables by name; all or nothing.
 
     Args:
-        title: the beginning of the error messages: what cannot be done.
-        names: variables by name; one of several names may be missing where others of the same variable are given.
-        given: arrays by name.
-        strict: whether the names must agree.
-        cure: the end of the error messages: what helps, where that is known.
+        title: The beginning of the error messages: what cannot be done.
+        names: Variables by name; one of several names may be missing where others of the same variable are given.
+        given: Arrays by name.
+        strict: Whether the names must agree.
+        cure: The end of the error messages: what helps, where that is known.
     """
     arrays = checked(title, names, given, strict, cure=cure)
     write_all(tuple(arrays), tuple(arrays.values()))

@@ -27,8 +27,8 @@ def warn_if_nothing_trains(model: Any, what: str) -> None:
     """Warn, once for each model, where it has floating arrays and none of them is a Parameter.
 
     Args:
-        model: a module.
-        what: what comes to nothing, as `its gradient is empty`.
+        model: A module.
+        what: What comes to nothing, as `its gradient is empty`.
     """
     inner, plan = model._nbm, plan_of(model)
     if inner.told or plan.absent or any(isinstance(box, Parameter) for box in plan.boxes):

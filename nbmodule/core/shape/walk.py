@@ -142,9 +142,24 @@ class Plan:
     """What one walk found, from the root's point of view. It holds everything below the root, not the root itself."""
 
     __slots__ = (
-        "__weakref__", "_template", "absent", "boxes", "embedded", "epoch", "flags", "lists", "modules", "names", "partial", "places",
-        "released", "structure", "version", "versions", "watched",
-    )  # fmt: skip
+        "__weakref__",
+        "_template",
+        "absent",
+        "boxes",
+        "embedded",
+        "epoch",
+        "flags",
+        "lists",
+        "modules",
+        "names",
+        "partial",
+        "places",
+        "released",
+        "structure",
+        "version",
+        "versions",
+        "watched",
+    )
 
     def __init__(self, root: Any) -> None:
         self.epoch, self.flags = clock.structure, clock.flags

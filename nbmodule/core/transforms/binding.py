@@ -81,9 +81,25 @@ class Binding:
     """
 
     __slots__ = (
-        "__weakref__", "aim", "bindings", "boxes", "called", "cells", "codes", "compiled", "donated", "epoch", "lists", "module_lists",
-        "pick_donated", "pick_kept", "program", "seen", "sequences", "things",
-    )  # fmt: skip
+        "__weakref__",
+        "aim",
+        "bindings",
+        "boxes",
+        "called",
+        "cells",
+        "codes",
+        "compiled",
+        "donated",
+        "epoch",
+        "lists",
+        "module_lists",
+        "pick_donated",
+        "pick_kept",
+        "program",
+        "seen",
+        "sequences",
+        "things",
+    )
 
     def __init__(self, program: Program, things: list[Any], captured: list[Any]) -> None:
         self.program = program

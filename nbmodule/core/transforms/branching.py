@@ -184,9 +184,12 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
 
 def checkpoint(
-    fn: Callable[P, R], *, prevent_cse: bool = True, policy: Callable[..., bool] | None = None,
+    fn: Callable[P, R],
+    *,
+    prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None,
     static_argnums: int | tuple[int, ...] = (),
-) -> Callable[P, R]:  # fmt: skip
+) -> Callable[P, R]:
     """Make a function whose inner values are computed again in the backward pass instead of being kept; see `jax.checkpoint`.
 
     Example:

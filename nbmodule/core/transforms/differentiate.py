@@ -120,20 +120,23 @@ def is_floating(x: Any) -> bool:
 
 
 def value_and_grad(
-    fn: Callable[P, R], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
+    fn: Callable[P, R],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[P, tuple[R, Any]]:  # fmt: skip
+) -> Callable[P, tuple[R, Any]]:
     """Make a function that gives the value of `fn` and its gradient.
 
     Modules may be arguments or be used from the surrounding code. The gradient by a Module is a Container like its `v`;
     frozen and integer parameters stand in it as zeros.
 
     Args:
-        fn: a function whose value, or the first item of whose value with `has_aux=True`, is a real scalar.
-        argnums: which arguments to differentiate by.
-        has_aux: whether `fn` returns a pair `(value, auxiliary data)`.
-        holomorphic: as in `jax.value_and_grad`.
-        allow_int: as in `jax.value_and_grad`.
+        fn: A function whose value, or the first item of whose value with `has_aux=True`, is a real scalar.
+        argnums: Which arguments to differentiate by.
+        has_aux: Whether `fn` returns a pair `(value, auxiliary data)`.
+        holomorphic: As in `jax.value_and_grad`.
+        allow_int: As in `jax.value_and_grad`.
 
     Raises:
         GradientError: the value is not a scalar.
@@ -228,9 +231,12 @@ def _check_scalar(fn: Any, value: Any) -> None:
 
 
 def grad(
-    fn: Callable[P, Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False, holomorphic: bool = False,
+    fn: Callable[P, Any],
+    argnums: int | tuple[int, ...] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[P, Any]:  # fmt: skip
+) -> Callable[P, Any]:
     """Make a function that gives the gradient of `fn`; as `value_and_grad`, without the value.
 
     Example:
@@ -258,8 +264,8 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
     If `fn` returns a tuple, its first item is differentiated and the whole tuple is the value.
 
     Args:
-        fn: a function of the variables whose value, or its first item, is a scalar.
-        v: the variables, a Container or a dict.
+        fn: A function of the variables whose value, or its first item, is a scalar.
+        v: The variables, a Container or a dict.
 
     Raises:
         GradientError: the value is not a scalar.

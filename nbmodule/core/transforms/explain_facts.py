@@ -25,10 +25,18 @@ from nbmodule.core.shape.walk import plan_of
 MOST_TRACES = 16
 LONGEST = 60
 _SETTINGS = (
-    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_device", "jax_numpy_dtype_promotion",
-    "jax_numpy_rank_promotion", "jax_debug_nans", "jax_debug_infs", "jax_default_prng_impl", "jax_threefry_partitionable",
-    "jax_softmax_custom_jvp", "jax_enable_checks",
-)  # fmt: skip
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_device",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_debug_nans",
+    "jax_debug_infs",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_softmax_custom_jvp",
+    "jax_enable_checks",
+)
 
 
 class Fact(NamedTuple):
@@ -118,8 +126,8 @@ class TraceHistory:
         """Keep a trace; one that differs in nothing from an earlier one (within another transform) is not new.
 
         Args:
-            trace: what was known before it began.
-            touched: modules without variables that were called in it.
+            trace: What was known before it began.
+            touched: Modules without variables that were called in it.
         """
         known = [held.reference() for held in trace.captured]
         trace.captured += [
@@ -146,13 +154,13 @@ def trace_of(
     """What a call depends on.
 
     Args:
-        fn: the function that is compiled.
-        holes: position among the arguments and number of each thing at their top.
-        things: modules, optimizers, streams and boxes among the arguments.
-        captured: those from the surroundings.
-        codes: functions that are watched, with their code.
-        args: positional arguments with holes for the things.
-        kwargs: keyword arguments, likewise.
+        fn: The function that is compiled.
+        holes: Position among the arguments and number of each thing at their top.
+        things: Modules, optimizers, streams and boxes among the arguments.
+        captured: Those from the surroundings.
+        codes: Functions that are watched, with their code.
+        args: Positional arguments with holes for the things.
+        kwargs: Keyword arguments, likewise.
         is_static: `is_static(place)` tells whether the argument at a position, or of a name, is compared by value; while
             JAX traces, all that is no tracer is.
     """

@@ -11,9 +11,9 @@ def check_function(transform: str, fn: Any, role: str = "a function or a module"
     """Refuse what cannot be called, with what was probably meant.
 
     Args:
-        transform: its public name, such as `nb.grad`.
-        fn: what was given.
-        role: what it takes in that place.
+        transform: Its public name, such as `nb.grad`.
+        fn: What was given.
+        role: What it takes in that place.
     """
     if not callable(fn):
         raise ArgumentTypeError(

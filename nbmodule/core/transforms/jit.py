@@ -298,9 +298,17 @@ def jit(fn: Callable[P, R], **options: Any) -> Jit[P, R]: ...
 @overload
 def jit(fn: None = None, **options: Any) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
 def jit(
-    fn: Callable[..., Any] | None = None, *, donate: bool = False, static_argnums: Any = None, static_argnames: Any = None,
-    donate_argnums: Any = None, donate_argnames: Any = None, in_shardings: Any = None, out_shardings: Any = None, **options: Any,
-) -> Any:  # fmt: skip
+    fn: Callable[..., Any] | None = None,
+    *,
+    donate: bool = False,
+    static_argnums: Any = None,
+    static_argnames: Any = None,
+    donate_argnums: Any = None,
+    donate_argnames: Any = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    **options: Any,
+) -> Any:
     """Compile a function that may use modules, optimizers and random streams.
 
     They may be arguments or come from the surrounding code: their variables become inputs and outputs of the compiled
@@ -310,15 +318,15 @@ def jit(
     surroundings; its numbers, texts and flags are fixed for a trace, and another value traces again.
 
     Args:
-        fn: the function; without it a decorator is returned.
-        donate: reuse the memory of the variables that the call overwrites. Arrays kept from before are deleted then.
-        static_argnums: positions of arguments that are compared by value, not traced.
-        static_argnames: names of such arguments.
-        donate_argnums: positions of array arguments whose memory may be reused.
-        donate_argnames: names of such arguments.
-        in_shardings: shardings of the arguments.
-        out_shardings: shardings of the outputs.
-        **options: further options of `jax.jit`.
+        fn: The function; without it a decorator is returned.
+        donate: Reuse the memory of the variables that the call overwrites. Arrays kept from before are deleted then.
+        static_argnums: Positions of arguments that are compared by value, not traced.
+        static_argnames: Names of such arguments.
+        donate_argnums: Positions of array arguments whose memory may be reused.
+        donate_argnames: Names of such arguments.
+        in_shardings: Shardings of the arguments.
+        out_shardings: Shardings of the outputs.
+        **options: Further options of `jax.jit`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -333,9 +341,16 @@ def jit(
     """
     if fn is None:
         return functools.partial(
-            jit, donate=donate, static_argnums=static_argnums, static_argnames=static_argnames, donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames, in_shardings=in_shardings, out_shardings=out_shardings, **options,
-        )  # fmt: skip
+            jit,
+            donate=donate,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            **options,
+        )
     check_function("nb.jit", fn)
     check_names("nb.jit", options)
     if isinstance(options.get("device"), str):

@@ -43,9 +43,15 @@ jax.tree_util.register_static(EffectNames)
 
 
 def vmap(
-    fn: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None,
-    spmd_axis_name: Any = None, *, split_streams: bool = True,
-) -> Callable[P, R]:  # fmt: skip
+    fn: Callable[P, R],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+    *,
+    split_streams: bool = True,
+) -> Callable[P, R]:
     """Map a function over an axis of its arguments; variables are shared by all rows.
 
     A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and each row gets its own. What
@@ -53,13 +59,13 @@ def vmap(
     A module whose axes are given leaf by leaf is copied.
 
     Args:
-        fn: the function for one row.
-        in_axes: as in `jax.vmap`.
-        out_axes: as in `jax.vmap`.
-        axis_name: as in `jax.vmap`; collectives such as `jax.lax.pmean` take it.
-        axis_size: as in `jax.vmap`.
-        spmd_axis_name: as in `jax.vmap`.
-        split_streams: whether random streams give each row numbers of its own (they move on once either way).
+        fn: The function for one row.
+        in_axes: As in `jax.vmap`.
+        out_axes: As in `jax.vmap`.
+        axis_name: As in `jax.vmap`; collectives such as `jax.lax.pmean` take it.
+        axis_size: As in `jax.vmap`.
+        spmd_axis_name: As in `jax.vmap`.
+        split_streams: Whether random streams give each row numbers of its own (they move on once either way).
 
     Raises:
         BatchedWriteError: a variable would be written with one value for each row.
@@ -193,12 +199,12 @@ def scan(
     in the stack afterwards; `nb.stack` makes one.
 
     Args:
-        f: gives `(carry, y)`.
-        init: the first carry.
-        xs: arrays with a leading axis, or None with `length`.
-        length: number of steps, where `xs` does not tell.
-        reverse: whether to go from the last step to the first.
-        unroll: as in `jax.lax.scan`.
+        f: Gives `(carry, y)`.
+        init: The first carry.
+        xs: Arrays with a leading axis, or None with `length`.
+        length: Number of steps, where `xs` does not tell.
+        reverse: Whether to go from the last step to the first.
+        unroll: As in `jax.lax.scan`.
 
     Returns:
         The last carry, and each `y`, stacked.

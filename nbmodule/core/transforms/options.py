@@ -20,8 +20,13 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 _PASSED_ON = ("keep_unused", "device", "backend", "inline", "compiler_options")
 _PLACES = (
-    "static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "in_shardings", "out_shardings",
-)  # fmt: skip
+    "static_argnums",
+    "static_argnames",
+    "donate_argnums",
+    "donate_argnames",
+    "in_shardings",
+    "out_shardings",
+)
 OPTIONS = ("donate", *_PLACES, *_PASSED_ON)
 _KERAS = {
     "optimizer", "loss", "metrics", "loss_weights", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile",

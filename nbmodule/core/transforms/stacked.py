@@ -24,9 +24,9 @@ def stack(make: Callable[..., Any], n: int, *, key: Any = None) -> Any:
     by `nb.vmap` (an ensemble) or `nb.scan` (layers of one kind), and trained, saved and shown like any module.
 
     Args:
-        make: makes one module; with `key` it is called with a key of its own.
-        n: how many.
-        key: seed or key that is split for the members.
+        make: Makes one module; with `key` it is called with a key of its own.
+        n: How many.
+        key: Seed or key that is split for the members.
 
     Raises:
         ArgumentError: `n` is less than one.
@@ -127,9 +127,9 @@ class Stacks:
     """The stacked modules among the arguments of a function: where what its rows write is put.
 
     Args:
-        arguments: positional arguments.
-        axes: for each of them its axis, or a tree of axes.
-        kwargs: arguments by name, whose axis is the first.
+        arguments: Positional arguments.
+        axes: For each of them its axis, or a tree of axes.
+        kwargs: Arguments by name, whose axis is the first.
     """
 
     def __init__(self, arguments: Any, axes: Any, kwargs: dict[str, Any]) -> None:

@@ -242,9 +242,15 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     assert isinstance(part.child.thing, Form)
     failure = str(graph.failure) if graph.failure else ""
     return Forms(
-        part.child.thing, graph.root.name, list(builder.forms.values()), list(part.labels), builder.steps,
-        shown.count(False), failure, graph.aliases,
-    )  # fmt: skip
+        part.child.thing,
+        graph.root.name,
+        list(builder.forms.values()),
+        list(part.labels),
+        builder.steps,
+        shown.count(False),
+        failure,
+        graph.aliases,
+    )
 
 
 def _short_name(name: str) -> str:

@@ -229,10 +229,18 @@ class Reader(Builder):
         words = [x.text for x in operands if isinstance(x, Literal)] + [describe(name, params)]
         words += [f"in {within}"] if within else []
         ref = self.add(
-            group, name, "operation", operands, outputs, phase=phase,
-            parameters=", ".join(filter(None, words)), flops=estimate(name, params, given, outputs),
-            bytes=sum(v.bytes for v in (*given, *outputs)), _locate=partial(locate, self._where), _equation=equation,
-        )  # fmt: skip
+            group,
+            name,
+            "operation",
+            operands,
+            outputs,
+            phase=phase,
+            parameters=", ".join(filter(None, words)),
+            flops=estimate(name, params, given, outputs),
+            bytes=sum(v.bytes for v in (*given, *outputs)),
+            _locate=partial(locate, self._where),
+            _equation=equation,
+        )
         if equation.effects:
             self._effects.add(ref.node)
         return [Ref(ref.node, i) for i in range(len(outputs))]

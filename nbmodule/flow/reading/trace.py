@@ -82,9 +82,15 @@ def _finish(
         failure = partial.failure
         ends = [_add_failure(reader, partial, results)]
     graph = Computation(
-        reader.nodes, reader.groups, reader.root, tuple(r.node for r in inputs), tuple(ends), failure,
-        (signature, {ref.node: value for ref, value in reader.constants.values()}), aliases=reader.aliases,
-    )  # fmt: skip
+        reader.nodes,
+        reader.groups,
+        reader.root,
+        tuple(r.node for r in inputs),
+        tuple(ends),
+        failure,
+        (signature, {ref.node: value for ref, value in reader.constants.values()}),
+        aliases=reader.aliases,
+    )
     for group in graph.groups:
         group.title = titles.get(group.path, "") if group.kind == "scope" else ""
     graph.root.title = titles.get("", "")

@@ -176,7 +176,10 @@ def _marked(box: Box) -> str:
 def _legend(legend: tuple[str, str, str], y: float) -> str:
     text, low, high = legend
     return (
-        '<defs><linearGradient id="nbm-scale"><stop offset="0" stop-color="' + low + '"/><stop offset="1" stop-color="'
-        + high + f'"/></linearGradient></defs><rect x="0" y="{_n(y - 9)}" width="80" height="10" fill="url(#nbm-scale)" '
+        '<defs><linearGradient id="nbm-scale"><stop offset="0" stop-color="'
+        + low
+        + '"/><stop offset="1" stop-color="'
+        + high
+        + f'"/></linearGradient></defs><rect x="0" y="{_n(y - 9)}" width="80" height="10" fill="url(#nbm-scale)" '
         f'stroke="#8b97a7" stroke-width=".5"/><text class="n" x="88" y="{_n(y)}">{escape(text)}</text>'
-    )  # fmt: skip
+    )

@@ -59,8 +59,15 @@ class EquinoxFunction(Function):
         return {path: leaves[number] for path, number in self.numbers.items()}
 
     def __call__(
-        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
-    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        self,
+        values: dict[Path, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
+    ) -> tuple[Any, dict[Path, Any]]:
         model = self.made(values)
         if not training:
             model = self.eqx.nn.inference_mode(model)
@@ -99,9 +106,9 @@ def unpack(
     """The pair of an Equinox model: floating arrays are trained, other arrays and state are not.
 
     Args:
-        model: an `eqx.Module`.
-        state: an `eqx.nn.State`, for a model that has one; the model is then called as `model(*args, state)`.
-        call: how the model is called, from `(model, *args)`; a `vmap` over single examples, say.
+        model: An `eqx.Module`.
+        state: An `eqx.nn.State`, for a model that has one; the model is then called as `model(*args, state)`.
+        call: How the model is called, from `(model, *args)`; a `vmap` over single examples, say.
     """
     eqx = need("equinox", "nb.from_equinox")
     if not isinstance(model, eqx.Module):

@@ -35,8 +35,15 @@ class LinenFunction(Function):
         self.parts = {path: guessed(path[-1]) for path in owners}
 
     def __call__(
-        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
-    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        self,
+        values: dict[Path, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
+    ) -> tuple[Any, dict[Path, Any]]:
         variables = self.nested(values)
         options: dict[str, Any] = {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
         # Scopes are those of our parts.
@@ -96,9 +103,9 @@ def unpack(module: Any, variables: Any, *, rngs: tuple[str, ...] = ()) -> tuple[
     """The pair of a linen module and its variables: `params` are trained, other collections change by calls.
 
     Args:
-        module: an `nn.Module` that is not bound.
-        variables: what `module.init` gave.
-        rngs: names of the random streams that the module draws from, such as `dropout`.
+        module: An `nn.Module` that is not bound.
+        variables: What `module.init` gave.
+        rngs: Names of the random streams that the module draws from, such as `dropout`.
     """
     if not isinstance(variables, Mapping) or PARAMS not in variables:
         found = f"keys {', '.join(map(str, variables))}" if isinstance(variables, Mapping) else type(variables).__name__

@@ -37,8 +37,15 @@ class NnxFunction(Function):
         }
 
     def __call__(
-        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
-    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        self,
+        values: dict[Path, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
+    ) -> tuple[Any, dict[Path, Any]]:
         model = self.restored(values)
         if not training:
             model.eval()

@@ -34,9 +34,9 @@ class Function:
     """What a foreign model computes, as a function of its variables.
 
     Attributes:
-        framework: which one the model is of, as `framework_of` says it.
-        name: name of the model's class.
-        parts: path and class of each submodule that is known before a call.
+        framework: Which one the model is of, as `framework_of` says it.
+        name: Name of the model's class.
+        parts: Path and class of each submodule that is known before a call.
     """
 
     framework: str
@@ -44,17 +44,24 @@ class Function:
     parts: dict[Path, Any]
 
     def __call__(
-        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
-    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        self,
+        values: dict[Path, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
+    ) -> tuple[Any, dict[Path, Any]]:
         """Call the model.
 
         Args:
-            values: arrays of all variables, by path.
-            args: positional arguments of the model.
-            kwargs: keyword arguments of the model.
+            values: Arrays of all variables, by path.
+            args: Positional arguments of the model.
+            kwargs: Keyword arguments of the model.
             around: `around(path, module, run, args, kwargs)` is called in place of each submodule, and calls `run(*args, **kwargs)`.
             training: False puts the model into inference mode, where it has one.
-            draw: gives a random key, for a model that wants one.
+            draw: Gives a random key, for a model that wants one.
 
         Returns:
             What the model returns, and new values of the variables that changed.

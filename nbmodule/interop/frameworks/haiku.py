@@ -49,8 +49,15 @@ class HaikuFunction(Function):
         self.parts = dict.fromkeys(owners, "Module")
 
     def __call__(
-        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
-    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        self,
+        values: dict[Path, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
+    ) -> tuple[Any, dict[Path, Any]]:
         trees = self.trees(values)
         held = (trees[True], trees[False]) if self.has_state else (trees[True],)
         key = (draw() if self.with_rng else None,) if self.takes_key else ()
@@ -90,10 +97,10 @@ def unpack(
     """The pair of a transformed function, its parameters and its state.
 
     Args:
-        transformed: what `hk.transform` or `hk.transform_with_state` gave.
-        params: what its `init` gave.
-        state: the second thing that `init` of `hk.transform_with_state` gave.
-        with_rng: whether `apply` is given a random key.
+        transformed: What `hk.transform` or `hk.transform_with_state` gave.
+        params: What its `init` gave.
+        state: The second thing that `init` of `hk.transform_with_state` gave.
+        with_rng: Whether `apply` is given a random key.
     """
     hk = need("haiku", "nb.from_haiku")
     if not isinstance(transformed, (hk.Transformed, hk.TransformedWithState)):

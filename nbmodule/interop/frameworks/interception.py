@@ -31,8 +31,8 @@ def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
     """While the block runs, `told(instance, run, args, kwargs)` is called in place of the instances of these classes.
 
     Args:
-        classes: classes whose instances are called.
-        told: returns what `run(*args, **kwargs)` returned.
+        classes: Classes whose instances are called.
+        told: Returns what `run(*args, **kwargs)` returned.
     """
     owners = {owner for kind in classes if (owner := owner_of(kind)) is not None}
     for owner in owners:

@@ -45,8 +45,15 @@ class KerasFunction(Function):
         return steps[1:] if len(steps) > 1 and steps[0] == self.model.name else steps
 
     def __call__(
-        self, values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, around: Around, training: bool, draw: Any
-    ) -> tuple[Any, dict[Path, Any]]:  # fmt: skip
+        self,
+        values: dict[Path, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
+    ) -> tuple[Any, dict[Path, Any]]:
         arrays = [values[path] for path in self.paths]
         count = len(self.trained)
         if getattr(self.model, "_call_has_training_arg", True):
@@ -115,9 +122,12 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             for path in (*trained, *others):
                 leaf = variables[path]
                 box = self.add_weight(
-                    shape=leaf.value.shape, dtype=str(leaf.value.dtype), trainable=leaf.trained, name=joined(path),
+                    shape=leaf.value.shape,
+                    dtype=str(leaf.value.dtype),
+                    trainable=leaf.trained,
+                    name=joined(path),
                     initializer="zeros",
-                )  # fmt: skip
+                )
                 box.assign(leaf.value)
             self.built = True
 

@@ -68,9 +68,16 @@ class MultiheadAttention(_MultiHeadAttention):
     batch_first = True
 
     def forward(
-        self, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
-        average_attn_weights: bool = True, is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
         turn = (lambda x: jnp.swapaxes(x, 0, 1)) if not self.batch_first and jnp.ndim(query) == 3 else (lambda x: x)
         masks = {"mask": mask_of(attn_mask), "key_mask": mask_of(key_padding_mask)}
         found = super().forward(turn(query), turn(key), turn(value), return_weights=need_weights, **masks)
@@ -109,9 +116,16 @@ class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
     batch_first = True
 
     def forward(
-        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
-    ) -> Any:  # fmt: skip
+        self,
+        tgt: Any,
+        memory: Any,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Any:
         turn = turned(self.batch_first)
         masks = {
             "mask": mask_of(tgt_mask), "key_mask": mask_of(tgt_key_padding_mask), "memory_mask": mask_of(memory_mask),

@@ -33,9 +33,17 @@ def conv(n: int, transposed: bool) -> Callable[[Any], Any]:
         only(m, padding_mode="zeros")
         more = {"output_padding": m.output_padding} if transposed else {}
         return kind(
-            m.in_channels, m.out_channels, m.kernel_size, stride=m.stride, padding=m.padding, dilation=m.dilation, groups=m.groups,
-            with_bias=m.bias is not None, data_format=FORMATS[n], **more,
-        )  # fmt: skip
+            m.in_channels,
+            m.out_channels,
+            m.kernel_size,
+            stride=m.stride,
+            padding=m.padding,
+            dilation=m.dilation,
+            groups=m.groups,
+            with_bias=m.bias is not None,
+            data_format=FORMATS[n],
+            **more,
+        )
 
     return make
 
@@ -105,9 +113,14 @@ def recurrent_layer(name: str) -> Callable[[Any], Any]:
         kind = getattr(recurrent, name) if m.batch_first else getattr(adapters, f"Torch{name}")
         more = {"nonlinearity": m.nonlinearity} if name == "RNN" else {}
         return kind(
-            m.input_size, m.hidden_size, num_layers=m.num_layers, bidirectional=m.bidirectional,
-            dropout_rate=m.dropout if m.num_layers > 1 else 0.0, with_bias=m.bias, **more,
-        )  # fmt: skip
+            m.input_size,
+            m.hidden_size,
+            num_layers=m.num_layers,
+            bidirectional=m.bidirectional,
+            dropout_rate=m.dropout if m.num_layers > 1 else 0.0,
+            with_bias=m.bias,
+            **more,
+        )
 
     return make
 
@@ -115,9 +128,13 @@ def recurrent_layer(name: str) -> Callable[[Any], Any]:
 def multihead(m: Any) -> Any:
     only(m, bias_k=None, bias_v=None, add_zero_attn=False)
     made = adapters.MultiheadAttention(
-        m.embed_dim, m.num_heads, key_features=m.kdim, value_features=m.vdim, dropout_rate=m.dropout,
+        m.embed_dim,
+        m.num_heads,
+        key_features=m.kdim,
+        value_features=m.vdim,
+        dropout_rate=m.dropout,
         with_bias=m.in_proj_bias is not None,
-    )  # fmt: skip
+    )
     made.batch_first = m.batch_first
     return made
 

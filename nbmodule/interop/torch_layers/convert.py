@@ -28,9 +28,9 @@ class Conversion:
     """What became of each part of a model of PyTorch; `model.conversion` of what `nb.from_torch` gave.
 
     Attributes:
-        layers: path, class in PyTorch, class here.
-        tensors: name in PyTorch, and names of the variables that hold it.
-        passed_over: tensors that have no place here: counters of batch norms.
+        layers: Path, class in PyTorch, class here.
+        tensors: Name in PyTorch, and names of the variables that hold it.
+        passed_over: Tensors that have no place here: counters of batch norms.
     """
 
     layers: tuple[tuple[str, str, str], ...]
@@ -202,8 +202,8 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
     is named with its path. `model.conversion` of the result says what became of each layer.
 
     Args:
-        model: a `torch.nn.Module`; with `like=` also a state dict, of tensors or of arrays, such as `nb.load` of a file of PyTorch.
-        like: a module that gets the numbers, under PyTorch's names and layouts (as `to_torch()` gives them), and is returned.
+        model: A `torch.nn.Module`; with `like=` also a state dict, of tensors or of arrays, such as `nb.load` of a file of PyTorch.
+        like: A module that gets the numbers, under PyTorch's names and layouts (as `to_torch()` gives them), and is returned.
 
     Raises:
         MissingDependencyError: PyTorch is not installed.

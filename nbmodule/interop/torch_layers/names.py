@@ -84,9 +84,11 @@ def own_entries(module: Any) -> Iterator[TorchTensor]:
         elif name == "weight" and isinstance(module, TRANSPOSED):
             groups = module.groups
             yield TorchTensor(
-                name, (box,), lambda a, g=groups: swapped(a[0], g, (0, -1), (1, 0)),
+                name,
+                (box,),
+                lambda a, g=groups: swapped(a[0], g, (0, -1), (1, 0)),
                 lambda a, g=groups: (swapped(a, g, (0, 1), (-1, 0)),),
-            )  # fmt: skip
+            )
         else:
             yield TorchTensor(name, (box,), lambda a: a[0], lambda a: (a,))
     if isinstance(module, NORMS) and getattr(module, "running_mean", None) is not None:

@@ -72,8 +72,14 @@ def squeezed(x: Any, dim: Any = None) -> Any:
 
 
 def attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Any = None
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+) -> Any:
     """Scaled dot products; with a mask of booleans True marks what takes part."""
     if dropout_p:
         raise ValueError("scaled_dot_product_attention with dropout_p: use torch.nn.MultiheadAttention.")

@@ -22,10 +22,10 @@ def grouped(step: int, quantity: str, names: list[str], arrays: Sequence[Statist
     """Join the arrays of each submodule, and those below each child of the root, into rows.
 
     Args:
-        step: at which they were measured.
-        quantity: what they are.
-        names: dotted names of the arrays, `features.0.weight`.
-        arrays: their statistics.
+        step: At which they were measured.
+        quantity: What they are.
+        names: Dotted names of the arrays, `features.0.weight`.
+        arrays: Their statistics.
     """
     groups = groups_of(names)
     rows = [_join([arrays[i] for i in members]) for members in groups.values()]

@@ -101,9 +101,16 @@ class Loop:
         meter, now = self._meter, time.monotonic()
         ended = self.state in ENDED
         return Progress(
-            self.state, self.done, meter.total, self.epoch, self.epochs, meter.rate,
-            None if ended else meter.remaining, self._elapsed if ended else meter.elapsed(now), self.reason,
-        )  # fmt: skip
+            self.state,
+            self.done,
+            meter.total,
+            self.epoch,
+            self.epochs,
+            meter.rate,
+            None if ended else meter.remaining,
+            self._elapsed if ended else meter.elapsed(now),
+            self.reason,
+        )
 
     def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         """Give an iterator over the items that acts at each boundary."""

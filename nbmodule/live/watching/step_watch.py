@@ -55,7 +55,7 @@ class ReturnsWatcher:
     """Statistics of returns and gradients of each submodule.
 
     Args:
-        model: a module; it is held weakly.
+        model: A module; it is held weakly.
     """
 
     def __init__(self, model: Any) -> None:

@@ -43,8 +43,8 @@ def logit(x: Float[Array, "*shape"], *, eps: float | None = None) -> Float[Array
     """Invert the sigmoid: `log(x / (1 - x))`; NaN outside of 0 ... 1.
 
     Args:
-        x: probabilities.
-        eps: if given, `x` is first clipped to `eps ... 1 - eps`, and has no gradient beyond.
+        x: Probabilities.
+        eps: If given, `x` is first clipped to `eps ... 1 - eps`, and has no gradient beyond.
 
     Example:
         >>> logit(jnp.array([0.25, 0.5, 1.0]), eps=1e-3)
@@ -88,8 +88,8 @@ def softplus(x: Float[Array, "*shape"], *, beta: float = 1.0) -> Float[Array, "*
     """Smooth the ReLU: `log(1 + exp(beta * x)) / beta`, without overflow for large `x`.
 
     Args:
-        x: values of any shape.
-        beta: sharpness, above zero; the larger, the closer to `relu`.
+        x: Values of any shape.
+        beta: Sharpness, above zero; the larger, the closer to `relu`.
 
     Example:
         >>> softplus(jnp.array([-100.0, 0.0, 100.0]))
@@ -139,8 +139,8 @@ def gelu(x: Float[Array, "*shape"], *, approximate: bool = False) -> Float[Array
     """Gate values by the normal distribution: `x * P(N(0, 1) < x)`.
 
     Args:
-        x: values of any shape.
-        approximate: use `0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)))`, as GPT-2 does, in place of the error function.
+        x: Values of any shape.
+        approximate: Use `0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)))`, as GPT-2 does, in place of the error function.
 
     Example:
         >>> gelu(jnp.array([-1.0, 0.0, 2.0]))
@@ -162,8 +162,8 @@ def softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shap
     """Turn logits into probabilities along an axis: `exp(x) / sum(exp(x))`.
 
     Args:
-        x: logits of any size; minus infinity gives probability zero.
-        axis: axis along which the probabilities add up to one.
+        x: Logits of any size; minus infinity gives probability zero.
+        axis: Axis along which the probabilities add up to one.
 
     Example:
         >>> softmax(jnp.array([1000.0, 1000.0, -1000.0]))
@@ -218,9 +218,9 @@ def geglu(x: Float[Array, "..."], *, axis: int = -1, approximate: bool = False) 
     """Gate the first half of an axis by the GELU of the second: `a * gelu(b)`.
 
     Args:
-        x: values and gates.
-        axis: axis that holds the values, then the gates.
-        approximate: as in `gelu`.
+        x: Values and gates.
+        axis: Axis that holds the values, then the gates.
+        approximate: As in `gelu`.
 
     Raises:
         ShapeError: if the axis cannot be halved.

@@ -40,8 +40,8 @@ def adaptive_avg_pool2d(
     On an axis of size `n`, output `i` of `m` is the mean of pixels `floor(i * n / m)` to `ceil((i + 1) * n / m) - 1`.
 
     Args:
-        x: images, with any number of leading axes.
-        output_size: one size or one for each axis; None keeps the size of that axis; 1 takes the mean of the whole image.
+        x: Images, with any number of leading axes.
+        output_size: One size or one for each axis; None keeps the size of that axis; 1 takes the mean of the whole image.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Example:

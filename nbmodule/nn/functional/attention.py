@@ -38,15 +38,15 @@ def scaled_dot_product_attention(
     Softmax is computed in float32 at least. A query that may look at nothing gets zeros.
 
     Args:
-        query: one vector for each position that asks.
-        key: one vector for each position that is looked at; leading axes are broadcast.
-        value: what these positions hold.
-        mask: what broadcasts to `(*batch, length, size)`: True where a query may look, or numbers that are added to the scores.
-        is_causal: whether query `i` may look at positions up to `i` only, counted from the start; joined with `mask`.
-        scale: factor of the scores, `1 / sqrt(features)` by default.
-        dropout_rate: probability to drop a weight.
-        dropout_key: key for dropout, needed where the rate is not zero.
-        return_weights: also give the weights, `(*batch, length, size)`, as they are after dropout.
+        query: One vector for each position that asks.
+        key: One vector for each position that is looked at; leading axes are broadcast.
+        value: What these positions hold.
+        mask: What broadcasts to `(*batch, length, size)`: True where a query may look, or numbers that are added to the scores.
+        is_causal: Whether query `i` may look at positions up to `i` only, counted from the start; joined with `mask`.
+        scale: Factor of the scores, `1 / sqrt(features)` by default.
+        dropout_rate: Probability to drop a weight.
+        dropout_key: Key for dropout, needed where the rate is not zero.
+        return_weights: Also give the weights, `(*batch, length, size)`, as they are after dropout.
 
     Returns:
         `(*batch, length, value_features)`; with `return_weights` a pair of that and the weights.
@@ -93,17 +93,17 @@ def multi_head_attention(
     """Split features into heads, let each attend by itself, and join the results.
 
     Args:
-        query: projected queries; head `h` has the features from `h * features / num_heads` on.
-        key: projected keys.
-        value: projected values.
-        num_heads: number of heads, which divides `features` and `value_features`.
-        mask: what broadcasts to `(*batch, num_heads, length, size)`: True where a query may look, or numbers that are added.
+        query: Projected queries; head `h` has the features from `h * features / num_heads` on.
+        key: Projected keys.
+        value: Projected values.
+        num_heads: Number of heads, which divides `features` and `value_features`.
+        mask: What broadcasts to `(*batch, num_heads, length, size)`: True where a query may look, or numbers that are added.
         key_mask: True for the positions that may be looked at at all; False for padding.
-        is_causal: as in `scaled_dot_product_attention`.
-        scale: factor of the scores, `1 / sqrt(features / num_heads)` by default.
-        dropout_rate: probability to drop a weight.
-        dropout_key: key for dropout, needed where the rate is not zero.
-        return_weights: also give the weights, `(*batch, num_heads, length, size)`.
+        is_causal: As in `scaled_dot_product_attention`.
+        scale: Factor of the scores, `1 / sqrt(features / num_heads)` by default.
+        dropout_rate: Probability to drop a weight.
+        dropout_key: Key for dropout, needed where the rate is not zero.
+        return_weights: Also give the weights, `(*batch, num_heads, length, size)`.
 
     Returns:
         `(*batch, length, value_features)`; with `return_weights` a pair of that and the weights.

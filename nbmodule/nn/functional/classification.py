@@ -47,14 +47,14 @@ def cross_entropy(
     """Compute the negative log-probability of the right class: `-sum over classes of target * log(softmax(prediction))`.
 
     Args:
-        prediction: logits, classes along `axis`.
-        target: either integer labels, of the shape of `prediction` without `axis`; a label that is no class gives NaN. Or
+        prediction: Logits, classes along `axis`.
+        target: Either integer labels, of the shape of `prediction` without `axis`; a label that is no class gives NaN. Or
             probabilities of all classes, of the shape of `prediction`.
-        weight: factor of each class. The mean over labels is then divided by the sum of their weights.
-        axis: axis of the classes.
+        weight: Factor of each class. The mean over labels is then divided by the sum of their weights.
+        axis: Axis of the classes.
         from_logits: False if `prediction` holds probabilities; their logarithm is taken as -100 at least.
-        label_smoothing: share of the target, from 0 to 1, that is spread evenly over all classes.
-        ignore_index: label of positions that count for nothing, neither in the sum nor in the mean; a mean over none is zero.
+        label_smoothing: Share of the target, from 0 to 1, that is spread evenly over all classes.
+        ignore_index: Label of positions that count for nothing, neither in the sum nor in the mean; a mean over none is zero.
             None if all labels count.
         reduction: `mean` over all positions, `sum`, or `none` for the loss of each.
 
@@ -167,12 +167,12 @@ def binary_cross_entropy(
     """Compute the negative log-probability of yes or no: `-(target * log(p) + (1 - target) * log(1 - p))`.
 
     Args:
-        prediction: probabilities of yes, 0 ... 1, of any shape; logits are out of this range: refused where values
+        prediction: Probabilities of yes, 0 ... 1, of any shape; logits are out of this range: refused where values
             are known, NaN inside a compiled function.
         target: 1 for yes, 0 for no, or what is between, of the same shape.
-        pos_weight: factor of the yes part, one number or what broadcasts to `prediction`.
+        pos_weight: Factor of the yes part, one number or what broadcasts to `prediction`.
         from_logits: True if `prediction` holds logits, so that `p = sigmoid(prediction)`; exact also where this underflows.
-        label_smoothing: share of the target, from 0 to 1, that is replaced by one half.
+        label_smoothing: Share of the target, from 0 to 1, that is replaced by one half.
         reduction: `mean`, `sum`, or `none` for the loss of each value.
 
     Raises:
@@ -222,9 +222,9 @@ def kl_div(
     """Compute the Kullback-Leibler divergence of the target from the prediction: `target * (log(target) - prediction)`.
 
     Args:
-        prediction: logarithms of probabilities.
-        target: probabilities, of the same shape; a zero adds nothing.
-        axis: axis of the classes, for `from_logits`.
+        prediction: Logarithms of probabilities.
+        target: Probabilities, of the same shape; a zero adds nothing.
+        axis: Axis of the classes, for `from_logits`.
         from_logits: True if `prediction` holds logits, whose log-softmax is taken.
         log_target: True if the target holds logarithms as well.
         reduction: `mean` over all values, `batchmean` over the first axis, which is the divergence proper, `sum`, or `none`.
@@ -261,9 +261,9 @@ def hinge_loss(
     """Compute how far scores fall short of a margin on the right side of zero: `max(0, margin - target * prediction)`.
 
     Args:
-        prediction: scores of any shape.
+        prediction: Scores of any shape.
         target: 1 for yes, -1 for no, of the same shape.
-        margin: wanted distance from zero.
+        margin: Wanted distance from zero.
         reduction: `mean`, `sum`, or `none` for the loss of each value.
 
     Example:
@@ -292,11 +292,11 @@ def ctc_loss(
     Labels that cannot be laid along so few times have probability zero: their loss is infinite, and adds no gradient.
 
     Args:
-        prediction: logits (or log-probabilities) of the classes at each time.
-        target: labels without blanks, padded at the end.
-        prediction_lengths: number of times that count; all by default.
-        target_lengths: number of labels that count; all by default.
-        blank: class that stands for no label.
+        prediction: Logits (or log-probabilities) of the classes at each time.
+        target: Labels without blanks, padded at the end.
+        prediction_lengths: Number of times that count; all by default.
+        target_lengths: Number of labels that count; all by default.
+        blank: Class that stands for no label.
         reduction: `mean` divides each loss by the number of its labels first, as PyTorch does; `sum`; or `none` for each sequence.
 
     Raises:

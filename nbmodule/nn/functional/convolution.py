@@ -50,13 +50,13 @@ def conv1d(
     """Convolve sequences; as `conv2d`, with one spatial axis.
 
     Args:
-        x: inputs, with any number of leading axes.
-        weight: kernels, `(out_channels, kernel, in_channels / groups)`.
-        bias: added to each output channel.
-        stride: step of the kernel.
-        padding: as in `conv2d`; `((kernel - 1, 0),)` makes it causal.
-        dilation: distance of the places that the kernel reads.
-        groups: number of groups of channels that are convolved apart.
+        x: Inputs, with any number of leading axes.
+        weight: Kernels, `(out_channels, kernel, in_channels / groups)`.
+        bias: Added to each output channel.
+        stride: Step of the kernel.
+        padding: As in `conv2d`; `((kernel - 1, 0),)` makes it causal.
+        dilation: Distance of the places that the kernel reads.
+        groups: Number of groups of channels that are convolved apart.
         data_format: `NWC`, or `NCW` with channels before the width.
 
     Raises:
@@ -87,14 +87,14 @@ def conv2d(
     `y[h, w, o] = bias[o] + sum over i, j, c of weight[o, i, j, c] * x[h * stride + i * dilation, w * stride + j * dilation, c]`
 
     Args:
-        x: images, with any number of leading axes.
-        weight: kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`.
-        bias: added to each output channel.
-        stride: step of the kernel, one number or one for each axis.
-        padding: zeros around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or
+        x: Images, with any number of leading axes.
+        weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`.
+        bias: Added to each output channel.
+        stride: Step of the kernel, one number or one for each axis.
+        padding: Zeros around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or
             `SAME` for as many outputs as inputs, divided by the stride and rounded up.
-        dilation: distance of the pixels that the kernel reads.
-        groups: number of groups of channels that are convolved apart; as many as channels make it depthwise.
+        dilation: Distance of the pixels that the kernel reads.
+        groups: Number of groups of channels that are convolved apart; as many as channels make it depthwise.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:
@@ -126,13 +126,13 @@ def conv3d(
     """Convolve volumes; as `conv2d`, with three spatial axes.
 
     Args:
-        x: volumes, with any number of leading axes.
-        weight: kernels, `(out_channels, *kernel, in_channels / groups)`.
-        bias: added to each output channel.
-        stride: step of the kernel, one number or one for each axis.
-        padding: as in `conv2d`.
-        dilation: distance of the voxels that the kernel reads.
-        groups: number of groups of channels that are convolved apart.
+        x: Volumes, with any number of leading axes.
+        weight: Kernels, `(out_channels, *kernel, in_channels / groups)`.
+        bias: Added to each output channel.
+        stride: Step of the kernel, one number or one for each axis.
+        padding: As in `conv2d`.
+        dilation: Distance of the voxels that the kernel reads.
+        groups: Number of groups of channels that are convolved apart.
         data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
 
     Raises:
@@ -159,12 +159,12 @@ def depthwise_conv2d(
     """Convolve each channel of an image by kernels of its own: `conv2d` with as many groups as channels.
 
     Args:
-        x: images, with any number of leading axes.
-        weight: kernels, `(channels * multiplier, kernel_height, kernel_width, 1)`; the outputs of a channel are neighbors.
-        bias: added to each output channel.
-        stride: step of the kernel, one number or one for each axis.
-        padding: as in `conv2d`.
-        dilation: distance of the pixels that the kernel reads.
+        x: Images, with any number of leading axes.
+        weight: Kernels, `(channels * multiplier, kernel_height, kernel_width, 1)`; the outputs of a channel are neighbors.
+        bias: Added to each output channel.
+        stride: Step of the kernel, one number or one for each axis.
+        padding: As in `conv2d`.
+        dilation: Distance of the pixels that the kernel reads.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:

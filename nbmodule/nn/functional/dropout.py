@@ -35,11 +35,11 @@ def dropout(
     """Set each value to zero with probability `rate`, and divide the others by `1 - rate`.
 
     Args:
-        x: values of any shape.
-        rate: from 0, which changes nothing, to 1, which leaves nothing. An array may change from step to step without a new
+        x: Values of any shape.
+        rate: From 0, which changes nothing, to 1, which leaves nothing. An array may change from step to step without a new
             compile.
-        key: key data `uint32[2]`, or a JAX key.
-        shared_axes: axes along which all values share one fate.
+        key: Key data `uint32[2]`, or a JAX key.
+        shared_axes: Axes along which all values share one fate.
 
     Raises:
         ArgumentError: if the rate is no probability.
@@ -75,9 +75,9 @@ def dropout2d(
     """Set each channel of each image to zero with probability `rate`, and divide the others by `1 - rate`.
 
     Args:
-        x: images, with any number of leading axes, each of which has a fate of its own.
-        rate: from 0, which changes nothing, to 1, which leaves nothing.
-        key: key data `uint32[2]`, or a JAX key.
+        x: Images, with any number of leading axes, each of which has a fate of its own.
+        rate: From 0, which changes nothing, to 1, which leaves nothing.
+        key: Key data `uint32[2]`, or a JAX key.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Example:
@@ -111,9 +111,9 @@ def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: Any) -> Float[Arr
     """Drop values before or after a SELU, so that mean 0 and variance 1 stay: dropped ones become the SELU's floor.
 
     Args:
-        x: values of any shape, of mean 0 and variance 1.
-        rate: from 0, which changes nothing, to 1, which leaves nothing.
-        key: key data `uint32[2]`, or a JAX key.
+        x: Values of any shape, of mean 0 and variance 1.
+        rate: From 0, which changes nothing, to 1, which leaves nothing.
+        key: Key data `uint32[2]`, or a JAX key.
 
     Example:
         >>> alpha_dropout(jnp.zeros(4), 0.5, jax.random.key(0)).round(3)

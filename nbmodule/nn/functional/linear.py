@@ -30,9 +30,9 @@ def linear(
     """Apply an affine map to each feature vector: `x @ weight.T + bias`.
 
     Args:
-        x: inputs, feature axis last, any number of leading axes.
-        weight: one row for each output.
-        bias: added to the outputs.
+        x: Inputs, feature axis last, any number of leading axes.
+        weight: One row for each output.
+        bias: Added to the outputs.
 
     Raises:
         ShapeError: if the numbers of features do not fit together.
@@ -65,10 +65,10 @@ def bilinear(
     """Apply a form that is linear in each of two inputs: `y[o] = x1 @ weight[o] @ x2 + bias[o]`.
 
     Args:
-        x1: first inputs, feature axis last.
-        x2: second inputs, with the same leading axes.
-        weight: one matrix for each output.
-        bias: added to the outputs.
+        x1: First inputs, feature axis last.
+        x2: Second inputs, with the same leading axes.
+        weight: One matrix for each output.
+        bias: Added to the outputs.
 
     Raises:
         ShapeError: if leading axes differ or numbers of features do not fit together.
@@ -108,12 +108,12 @@ def embedding(
     """Look up rows of a table: `y[...] = weight[indices[...]]`.
 
     Args:
-        indices: whole numbers from 0 on; one that is no row of the table, a negative one too, gives NaN.
-        weight: the table, one row for each index.
-        padding_idx: index whose row gets no gradient; negative ones count from the end.
-        max_norm: rows with a larger norm are scaled down to it. As in PyTorch the gradient does not see the scaling, which counts
+        indices: Whole numbers from 0 on; one that is no row of the table, a negative one too, gives NaN.
+        weight: The table, one row for each index.
+        padding_idx: Index whose row gets no gradient; negative ones count from the end.
+        max_norm: Rows with a larger norm are scaled down to it. As in PyTorch the gradient does not see the scaling, which counts
             as a change of the table; `renormed` gives the changed table.
-        norm_type: the p of the p-norm.
+        norm_type: The p of the p-norm.
 
     Raises:
         DtypeError: if the indices are no integers.
@@ -149,10 +149,10 @@ def renormed(
     """Scale down the rows of a table that are looked up and have a norm above `max_norm`; other rows stay as they are.
 
     Args:
-        indices: which rows; those that do not exist are left out.
-        weight: the table.
-        max_norm: largest norm that is left.
-        norm_type: the p of the p-norm.
+        indices: Which rows; those that do not exist are left out.
+        weight: The table.
+        max_norm: Largest norm that is left.
+        norm_type: The p of the p-norm.
 
     Example:
         >>> renormed(jnp.array([0]), jnp.array([[3.0, 4.0], [3.0, 4.0]]), max_norm=1.0)

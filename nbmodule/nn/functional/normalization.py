@@ -36,13 +36,13 @@ def batch_norm(
     """Normalize each channel by given statistics: `(x - mean) / sqrt(var + eps) * weight + bias`.
 
     Args:
-        x: values of any shape.
-        mean: mean of each channel, as remembered.
-        var: variance of each channel.
-        weight: gain of each channel.
-        bias: offset of each channel.
-        eps: added to the variance, in squared units of `x`.
-        axis: channel axis of `x`.
+        x: Values of any shape.
+        mean: Mean of each channel, as remembered.
+        var: Variance of each channel.
+        weight: Gain of each channel.
+        bias: Offset of each channel.
+        eps: Added to the variance, in squared units of `x`.
+        axis: Channel axis of `x`.
 
     Raises:
         ShapeError: if there are not as many statistics as channels.
@@ -79,15 +79,15 @@ def batch_norm_train(
     `new = (1 - momentum) * old + momentum * batch`.
 
     Args:
-        x: values of any shape.
-        running_mean: remembered mean.
-        running_var: remembered variance.
-        weight: gain of each channel.
-        bias: offset of each channel.
-        momentum: share of this batch in what is remembered.
-        eps: added to the variance, in squared units of `x`.
-        axis: channel axis of `x`.
-        axis_name: name of a mapped axis (`vmap`, `shard_map`) over which statistics are shared too.
+        x: Values of any shape.
+        running_mean: Remembered mean.
+        running_var: Remembered variance.
+        weight: Gain of each channel.
+        bias: Offset of each channel.
+        momentum: Share of this batch in what is remembered.
+        eps: Added to the variance, in squared units of `x`.
+        axis: Channel axis of `x`.
+        axis_name: Name of a mapped axis (`vmap`, `shard_map`) over which statistics are shared too.
 
     Returns:
         The normalized values; the new remembered mean and variance, or those of the batch where none are given. An empty
@@ -134,12 +134,12 @@ def layer_norm(
     """Normalize over the last axes: `(x - mean) / sqrt(var + eps) * new_std * weight + bias`.
 
     Args:
-        x: values of any shape.
-        weight: gains, of the shape of the normalized axes.
-        bias: offsets, of the shape of the normalized axes.
-        normalized_shape: sizes of the normalized axes; by default those of `weight` or `bias`, else the last axis.
-        eps: added to the variance, in squared units of `x`.
-        new_std: standard deviation after normalization, before `weight`.
+        x: Values of any shape.
+        weight: Gains, of the shape of the normalized axes.
+        bias: Offsets, of the shape of the normalized axes.
+        normalized_shape: Sizes of the normalized axes; by default those of `weight` or `bias`, else the last axis.
+        eps: Added to the variance, in squared units of `x`.
+        new_std: Standard deviation after normalization, before `weight`.
 
     Raises:
         ShapeError: if `x` does not end with the normalized shape.
@@ -170,10 +170,10 @@ def rms_norm(
     """Divide each feature vector by its root mean square, then scale it: `x / sqrt(mean(x**2) + eps) * weight`.
 
     Args:
-        x: values to normalize, feature axis last.
-        weight: gain of each feature.
-        normalized_shape: sizes of the normalized axes; by default those of `weight`, else the last axis.
-        eps: added to the mean square, in squared units of `x`; keeps a zero vector at zero.
+        x: Values to normalize, feature axis last.
+        weight: Gain of each feature.
+        normalized_shape: Sizes of the normalized axes; by default those of `weight`, else the last axis.
+        eps: Added to the mean square, in squared units of `x`; keeps a zero vector at zero.
 
     Raises:
         ShapeError: if `x` does not end with the normalized shape.
@@ -203,11 +203,11 @@ def group_norm(
     """Normalize each group of channels over its channels and all spatial axes.
 
     Args:
-        x: images, sequences or vectors.
-        num_groups: number of groups of neighboring channels.
-        weight: gain of each channel.
-        bias: offset of each channel.
-        eps: added to the variance, in squared units of `x`.
+        x: Images, sequences or vectors.
+        num_groups: Number of groups of neighboring channels.
+        weight: Gain of each channel.
+        bias: Offset of each channel.
+        eps: Added to the variance, in squared units of `x`.
         data_format: `NC`, `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW`; N stands for any number of leading axes. By default
             the first axis is the batch, the last one the channels, all between are spatial.
 
@@ -248,11 +248,11 @@ def instance_norm(
     """Normalize each channel of each image over its spatial axes.
 
     Args:
-        x: images or sequences.
-        weight: gain of each channel.
-        bias: offset of each channel.
-        eps: added to the variance, in squared units of `x`.
-        data_format: as in `group_norm`.
+        x: Images or sequences.
+        weight: Gain of each channel.
+        bias: Offset of each channel.
+        eps: Added to the variance, in squared units of `x`.
+        data_format: As in `group_norm`.
 
     Raises:
         ShapeError: if there is one value for each channel only.
@@ -286,12 +286,12 @@ def local_response_norm(
     `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel zeros are counted.
 
     Args:
-        x: values of any shape.
-        size: number of neighboring channels, itself included.
-        alpha: factor of the mean square.
-        beta: exponent.
-        k: added to the mean square.
-        axis: channel axis of `x`.
+        x: Values of any shape.
+        size: Number of neighboring channels, itself included.
+        alpha: Factor of the mean square.
+        beta: Exponent.
+        k: Added to the mean square.
+        axis: Channel axis of `x`.
 
     Example:
         >>> local_response_norm(jnp.array([2.0, 0.0]), 2, alpha=1.0, beta=1.0).round(3)

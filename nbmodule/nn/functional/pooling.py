@@ -43,12 +43,12 @@ def max_pool1d(
     """Take the largest value under a window on a sequence; as `max_pool2d`, with one spatial axis.
 
     Args:
-        x: sequences, with any number of leading axes.
-        kernel_size: size of the window.
-        stride: step of the window, by default its size.
-        padding: as in `max_pool2d`.
-        dilation: distance of the places that the window reads.
-        ceil_mode: also keep a last window that reaches over the end.
+        x: Sequences, with any number of leading axes.
+        kernel_size: Size of the window.
+        stride: Step of the window, by default its size.
+        padding: As in `max_pool2d`.
+        dilation: Distance of the places that the window reads.
+        ceil_mode: Also keep a last window that reaches over the end.
         data_format: `NWC`, or `NCW` with channels before the width.
 
     Example:
@@ -74,13 +74,13 @@ def max_pool2d(
     Of equal values the first, row by row, gets the gradient. Padding never wins.
 
     Args:
-        x: images, with any number of leading axes.
-        kernel_size: size of the window, one number or one for each axis.
-        stride: step of the window, by default its size.
-        padding: around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or `SAME`
+        x: Images, with any number of leading axes.
+        kernel_size: Size of the window, one number or one for each axis.
+        stride: Step of the window, by default its size.
+        padding: Around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or `SAME`
             for as many outputs as inputs, divided by the stride and rounded up. Numbers are at most half the window.
-        dilation: distance of the pixels that the window reads.
-        ceil_mode: also keep a last window that reaches over the end, if it begins inside of the image.
+        dilation: Distance of the pixels that the window reads.
+        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the image.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:
@@ -112,12 +112,12 @@ def max_pool3d(
     """Take the largest value under a window in a volume; as `max_pool2d`, with three spatial axes.
 
     Args:
-        x: volumes, with any number of leading axes.
-        kernel_size: size of the window, one number or one for each axis.
-        stride: step of the window, by default its size.
-        padding: as in `max_pool2d`.
-        dilation: distance of the voxels that the window reads.
-        ceil_mode: also keep a last window that reaches over the end.
+        x: Volumes, with any number of leading axes.
+        kernel_size: Size of the window, one number or one for each axis.
+        stride: Step of the window, by default its size.
+        padding: As in `max_pool2d`.
+        dilation: Distance of the voxels that the window reads.
+        ceil_mode: Also keep a last window that reaches over the end.
         data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
 
     Example:
@@ -142,13 +142,13 @@ def avg_pool1d(
     """Take the mean under a window on a sequence; as `avg_pool2d`, with one spatial axis.
 
     Args:
-        x: sequences, with any number of leading axes.
-        kernel_size: size of the window.
-        stride: step of the window, by default its size.
-        padding: as in `avg_pool2d`.
-        ceil_mode: also keep a last window that reaches over the end.
-        count_include_pad: whether padding counts as zeros, or not at all.
-        divisor_override: divide the sum by this.
+        x: Sequences, with any number of leading axes.
+        kernel_size: Size of the window.
+        stride: Step of the window, by default its size.
+        padding: As in `avg_pool2d`.
+        ceil_mode: Also keep a last window that reaches over the end.
+        count_include_pad: Whether padding counts as zeros, or not at all.
+        divisor_override: Divide the sum by this.
         data_format: `NWC`, or `NCW` with channels before the width.
 
     Example:
@@ -175,14 +175,14 @@ def avg_pool2d(
     """Take the mean under a window that slides over an image, channel by channel.
 
     Args:
-        x: images, with any number of leading axes.
-        kernel_size: size of the window, one number or one for each axis.
-        stride: step of the window, by default its size.
-        padding: as in `max_pool2d`.
-        ceil_mode: also keep a last window that reaches over the end, if it begins inside of the image. What lies beyond the
+        x: Images, with any number of leading axes.
+        kernel_size: Size of the window, one number or one for each axis.
+        stride: Step of the window, by default its size.
+        padding: As in `max_pool2d`.
+        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the image. What lies beyond the
             padding is not counted.
-        count_include_pad: whether padding counts as zeros, or not at all.
-        divisor_override: divide the sum by this in place of the number of pixels.
+        count_include_pad: Whether padding counts as zeros, or not at all.
+        divisor_override: Divide the sum by this in place of the number of pixels.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:
@@ -216,13 +216,13 @@ def avg_pool3d(
     """Take the mean under a window in a volume; as `avg_pool2d`, with three spatial axes.
 
     Args:
-        x: volumes, with any number of leading axes.
-        kernel_size: size of the window, one number or one for each axis.
-        stride: step of the window, by default its size.
-        padding: as in `max_pool2d`.
-        ceil_mode: also keep a last window that reaches over the end.
-        count_include_pad: whether padding counts as zeros, or not at all.
-        divisor_override: divide the sum by this in place of the number of voxels.
+        x: Volumes, with any number of leading axes.
+        kernel_size: Size of the window, one number or one for each axis.
+        stride: Step of the window, by default its size.
+        padding: As in `max_pool2d`.
+        ceil_mode: Also keep a last window that reaches over the end.
+        count_include_pad: Whether padding counts as zeros, or not at all.
+        divisor_override: Divide the sum by this in place of the number of voxels.
         data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
 
     Example:

@@ -18,9 +18,9 @@ def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -
     """Make a table of sines and cosines: `sin(p / base**(2i / features))` at feature `2i`, the cosine at `2i + 1`.
 
     Args:
-        length: number of positions.
-        features: number of features, two for each frequency; an odd one has a last sine without its cosine.
-        base: ratio of the longest to the shortest wave.
+        length: Number of positions.
+        features: Number of features, two for each frequency; an odd one has a last sine without its cosine.
+        base: Ratio of the longest to the shortest wave.
 
     Returns:
         The table, float32; an array of JAX, so that a position that is traced can choose a row.
@@ -57,9 +57,9 @@ def rotary_embedding(
     Feature `i` of the first half is paired with feature `i` of the second half, and turned by `position / base**(2i / features)`.
 
     Args:
-        x: queries or keys, an even number of features.
-        positions: position of each vector, `0, 1, 2, ...` by default; leading axes are broadcast.
-        base: ratio of the longest to the shortest wave.
+        x: Queries or keys, an even number of features.
+        positions: Position of each vector, `0, 1, 2, ...` by default; leading axes are broadcast.
+        base: Ratio of the longest to the shortest wave.
 
     Raises:
         ShapeError: if the number of features is odd, or the positions do not fit.

@@ -51,8 +51,8 @@ def leaky_relu(x: Float[Array, "*shape"], *, negative_slope: float = 0.01) -> Fl
     """Scale negative values by a small slope: `x` above zero, `negative_slope * x` below.
 
     Args:
-        x: values of any shape.
-        negative_slope: a Python number; `prelu` takes a trained one.
+        x: Values of any shape.
+        negative_slope: A Python number; `prelu` takes a trained one.
 
     Example:
         >>> leaky_relu(jnp.array([-2.0, 3.0]), negative_slope=0.1)
@@ -70,9 +70,9 @@ def prelu(x: Float[Array, "*shape"], weight: Float[Array, "..."], *, axis: int =
     """Scale negative values by a trained slope: `x` above zero, `weight * x` below.
 
     Args:
-        x: values of any shape.
-        weight: one slope (no axes, or one item), or one for each channel.
-        axis: channel axis of `x`.
+        x: Values of any shape.
+        weight: One slope (no axes, or one item), or one for each channel.
+        axis: Channel axis of `x`.
 
     Raises:
         ShapeError: if there are neither one slope nor as many as channels.

@@ -43,12 +43,12 @@ def rnn_cell(
     """Take one step of a plain recurrent network: `tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
 
     Args:
-        x: inputs of this time.
-        h: state before.
-        weight_ih: weights of the inputs.
-        weight_hh: weights of the state.
-        bias_ih: bias of the inputs' part.
-        bias_hh: bias of the state's part.
+        x: Inputs of this time.
+        h: State before.
+        weight_ih: Weights of the inputs.
+        weight_hh: Weights of the state.
+        bias_ih: Bias of the inputs' part.
+        bias_hh: Bias of the state's part.
         nonlinearity: `tanh` or `relu`.
 
     Returns:
@@ -82,13 +82,13 @@ def lstm_cell(
     `weight_ih @ x + bias_ih + weight_hh @ h + bias_hh`.
 
     Args:
-        x: inputs of this time.
-        h: hidden state before.
-        c: cell state before.
-        weight_ih: weights of the inputs, the gates i, f, g, o one below the other.
-        weight_hh: weights of the hidden state.
-        bias_ih: bias of the inputs' part.
-        bias_hh: bias of the state's part.
+        x: Inputs of this time.
+        h: Hidden state before.
+        c: Cell state before.
+        weight_ih: Weights of the inputs, the gates i, f, g, o one below the other.
+        weight_hh: Weights of the hidden state.
+        bias_ih: Bias of the inputs' part.
+        bias_hh: Bias of the state's part.
 
     Returns:
         Hidden state and cell state after.
@@ -121,12 +121,12 @@ def gru_cell(
     the parts of `weight_ih @ x + bias_ih`, and `h_r` those of `weight_hh @ h + bias_hh`.
 
     Args:
-        x: inputs of this time.
-        h: state before.
-        weight_ih: weights of the inputs, the gates r, z, n one below the other.
-        weight_hh: weights of the state.
-        bias_ih: bias of the inputs' part.
-        bias_hh: bias of the state's part.
+        x: Inputs of this time.
+        h: State before.
+        weight_ih: Weights of the inputs, the gates r, z, n one below the other.
+        weight_hh: Weights of the state.
+        bias_ih: Bias of the inputs' part.
+        bias_hh: Bias of the state's part.
 
     Returns:
         The state after.
@@ -158,15 +158,15 @@ def rnn(
     """Run `rnn_cell` over a sequence.
 
     Args:
-        x: sequences, time before features.
-        h: first state, zeros if None.
-        weight_ih: weights of the inputs.
-        weight_hh: weights of the state.
-        bias_ih: bias of the inputs' part.
-        bias_hh: bias of the state's part.
-        lengths: how many times of each sequence count; later ones give zeros and leave the state as it is.
+        x: Sequences, time before features.
+        h: First state, zeros if None.
+        weight_ih: Weights of the inputs.
+        weight_hh: Weights of the state.
+        bias_ih: Bias of the inputs' part.
+        bias_hh: Bias of the state's part.
+        lengths: How many times of each sequence count; later ones give zeros and leave the state as it is.
         nonlinearity: `tanh` or `relu`.
-        reverse: run from the last time to the first.
+        reverse: Run from the last time to the first.
 
     Returns:
         The state after each time, in the order of `x`, and the last state.
@@ -198,14 +198,14 @@ def lstm(
     """Run `lstm_cell` over a sequence.
 
     Args:
-        x: sequences, time before features.
-        state: first hidden state and cell state, zeros if None.
-        weight_ih: weights of the inputs, the gates i, f, g, o one below the other.
-        weight_hh: weights of the hidden state.
-        bias_ih: bias of the inputs' part.
-        bias_hh: bias of the state's part.
-        lengths: how many times of each sequence count; later ones give zeros and leave the state as it is.
-        reverse: run from the last time to the first.
+        x: Sequences, time before features.
+        state: First hidden state and cell state, zeros if None.
+        weight_ih: Weights of the inputs, the gates i, f, g, o one below the other.
+        weight_hh: Weights of the hidden state.
+        bias_ih: Bias of the inputs' part.
+        bias_hh: Bias of the state's part.
+        lengths: How many times of each sequence count; later ones give zeros and leave the state as it is.
+        reverse: Run from the last time to the first.
 
     Returns:
         The hidden state after each time, in the order of `x`, and the last pair of states.
@@ -240,14 +240,14 @@ def gru(
     """Run `gru_cell` over a sequence.
 
     Args:
-        x: sequences, time before features.
-        h: first state, zeros if None.
-        weight_ih: weights of the inputs, the gates r, z, n one below the other.
-        weight_hh: weights of the state.
-        bias_ih: bias of the inputs' part.
-        bias_hh: bias of the state's part.
-        lengths: how many times of each sequence count; later ones give zeros and leave the state as it is.
-        reverse: run from the last time to the first.
+        x: Sequences, time before features.
+        h: First state, zeros if None.
+        weight_ih: Weights of the inputs, the gates r, z, n one below the other.
+        weight_hh: Weights of the state.
+        bias_ih: Bias of the inputs' part.
+        bias_hh: Bias of the state's part.
+        lengths: How many times of each sequence count; later ones give zeros and leave the state as it is.
+        reverse: Run from the last time to the first.
 
     Returns:
         The state after each time, in the order of `x`, and the last state.

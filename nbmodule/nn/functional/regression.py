@@ -21,8 +21,8 @@ def mse_loss(
     """Compute the squared error: `(prediction - target) ** 2`.
 
     Args:
-        prediction: values of any shape.
-        target: values of the same shape.
+        prediction: Values of any shape.
+        target: Values of the same shape.
         reduction: `mean`, `sum`, or `none` for the error of each value.
 
     Raises:
@@ -45,8 +45,8 @@ def mae_loss(
     """Compute the absolute error: `|prediction - target|`. The gradient at zero is zero.
 
     Args:
-        prediction: values of any shape.
-        target: values of the same shape.
+        prediction: Values of any shape.
+        target: Values of the same shape.
         reduction: `mean`, `sum`, or `none` for the error of each value.
 
     Example:
@@ -66,9 +66,9 @@ def huber_loss(
     `0.5 * d**2` where `|d| <= delta`, else `delta * (|d| - 0.5 * delta)`, with `d = prediction - target`.
 
     Args:
-        prediction: values of any shape.
-        target: values of the same shape.
-        delta: where the line begins, above zero, in units of the prediction.
+        prediction: Values of any shape.
+        target: Values of the same shape.
+        delta: Where the line begins, above zero, in units of the prediction.
         reduction: `mean`, `sum`, or `none` for the error of each value.
 
     Example:
@@ -92,9 +92,9 @@ def log_poisson_loss(
     """Compute the negative log-likelihood of counts: `exp(prediction) - target * prediction`.
 
     Args:
-        prediction: logarithm of the expected count, of any shape.
-        target: counts, of the same shape.
-        full: also add Stirling's formula for the logarithm of `target!`, where the target is above one; it does not depend on the
+        prediction: Logarithm of the expected count, of any shape.
+        target: Counts, of the same shape.
+        full: Also add Stirling's formula for the logarithm of `target!`, where the target is above one; it does not depend on the
             prediction.
         reduction: `mean`, `sum`, or `none` for the error of each value.
 
@@ -119,10 +119,10 @@ def cosine_similarity(
     """Compute the cosine of the angle between vectors: `x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))`.
 
     Args:
-        x1: vectors along `axis`.
-        x2: vectors of the same shape.
-        axis: axis of the vectors' components.
-        eps: smallest norm; a zero vector gives zero.
+        x1: Vectors along `axis`.
+        x2: Vectors of the same shape.
+        axis: Axis of the vectors' components.
+        eps: Smallest norm; a zero vector gives zero.
 
     Example:
         >>> cosine_similarity(jnp.array([1.0, 0.0]), jnp.array([3.0, 4.0]))
@@ -146,10 +146,10 @@ def cosine_loss(
     """Compute one minus the cosine of the angle between prediction and target, from 0 (same direction) to 2 (opposite).
 
     Args:
-        prediction: vectors along `axis`.
-        target: vectors of the same shape.
-        axis: axis of the vectors' components.
-        eps: smallest norm; a zero vector gives loss 1.
+        prediction: Vectors along `axis`.
+        target: Vectors of the same shape.
+        axis: Axis of the vectors' components.
+        eps: Smallest norm; a zero vector gives loss 1.
         reduction: `mean`, `sum`, or `none` for the loss of each vector.
 
     Example:

@@ -35,11 +35,11 @@ def interpolate(
     `i * (n_in - 1) / (n_out - 1)`. Beyond the edge the last pixel is used. There is no smoothing before an image is made smaller.
 
     Args:
-        x: images, with any number of leading axes.
-        size: size of the output, one number or one for each spatial axis.
-        scale_factor: in place of `size`, the factor by which each axis grows; sizes are rounded down.
+        x: Images, with any number of leading axes.
+        size: Size of the output, one number or one for each spatial axis.
+        scale_factor: In place of `size`, the factor by which each axis grows; sizes are rounded down.
         mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes; `bicubic` for two.
-        align_corners: whether the centers of the corner pixels stay where they are; not for `nearest`.
+        align_corners: Whether the centers of the corner pixels stay where they are; not for `nearest`.
         data_format: `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW` with channels first.
 
     Raises:

@@ -26,9 +26,9 @@ def fft(
     """Compute the discrete Fourier transform: `y[k] = sum over m of x[m] * exp(-2j * pi * k * m / n)`.
 
     Args:
-        x: real or complex values.
-        n: number of values that are taken; `x` is cut or filled with zeros at the end.
-        axis: axis along which is transformed.
+        x: Real or complex values.
+        n: Number of values that are taken; `x` is cut or filled with zeros at the end.
+        axis: Axis along which is transformed.
         norm: `backward` divides by `n` in the inverse only, `forward` in `fft` only, `ortho` by `sqrt(n)` in both.
 
     Example:
@@ -60,10 +60,10 @@ def rfft(
     """Compute the Fourier transform of real values: the first `n // 2 + 1` numbers of `fft`, which tell the others.
 
     Args:
-        x: real values.
-        n: number of values that are taken.
-        axis: axis along which is transformed.
-        norm: as in `fft`.
+        x: Real values.
+        n: Number of values that are taken.
+        axis: Axis along which is transformed.
+        norm: As in `fft`.
 
     Example:
         >>> rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
@@ -84,10 +84,10 @@ def irfft(
     """Invert `rfft`, given the same `norm`.
 
     Args:
-        x: the first half of a spectrum.
-        n: number of real values, `2 * (size - 1)` by default; give it if it is odd.
-        axis: axis along which is transformed.
-        norm: as in `fft`.
+        x: The first half of a spectrum.
+        n: Number of real values, `2 * (size - 1)` by default; give it if it is odd.
+        axis: Axis along which is transformed.
+        norm: As in `fft`.
 
     Example:
         >>> irfft(rfft(jnp.array([1.0, 2.0, 3.0])), n=3)
@@ -112,10 +112,10 @@ def dct(
     Type II: `y[k] = 2 * sum over m of x[m] * cos(pi * k * (2 * m + 1) / (2 * n))`.
 
     Args:
-        x: real values.
+        x: Real values.
         type: 1, 2, 3 or 4.
-        n: number of values that are taken; `x` is cut or filled with zeros at the end.
-        axis: axis along which is transformed.
+        n: Number of values that are taken; `x` is cut or filled with zeros at the end.
+        axis: Axis along which is transformed.
         norm: `backward` for no factor, `forward` to divide by `2 * n` (type I: `2 * (n - 1)`), `ortho` for an orthogonal matrix.
 
     Example:

@@ -31,14 +31,14 @@ def conv_transpose1d(
     """Spread each value of a sequence by a kernel; as `conv_transpose2d`, with one spatial axis.
 
     Args:
-        x: inputs, with any number of leading axes.
-        weight: kernels, `(out_channels, kernel, in_channels / groups)`.
-        bias: added to each output channel.
-        stride: distance of the inputs in the output.
-        padding: as in `conv_transpose2d`.
-        output_padding: what is added at the end.
-        dilation: distance of the places to which the kernel writes.
-        groups: number of groups of channels that are convolved apart.
+        x: Inputs, with any number of leading axes.
+        weight: Kernels, `(out_channels, kernel, in_channels / groups)`.
+        bias: Added to each output channel.
+        stride: Distance of the inputs in the output.
+        padding: As in `conv_transpose2d`.
+        output_padding: What is added at the end.
+        dilation: Distance of the places to which the kernel writes.
+        groups: Number of groups of channels that are convolved apart.
         data_format: `NWC`, or `NCW` with channels before the width.
 
     Raises:
@@ -72,17 +72,17 @@ def conv_transpose2d(
     `(n - 1) * stride + dilation * (kernel - 1) + 1 - padding before - padding after + output_padding`.
 
     Args:
-        x: images, with any number of leading axes.
-        weight: kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`, as for `conv2d`. PyTorch's
+        x: Images, with any number of leading axes.
+        weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`, as for `conv2d`. PyTorch's
             `(in_channels, out_channels / groups, ...)` has the two ends exchanged.
-        bias: added to each output channel.
-        stride: distance of the input pixels in the output.
-        padding: what is cut off around the output: a number, one for each axis, a pair for each axis, `VALID` for none, or
+        bias: Added to each output channel.
+        stride: Distance of the input pixels in the output.
+        padding: What is cut off around the output: a number, one for each axis, a pair for each axis, `VALID` for none, or
             `SAME` for outputs of `n * stride`.
-        output_padding: what is added at the end, less than stride or dilation; it chooses among the sizes that `conv2d` with this
+        output_padding: What is added at the end, less than stride or dilation; it chooses among the sizes that `conv2d` with this
             stride maps to the same.
-        dilation: distance of the pixels to which the kernel writes.
-        groups: number of groups of channels that are convolved apart.
+        dilation: Distance of the pixels to which the kernel writes.
+        groups: Number of groups of channels that are convolved apart.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:
@@ -115,14 +115,14 @@ def conv_transpose3d(
     """Spread each voxel by a kernel; as `conv_transpose2d`, with three spatial axes.
 
     Args:
-        x: volumes, with any number of leading axes.
-        weight: kernels, `(out_channels, *kernel, in_channels / groups)`.
-        bias: added to each output channel.
-        stride: distance of the input voxels in the output.
-        padding: as in `conv_transpose2d`.
-        output_padding: what is added at the end.
-        dilation: distance of the voxels to which the kernel writes.
-        groups: number of groups of channels that are convolved apart.
+        x: Volumes, with any number of leading axes.
+        weight: Kernels, `(out_channels, *kernel, in_channels / groups)`.
+        bias: Added to each output channel.
+        stride: Distance of the input voxels in the output.
+        padding: As in `conv_transpose2d`.
+        output_padding: What is added at the end.
+        dilation: Distance of the voxels to which the kernel writes.
+        groups: Number of groups of channels that are convolved apart.
         data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
 
     Raises:

@@ -39,8 +39,8 @@ def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]
     """Tell fan in and fan out of a weight from its shape.
 
     Args:
-        shape: two or more sizes; those that are neither inputs nor outputs are the kernel's and count in both fans.
-        layout: which axes hold outputs and inputs: `O...I` as in this library, `OI...` as in PyTorch, `...IO` as in Keras.
+        shape: Two or more sizes; those that are neither inputs nor outputs are the kernel's and count in both fans.
+        layout: Which axes hold outputs and inputs: `O...I` as in this library, `OI...` as in PyTorch, `...IO` as in Keras.
 
     Returns:
         Fan in and fan out.
@@ -88,12 +88,12 @@ class Initializer:
         """Make a parameter whose value is drawn when it is first read.
 
         Args:
-            var_shape: shape of the variable; axes in the order outputs, kernel, inputs.
-            device: device or sharding to place it on, such as `cpu:0`.
-            fan_out: number of values that one input feeds; told from the shape if not given.
-            fan_in: number of values that one output reads; told from the shape if not given.
+            var_shape: Shape of the variable; axes in the order outputs, kernel, inputs.
+            device: Device or sharding to place it on, such as `cpu:0`.
+            fan_out: Number of values that one input feeds; told from the shape if not given.
+            fan_in: Number of values that one output reads; told from the shape if not given.
             dtype: dtype of the variable, float32 by default.
-            key: random key (typed, or `uint32[2]`) or seed; the next one of the default stream if not given.
+            key: Random key (typed, or `uint32[2]`) or seed; the next one of the default stream if not given.
 
         Raises:
             ArgumentError: if a fan is wanted that is neither given nor to be told from the shape.
@@ -141,8 +141,8 @@ class Initializer:
         """Draw a value: a pure function of its arguments.
 
         Args:
-            key: key data `uint32[2]`; a JAX key where the host cannot draw from it (traced, or of another generator).
-            shape: shape of the value.
+            key: Key data `uint32[2]`; a JAX key where the host cannot draw from it (traced, or of another generator).
+            shape: Shape of the value.
             dtype: dtype of the value.
             fan_out: None if it is neither given nor to be told from the shape.
             fan_in: None if it is neither given nor to be told from the shape.

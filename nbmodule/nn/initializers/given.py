@@ -39,8 +39,8 @@ def as_initializer(where: str, given: Any) -> Initializer:
     """An initializer whose `create_variables` gives a parameter of the shape asked for.
 
     Args:
-        where: for messages, as `Linear: weight_initializer`.
-        given: an initializer, an object with `create_variables`, a function of `(key, shape, dtype)` or `(shape, dtype)`, or a
+        where: For messages, as `Linear: weight_initializer`.
+        given: An initializer, an object with `create_variables`, a function of `(key, shape, dtype)` or `(shape, dtype)`, or a
             number.
 
     Raises:
@@ -52,7 +52,7 @@ def as_initializer(where: str, given: Any) -> Initializer:
         raise _unfit(where, f"the class {given.__name__} itself. Make one: {given.__name__}(...)")
     create: Any = getattr(type(given), "create_variables", None)
     if create is Initializer.create_variables:
-        return given
+        return given  # pyright: ignore[reportReturnType] - it has the method, so it is one
     if create is not None:
         return _Creating(where, given)
     if not callable(given):
@@ -90,9 +90,9 @@ class FromFunction(Initializer):
     """Draw with a plain function, such as those of `jax.nn.initializers`.
 
     Args:
-        fn: a function of `(key, shape, dtype)`, or of the first of them, that gives an array.
-        takes_key: whether its first argument is the key.
-        count: how many arguments it takes.
+        fn: A function of `(key, shape, dtype)`, or of the first of them, that gives an array.
+        takes_key: Whether its first argument is the key.
+        count: How many arguments it takes.
 
     Example:
         >>> FromFunction(jax.nn.initializers.ones).create_variables((2,)).value
@@ -117,9 +117,15 @@ class _Creating(Initializer):
         self.where, self.given = where, given
 
     def create_variables(
-        self, var_shape: Any, device: Any = None, fan_out: float | None = None, fan_in: float | None = None, dtype: Any = None,
-        *, key: Any = None,
-    ) -> Any:  # fmt: skip
+        self,
+        var_shape: Any,
+        device: Any = None,
+        fan_out: float | None = None,
+        fan_in: float | None = None,
+        dtype: Any = None,
+        *,
+        key: Any = None,
+    ) -> Any:
         """A box of what the user's own gives."""
         place, kind = find_device(device), find_dtype(dtype)
         positional = (tuple(var_shape), device, fan_out, fan_in, dtype)

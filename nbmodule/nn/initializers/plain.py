@@ -21,8 +21,8 @@ class Constant(Initializer):
     """Fill with one number.
 
     Args:
-        constant: the number.
-        value: the same under another name.
+        constant: The number.
+        value: The same under another name.
 
     Example:
         >>> Constant(0.5).create_variables((2,)).value
@@ -95,8 +95,8 @@ class RandomNormal(Initializer):
     """Draw from the normal distribution.
 
     Args:
-        mean: its mean.
-        std: its standard deviation, zero or more.
+        mean: Its mean.
+        std: Its standard deviation, zero or more.
 
     Example:
         >>> RandomNormal(std=0.02).create_variables((3,), key=0).value
@@ -126,10 +126,10 @@ class TruncatedNormal(Initializer):
     """Draw from the normal distribution, cut to an interval.
 
     Args:
-        mean: mean before the cut.
-        std: standard deviation before the cut, zero or more.
-        lower: lower bound, in standard deviations from the mean.
-        upper: upper bound, in standard deviations from the mean.
+        mean: Mean before the cut.
+        std: Standard deviation before the cut, zero or more.
+        lower: Lower bound, in standard deviations from the mean.
+        upper: Upper bound, in standard deviations from the mean.
 
     Example:
         >>> x = TruncatedNormal(mean=1.0, std=0.1).create_variables((1000,), key=0).value
@@ -167,7 +167,7 @@ class Orthogonal(Initializer):
     The first axis counts the rows; all others together the columns.
 
     Args:
-        gain: factor by which it is scaled.
+        gain: Factor by which it is scaled.
 
     Example:
         >>> w = Orthogonal().create_variables((2, 3), key=0).value

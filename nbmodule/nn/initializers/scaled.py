@@ -62,10 +62,10 @@ class Uniform(_FanUniform):
     """Draw uniformly between plus and minus `(numerator / fan) ** power * gain`.
 
     Args:
-        numerator: zero or more.
+        numerator: Zero or more.
         fan_mode: `fan_in`, `fan_out`, `fan_sum` or `fan_avg`, the mean of both.
-        power: exponent of the ratio.
-        gain: factor by which the limit is scaled, zero or more.
+        power: Exponent of the ratio.
+        gain: Factor by which the limit is scaled, zero or more.
 
     Raises:
         ArgumentError: if the fan mode is unknown or a number is out of range.
@@ -134,7 +134,7 @@ class Siren(_FanUniform):
     """Draw uniformly between plus and minus `sqrt(6 / fan_in) / w0`, for the inner layers of a network of sines.
 
     Args:
-        w0: frequency of the sines, above zero.
+        w0: Frequency of the sines, above zero.
 
     Example:
         >>> w = Siren().create_variables((100, 4), key=0).value
@@ -165,7 +165,7 @@ class KaimingUniform(_FanUniform):
 
     Args:
         fan_mode: `fan_in`, `fan_out`, `fan_sum` or `fan_avg`, the mean of both.
-        negative_slope: slope of the leaky ReLU that follows; `sqrt(5)` gives `1 / sqrt(fan)`, PyTorch's default for layers.
+        negative_slope: Slope of the leaky ReLU that follows; `sqrt(5)` gives `1 / sqrt(fan)`, PyTorch's default for layers.
 
     Example:
         >>> w = KaimingUniform().create_variables((100, 24), key=0).value
@@ -192,9 +192,9 @@ class KaimingNormal(_FanScaled):
     """Draw normal numbers of deviation `sqrt(2 / ((1 + negative_slope**2) * fan))`, for layers before a ReLU.
 
     Args:
-        mean: mean of the distribution.
+        mean: Mean of the distribution.
         fan_mode: `fan_in`, `fan_out`, `fan_sum` or `fan_avg`, the mean of both.
-        negative_slope: slope of the leaky ReLU that follows.
+        negative_slope: Slope of the leaky ReLU that follows.
 
     Example:
         >>> w = KaimingNormal().create_variables((500, 50), key=0).value

@@ -28,14 +28,14 @@ class LeafRows(Sequence[VariableRow]):
     """The rows of a PyTree.
 
     Attributes:
-        outline: the lines of the tree, levels included.
-        names: for each row its own step.
-        above: for each row the steps to it.
-        facts: what may be said of leaves without reading them, each once.
-        codes: for each row which of the facts is its own.
-        shared: rows that hold the array of an earlier row, and which.
-        values: short values of leaves that are no arrays, and pictures, by row.
-        statistics: by row, of those that were measured.
+        outline: The lines of the tree, levels included.
+        names: For each row its own step.
+        above: For each row the steps to it.
+        facts: What may be said of leaves without reading them, each once.
+        codes: For each row which of the facts is its own.
+        shared: Rows that hold the array of an earlier row, and which.
+        values: Short values of leaves that are no arrays, and pictures, by row.
+        statistics: By row, of those that were measured.
     """
 
     outline: Outline
@@ -64,10 +64,21 @@ class LeafRows(Sequence[VariableRow]):
         i = range(len(self))[i]
         facts, keys, first = self.facts[self.codes[i]], self.keys(i), self.shared.get(i)
         return VariableRow(
-            ".".join(keys), "", facts.kind, facts.shape, facts.dtype, facts.bytes, facts.device, facts.sharding, False,
-            None if first is None else ".".join(self.keys(first)), self.statistics.get(i), self.values.get(i),
-            facts.unreadable if facts.is_lost else None, keys,
-        )  # fmt: skip
+            ".".join(keys),
+            "",
+            facts.kind,
+            facts.shape,
+            facts.dtype,
+            facts.bytes,
+            facts.device,
+            facts.sharding,
+            False,
+            None if first is None else ".".join(self.keys(first)),
+            self.statistics.get(i),
+            self.values.get(i),
+            facts.unreadable if facts.is_lost else None,
+            keys,
+        )
 
     def __iter__(self) -> Iterator[VariableRow]:
         return (self[i] for i in range(len(self)))

@@ -152,9 +152,19 @@ def draw_tiles(
     about = f"{about} of {shown.shape[1]} × {shown.shape[2]}"
     kept = sorted(extremes, key=lambda k: -abs(extremes[k]))[:MOST_EXTREMES]
     return Picture(
-        kind, shown.shape, data, scale, limits, classes, labels, of, _sentence(about, blocks), (*words,),
-        extremes={k: extremes[k] for k in sorted(kept)}, window=(*origin, *x.shape[1:]),
-    )  # fmt: skip
+        kind,
+        shown.shape,
+        data,
+        scale,
+        limits,
+        classes,
+        labels,
+        of,
+        _sentence(about, blocks),
+        (*words,),
+        extremes={k: extremes[k] for k in sorted(kept)},
+        window=(*origin, *x.shape[1:]),
+    )
 
 
 def _sentence(about: str, blocks: Blocks) -> str:

@@ -218,9 +218,10 @@ def _time(row: CallRow) -> str:
     """Write the time of a call, that of compiling apart."""
     if row.seconds is None:
         return ""
-    if (row.compiling or 0.0) < COMPILING_SHARE * row.seconds:
+    compiling = row.compiling or 0.0
+    if compiling < COMPILING_SHARE * row.seconds:
         return format_seconds(row.seconds)
-    return f"{format_seconds(row.seconds - (row.compiling or 0.0))} + compiling {format_seconds(row.compiling)}"
+    return f"{format_seconds(row.seconds - compiling)} + compiling {format_seconds(compiling)}"
 
 
 def flow(row: CallRow) -> str:

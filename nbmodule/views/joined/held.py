@@ -42,7 +42,7 @@ def keep_view(view: Holder, what: Callable[[Any], str]) -> None:
     """List a view in `nb.memory`, free it when its cell runs again, and free the oldest where all hold too much.
 
     Args:
-        view: has `nbytes` and `clear()`, and moved its arrays by `to_host` before.
+        view: Has `nbytes` and `clear()`, and moved its arrays by `to_host` before.
         what: `what(view)` says which one.
     """
     hold(view, "view", what)

@@ -106,12 +106,23 @@ def _rows(calls: Sequence[Call], *, pictured: bool) -> list[CallRow]:
         parent = places.get(id(call.parent)) if call.parent is not None else None
         rows.append(
             CallRow(
-                call.path, call.index, parent, number, rows[parent].depth + 1 if parent is not None else 0,
-                call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})", call.input_shapes, _outcome(call), call.seconds,
-                call.start - begin if call.start is not None and begin is not None else None, measured.get(number), call.error or None,
-                pictures, call.source or None, min(call.compiling, call.seconds) if call.compiling and call.seconds else None,
+                call.path,
+                call.index,
+                parent,
+                number,
+                rows[parent].depth + 1 if parent is not None else 0,
+                call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})",
+                call.input_shapes,
+                _outcome(call),
+                call.seconds,
+                call.start - begin if call.start is not None and begin is not None else None,
+                measured.get(number),
+                call.error or None,
+                pictures,
+                call.source or None,
+                min(call.compiling, call.seconds) if call.compiling and call.seconds else None,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -229,9 +240,18 @@ def _pair_row(pair: Pair, pictures: tuple[Picture, ...]) -> DifferenceRow:
         "tap": "the first named value that differs",
     }.get(pair.fault)
     return DifferenceRow(
-        path, path, status, pair.expected.return_shapes, pair.actual.return_shapes, change,
-        None if pair.gap.reason else pair.gap.largest, pair.gap.where, pictures, remark, (f"{path} ({pair.index + 1})" if pair.index else path,),
-    )  # fmt: skip
+        path,
+        path,
+        status,
+        pair.expected.return_shapes,
+        pair.actual.return_shapes,
+        change,
+        None if pair.gap.reason else pair.gap.largest,
+        pair.gap.where,
+        pictures,
+        remark,
+        (f"{path} ({pair.index + 1})" if pair.index else path,),
+    )
 
 
 def _change_of(pair: Pair) -> float | None:

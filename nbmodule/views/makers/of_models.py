@@ -38,9 +38,13 @@ def module_tree(module: CoreModule) -> ModuleTree:
     boxes = plan_of(module).boxes
     modes = {below.training for below in module.modules()}
     return ModuleTree(
-        type(module).__name__, list(_Rows().below(module, "", 0, {id(module): ""})), *_sizes(boxes), device=_devices(boxes),
-        mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval", variables=_own_variables(module),
-    )  # fmt: skip
+        type(module).__name__,
+        list(_Rows().below(module, "", 0, {id(module): ""})),
+        *_sizes(boxes),
+        device=_devices(boxes),
+        mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval",
+        variables=_own_variables(module),
+    )
 
 
 class _Rows:
@@ -70,9 +74,18 @@ class _Rows:
         doc, source = _about(type(module))
         brief = getattr(module, "brief", module.extra_repr)
         row = ModuleRow(
-            path, name, type(module).__name__, brief(), *_total(self.boxes(module)), depth, training=module.training,
-            built=module._nbm.built, doc=doc, source=source, variables=_own_variables(module),
-        )  # fmt: skip
+            path,
+            name,
+            type(module).__name__,
+            brief(),
+            *_total(self.boxes(module)),
+            depth,
+            training=module.training,
+            built=module._nbm.built,
+            doc=doc,
+            source=source,
+            variables=_own_variables(module),
+        )
         if id(module) in seen:
             yield row._replace(shared_with=seen[id(module)] or "the model itself")
             return
@@ -170,9 +183,18 @@ def _variable_row(
     kind = "buffer" if isinstance(box, Buffer) else "parameter"
     shape, dtype, nbytes, device, sharding = facts
     return VariableRow(
-        place.name, "/".join(place.chain), kind, shape, dtype, nbytes, device, sharding,
-        isinstance(box, Parameter) and not box.requires_grad, others[0] if others else None, keys=place.chain,
-    )  # fmt: skip
+        place.name,
+        "/".join(place.chain),
+        kind,
+        shape,
+        dtype,
+        nbytes,
+        device,
+        sharding,
+        isinstance(box, Parameter) and not box.requires_grad,
+        others[0] if others else None,
+        keys=place.chain,
+    )
 
 
 def _value(box: Variable) -> Any:

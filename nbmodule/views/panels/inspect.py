@@ -32,9 +32,9 @@ def inspect(model: Any, /, *args: Any, **kwargs: Any) -> Inspection:
     run that takes less than two seconds is done twice, since its times would be those of compiling its operations.
 
     Args:
-        model: a module, or a function that uses one; of another callable the graph alone is shown.
-        *args: its arguments.
-        **kwargs: its keyword arguments.
+        model: A module, or a function that uses one; of another callable the graph alone is shown.
+        *args: Its arguments.
+        **kwargs: Its keyword arguments.
 
     Returns:
         The panel. `calls` and `graph` are what ran, `selected` is the call that is selected in the page or from Python.
@@ -55,9 +55,9 @@ class Inspection:
     """The panel that `nb.inspect` gives; see there.
 
     Attributes:
-        calls: what ran, with the returns, in host memory.
-        graph: the computation graph; None where it could not be made.
-        record: what the panel shows.
+        calls: What ran, with the returns, in host memory.
+        graph: The computation graph; None where it could not be made.
+        record: What the panel shows.
     """
 
     def __init__(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -58,9 +58,15 @@ def graph_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
 
     def read(made: Staged) -> Graph:
         return read_graph(
-            made.whole, [made.values, *made.args], made.kwargs, variables=1, names=made.names, titles=made.titles,
-            aliases=made.aliases, written=True,
-        )  # fmt: skip
+            made.whole,
+            [made.values, *made.args],
+            made.kwargs,
+            variables=1,
+            names=made.names,
+            titles=made.titles,
+            aliases=made.aliases,
+            written=True,
+        )
 
     return staged(fn, args, kwargs, read)
 
