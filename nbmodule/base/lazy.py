@@ -27,10 +27,13 @@ def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | I
     """What the `__getattr__` of a package raises for a name that it has not.
 
     `from package import name` first asks whether the name is there, and puts words of Python's own in the place of an
-    AttributeError; an ImportError comes through. A module of the package is not there before it is imported.
+    AttributeError; an ImportError comes through. Only the neighbors' words get one: `__import__(package, fromlist=["x"])` may ask for
+    any name, and a module of the package is not there before it is imported.
     """
+    from nbmodule.base.dialects import NAMES
+
     missing = NoSuchName(package, name, tuple(names))
-    if _is_asked_by_import() and importlib.util.find_spec(f"{package}.{name}") is None:
+    if name in NAMES and _is_asked_by_import() and importlib.util.find_spec(f"{package}.{name}") is None:
         return ImportError(str(missing), name=package)
     return missing
 
