@@ -180,7 +180,10 @@ class Leafwise(Optimizer):
     def _step(self, v: Any, grads: Any) -> Container:
         leaves, _, chains = flatten(v, "the variables")
         grads = flatten(grads, "the gradients")[0]
-        return as_container(chains, self._follow(Pairs(chains, leaves, grads), self._counter.value))
+        part = Pairs(chains, leaves, grads)
+        new = self._follow(part, self._counter.value)
+        write_all(*part.written())
+        return as_container(chains, new)
 
     def _advance(self, part: Pairs) -> list[Any]:
         if type(self)._step is not Leafwise._step:  # a class of the user's own
@@ -189,7 +192,7 @@ class Leafwise(Optimizer):
         following = next_count(count)
         new = self._follow(part, following)
         if vars(self)["_calls"] is None:
-            self._counter.value = following
+            part.write([self._counter], [following])
         return new
 
     def _follow(self, part: Pairs, count: Any) -> list[Any]:
@@ -204,7 +207,7 @@ class Leafwise(Optimizer):
         new, written = list(part.weights), []
         with shared_kernels():
             if own["_calls"] is not None:
-                grads, is_due = self._averaged(held, grads, count)
+                grads, is_due = self._averaged(part, held, grads, count)
             if own["_clip_norm"] is not None:
                 factor = clip_factor([grad for each in grads for grad in each], own["_clip_norm"])
             for each, slots, own_grads in zip(work, held, grads):
@@ -216,15 +219,17 @@ class Leafwise(Optimizer):
                     written += slot
                 if is_due is not None:
                     written += emptied(own_grads, is_due)
-        write_all(boxes, written)
+        part.write(boxes, written)
         return new
 
-    def _averaged(self, held: list[Any], grads: list[Any], count: Any) -> tuple[list[Any], Any]:
+    def _averaged(self, part: Pairs, held: list[Any], grads: list[Any], count: Any) -> tuple[list[Any], Any]:
         """Gradients averaged over the calls since the last step, and whether a step is due. Counts the call."""
         calls = vars(self)["_calls"]
         before = calls.value
         means = [averaged(slots[-1], own_grads, before) for slots, own_grads in zip(held, grads)]
-        is_due, calls.value, self._counter.value = counted(before, count, every=vars(self)["_accumulate"])
+        is_due, *numbers = counted(before, count, every=vars(self)["_accumulate"])
+        boxes = calls, self._counter
+        part.write(boxes, [box.admitted(number) for box, number in zip(boxes, numbers)])
         return means, is_due
 
     # -- layout --------------------------------------------------------------------------------------

@@ -234,7 +234,10 @@ class Optimizer:
         places = places_to_write(v) if vars(self).get("_inplace") else None
 
         def step(leaves: list[Any], grads: Any, extra: Any) -> list[Any]:
-            return self._taken(Pairs(chains, leaves, [], extra=extra), grads, ignore_missing, idle)
+            part = Pairs(chains, leaves, [], extra=extra)
+            new = self._taken(part, grads, ignore_missing, idle)
+            write_all(*part.written())
+            return new
 
         new = (self._whole(("step", chains, ignore_missing, idle), step) if self._compiles(extra) else step)(
             leaves, grads, extra
@@ -281,9 +284,11 @@ class Optimizer:
             if not boxes:
                 warn_if_nothing_trains(model, "a step changes nothing")
             weights = values_of(model, boxes)
-            new = self._taken(Pairs(chains, weights, [], model, extra), grads, ignore_missing, idle)
+            part = Pairs(chains, weights, [], model, extra)
+            new = self._taken(part, grads, ignore_missing, idle)
             changed = [i for i, value in enumerate(new) if value is not weights[i]]
-            write_all([boxes[i] for i in changed], [new[i] for i in changed])
+            part.write([boxes[i] for i in changed], [new[i] for i in changed])
+            write_all(*part.written())
 
         (self._whole(("update", ignore_missing), step) if self._compiles(extra) else step)(model, grads, extra)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -38,6 +38,15 @@ class Pairs:
     grads: list[Any]
     model: Any = None
     extra: Mapping[str, Any] | None = None
+    _later: dict[Any, Any] = field(default_factory=dict)  # boxes, and what the step gives them
+
+    def write(self, boxes: Sequence[Any], values: Sequence[Any]) -> None:
+        """Give boxes new values at the end of the step, all at the same moment."""
+        self._later.update(zip(boxes, values, strict=True))
+
+    def written(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The boxes that the step writes, and their new values."""
+        return tuple(self._later), tuple(self._later.values())
 
     def active(self) -> Pairs:
         """Only what is to change."""

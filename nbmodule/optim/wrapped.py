@@ -204,7 +204,7 @@ class Optax(Optimizer):
             return super()._advance(part)
         count = self._counter.value
         new = self._follow(part)
-        self._counter.value = next_count(count)
+        part.write([self._counter], [next_count(count)])
         return new
 
     def _follow(self, part: Pairs) -> list[Any]:
@@ -220,7 +220,7 @@ class Optax(Optimizer):
             run = self._whole("transformation", self._computed)
         values, new_state = run(weights, grads, state, extra)
         kept_state = [i for i, owner in enumerate(form.owners) if owner not in idle]
-        write_all([boxes[i] for i in kept_state], [boxes[i].admitted(new_state[i]) for i in kept_state])
+        part.write([boxes[i] for i in kept_state], [boxes[i].admitted(new_state[i]) for i in kept_state])
         new = list(part.weights)
         for i, value in zip(kept, values):
             if part.grads[i] is not None:

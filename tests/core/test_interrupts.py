@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import nbmodule as nb
@@ -188,3 +189,21 @@ def test_a_move_of_what_is_not_drawn_yet_is_one_act():
     for _ in points(act):
         assert not made or len({box.dtype for box in made[0].parameters()}) == 1
         made.clear()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nb.SGD(0.1, momentum=0.9), lambda: nb.Adam(0.1), lambda: nb.Optax(optax.adam(0.1))],
+    ids=["sgd", "adam", "optax"],
+)
+def test_an_optimizer_step_is_one_act(make):
+    model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), make()
+    grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
+    boxes = []
+
+    def act():
+        optimizer.update(model, grads)
+
+    act()
+    boxes = [box for box in plan_of(optimizer).boxes if np.array(box._value).shape == (1,) or box is optimizer._counter]
+    hunt(act, model, *boxes)
