@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbmodule.base.foreign import is_of_torch
-from nbmodule.core.boxes.frame import write_all
+from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
@@ -329,12 +329,17 @@ def restore_checkpoint(
     made = None
     if "random" in trees:
         arrays[random.default.state], made = _checked_stream(trees["random"], where)
-    with nullcontext() if optimizer is None else all_or_nothing(optimizer):
+
+    def load() -> None:
         if optimizer is not None:
             _load_optimizer(optimizer, model, trees["optimizer"], arrays, where)
         write_all(tuple(arrays), tuple(arrays.values()))
-        if made is not None:
-            random.default.moved_to(made)
+
+    with nullcontext() if optimizer is None else all_or_nothing(optimizer):
+        written = gathered(load)
+    write_all(*written)
+    if made is not None:
+        random.default.moved_to(made)
     return found, extra
 
 

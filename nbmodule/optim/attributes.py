@@ -94,7 +94,7 @@ def _warn_of_counters(optimizer: Any, trial: Trial) -> None:
 
 def _begin_trial(optimizer: Any, name: str, makes_state: bool) -> None:
     """Before an attribute changes in a way that compiled code must know of."""
-    if now.frame is None and here() == EAGER:
+    if here() == EAGER:
         return
     memo = optimizer._memo
     if memo.trial is None:

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.core.boxes.frame import write_all
+from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
@@ -109,11 +109,16 @@ def _set_all(optimizer: Any, title: str, named: Mapping[str, Any], rates: Mappin
     if count.shape != () or int(count) < 0:
         raise StructureError(f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.')
     arrays = {tuple(name.split("/")): value for name, value in named.items()}
-    with all_or_nothing(optimizer):
+
+    def load() -> None:
         optimizer.set_state(Container._from_dict(nest(arrays)))
         known = rates_of(optimizer)
         boxes = [optimizer._counter, *(known[name] for name in rates)]
         write_all(boxes, [count, *(known[name].admitted(np.asarray(rate)) for name, rate in rates.items())])
+
+    with all_or_nothing(optimizer):
+        written = gathered(load)
+    write_all(*written)
 
 
 @contextmanager

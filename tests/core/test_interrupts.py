@@ -207,3 +207,29 @@ def test_an_optimizer_step_is_one_act(make):
     act()
     boxes = [box for box in plan_of(optimizer).boxes if np.array(box._value).shape == (1,) or box is optimizer._counter]
     hunt(act, model, *boxes)
+
+
+def test_restoring_a_checkpoint_is_one_act(tmp_path):
+    model, optimizer, turn = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1), [0]
+    for step in range(2):
+        optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
+        nb.save_checkpoint(tmp_path, step=step, model=model, optimizer=optimizer)
+
+    def act():
+        turn[0] += 1
+        nb.restore_checkpoint(tmp_path, model=model, optimizer=optimizer, step=turn[0] % 2)
+
+    hunt_between(act, model, optimizer)
+
+
+def test_loading_the_state_of_an_optimizer_is_one_act():
+    model, optimizer, states, turn = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1), [], [0]
+    for _ in range(2):
+        optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
+        states.append(optimizer.state_dict())
+
+    def act():
+        turn[0] += 1
+        optimizer.load_state_dict(states[turn[0] % 2])
+
+    hunt_between(act, optimizer)

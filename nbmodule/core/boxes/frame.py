@@ -398,6 +398,16 @@ def write_all(
     commit(boxes, values, waiting, draws)
 
 
+def gathered(body: Callable[[], Any]) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:
+    """Run `body()`; gives the boxes that it writes and their new values, for one commit of them all. None has changed yet."""
+
+    def run(frame: Frame) -> Any:
+        body()
+        return tuple(frame.written), tuple(frame.values[box] for box in frame.written)
+
+    return framed(run)
+
+
 def replay(effects: Effects, also: tuple[Sequence[Variable], Sequence[Any]] = ((), ()), *, lifted: str = "") -> None:
     """Repeat here what happened inside a transformed function: its writes (and with them `also`, boxes and values), then its records."""
     slots, infos = effects.names
