@@ -61,12 +61,20 @@ def _passed(run: Callable[[], Any], stop: int) -> int:
     sys.settrace(called)
     try:
         run()
-    except Injected:
-        pass
+    except BaseException as error:
+        if not _comes_from_ours(error):
+            raise
     finally:
         sys.settrace(before)
         gc.enable()
     return passed
+
+
+def _comes_from_ours(error: BaseException | None) -> bool:
+    """Whether it is our interrupt, or what somebody in between (JAX, comparing structures) has made of it."""
+    while error is not None and not isinstance(error, Injected):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def assert_nothing_is_open() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -190,6 +191,7 @@ def signals(act, check, count):
             time.sleep(rng.uniform(0.0002, 0.003))
             os.kill(os.getpid(), signal.SIGINT)
 
+    act()
     thread = threading.Thread(target=send)
     before = signal.signal(signal.SIGINT, lambda *_: None)
     guarded = [False]
@@ -200,12 +202,13 @@ def signals(act, check, count):
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, handle)
+    gc.disable()  # what Python calls for its collector swallows interrupts, with a warning
     try:
         thread.start()
         while struck < count:
             try:
-                guarded[0] = True
                 while True:
+                    guarded[0] = True  # each time: the end of an array may have swallowed the last one
                     act()
             except KeyboardInterrupt:
                 guarded[0] = False
@@ -214,6 +217,7 @@ def signals(act, check, count):
     finally:
         ends.set()
         thread.join()
+        gc.enable()
         signal.signal(signal.SIGINT, before)
     return struck
 
