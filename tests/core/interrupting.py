@@ -12,6 +12,7 @@ import nbmodule
 from nbmodule.core.boxes.frame import gate, now
 
 HOME = str(Path(nbmodule.__file__).parent)
+FILES = f"{HOME}/files/"  # reads in threads, before anything is committed
 CLOSE = tuple(
     f"{HOME}/core/{name}" for name in ("boxes/commit.py", "boxes/handing.py", "boxes/frame.py", "transforms/binding.py")
 )
@@ -51,7 +52,7 @@ def _passed(run: Callable[[], Any], stop: int) -> int:
 
     def called(frame: Any, event: str, arg: Any) -> Any:
         file = frame.f_code.co_filename
-        if not file.startswith(HOME):
+        if not file.startswith(HOME) or file.startswith(FILES):
             return None
         frame.f_trace_opcodes = file in CLOSE
         return local
