@@ -89,6 +89,7 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("nb.BatchNorm2d(8, use_running_average=True)", r"model\.eval\(\)"),
         ("nb.Dropout(rate=0.5)", ""),
         ("nb.Dropout(0.5, deterministic=True)", r"model\.eval\(\)"),
+        ("nb.Linear(3, 2)(jnp.ones((1, 3)), training=True)", r"model\.train\(\) and model\.eval\(\)"),
         ("nb.LayerNorm(num_features=8, epsilon=1e-6)", ""),
         ("nb.Embed(10, 3)", "nb.Embedding"),
         ("nb.Embedding(num_embeddings=10, features=3)", ""),
@@ -211,7 +212,8 @@ def answer_to(line):
     try:
         eval(line, names())
     except Exception as error:  # noqa: BLE001 - whatever the answer is
-        return str(error)
+        cures = [note for note in getattr(error, "__notes__", ()) if not note.startswith("in ")]
+        return " ".join(cures) or str(error)
     return None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from nbmodule.base.dialects import ARGUMENTS
 from nbmodule.base.format import printable
 from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.shape.walk import name_within, plan_of
 
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _ENDS = 5  # modules at each end of a long way out that an exception tells of
 
 
@@ -20,11 +23,19 @@ def annotate(error: BaseException, module: Any, args: tuple[Any, ...], kwargs: d
             error._nbm_trail = trail  # type: ignore[attr-defined]
         except AttributeError:
             return
+        add_cure(error)
     if trail:
         trail[-1].name = name_within(module, trail[-1].module)
     trail.append(_Passed(module, describe_arguments(args, kwargs)))
     notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
     error.__notes__ = [*notes, *map(_Note, _told(module, trail))]
+
+
+def add_cure(error: BaseException) -> None:
+    """Say what to do in place of a word of another framework, such as `model(x, training=True)`, that a forward does not take."""
+    found = _UNEXPECTED.search(str(error)) if type(error) is TypeError else None
+    if found and found[1] in ARGUMENTS:
+        error.add_note(f"{found[1]}= is not needed here. {ARGUMENTS[found[1]]}.")
 
 
 class _Passed:
