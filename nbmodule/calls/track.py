@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -120,6 +121,7 @@ class Tracking:
                 Choice(model, None, pattern)
         self.last, self.budget = last, bytes_of(budget)
         self._span = threading.Lock()  # held while the block runs
+        self._steps: Any = None  # of the block that runs, where they are measured at its end
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy follows the copy of the model, and has recorded nothing."""
@@ -155,7 +157,9 @@ class Tracking:
             steps.outer = tracker.outer.log if tracker.outer is not None else None
             if self.foreign is not None:
                 self.foreign.__enter__()
-            self._steps = steps
+            if self.profile:
+                self._steps = steps
+            weakref.finalize(recorded, let_go).atexit = False
             return recorded
         except BaseException:
             if self._span.locked():
@@ -177,7 +181,13 @@ class Tracking:
         if self.profile and error is None:
             from nbmodule.calls.alone import measure
 
-            measure([call for step in list(self._steps.kept)[-1:] for call in step.calls])
+            steps, self._steps = self._steps, None
+            measure([call for step in list(steps.kept)[-1:] for call in step.calls])
+
+
+def let_go() -> None:
+    """The context remembers the last tracker until it is asked again, and with it all that was recorded: it is asked."""
+    _ = now.tracker
 
 
 def keep(

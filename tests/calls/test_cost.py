@@ -141,6 +141,20 @@ def test_thousands_of_tracked_steps_do_not_grow(around, count, net, x):
     assert len(gc.get_objects()) < objects + 200
 
 
+def test_what_was_recorded_is_let_go_with_the_calls(net, x):
+    step = nb.jit(lambda x: net(x))
+    step(x)
+    gc.collect()
+    live = len(jax.live_arrays())
+    with track(net, returns=True) as calls:
+        y = step(x)
+    assert len(jax.live_arrays()) > live + 1
+    del calls
+    gc.collect()
+    assert len(jax.live_arrays()) <= live + 1  # y
+    del y
+
+
 def test_profiling_measures_each_submodule_alone(net, x):
     step = nb.jit(lambda x: net(x))
     with track(net, profile=True) as calls:
