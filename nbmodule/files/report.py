@@ -81,7 +81,7 @@ def summarize(path: str | os.PathLike[str], *, check: bool = False) -> FileSumma
         >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
         >>> save(path, {"linear": {"w": np.ones((2, 3), np.float32)}})
         >>> summarize(path).entries
-        (Entry(path='linear/w', what='float32[2, 3]', nbytes=24, value='', is_buffer=False),)
+        (FileEntry(path='linear/w', what='float32[2, 3]', nbytes=24, value='', is_buffer=False),)
     """
     contents = read(path, mmap=not check)
     entries = [_entry(place, leaf, False) for place, leaf in flatten(contents.variables, what="variables")]

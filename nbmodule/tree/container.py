@@ -808,7 +808,7 @@ class Container(Nested):
 
     @property
     def cont_dev(self) -> str | None:
-        """The device that all arrays lie on, as `cpu:0`; None if there is no one such device.
+        """The name of the device that all arrays lie on; None if there is no one such device.
 
         Example:
             >>> nb.Container(a=jnp.ones(2)).cont_dev

@@ -158,7 +158,7 @@ def spread(stats: ShownStatistics | None) -> str:
     """Write mean and deviation.
 
     Example:
-        >>> spread(Statistics(4, -0.0031, 0.19, -1, 1))
+        >>> spread(ShownStatistics(4, -0.0031, 0.19, -1, 1))
         '-0.0031 ± 0.19'
     """
     if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
@@ -271,7 +271,7 @@ def best_of(series: SeriesRecord) -> float:
     """The best value of a series: the highest of a score, the lowest of anything else.
 
     Example:
-        >>> best_of(Series('accuracy', (1, 2), (0.5, 0.9))), best_of(Series('loss', (1, 2), (0.5, 0.9)))
+        >>> best_of(SeriesRecord('accuracy', (1, 2), (0.5, 0.9))), best_of(SeriesRecord('loss', (1, 2), (0.5, 0.9)))
         (0.9, 0.5)
     """
     finite = [v for v in series.values if abs(v) < float("inf")] or list(series.values)
