@@ -42,7 +42,7 @@ DATA = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 TARGET = np.ones((6, 3), np.float32)
 
 
-def run_until(live, step, condition, seconds=90):
+def run_until(live, step, condition, seconds=200):
     """Train until a condition holds, and two more steps."""
     deadline = time.monotonic() + seconds
     for _ in live.steps(range(10**9)):
