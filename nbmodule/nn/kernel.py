@@ -211,8 +211,7 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
     for name, value in given.items():
         found = type(value).__name__
         if name not in static:
-            is_text = isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU")
-            if is_text or str(error).startswith(f"'{found}' object has no attribute"):
+            if _holds_text(value) or str(error).startswith(f"'{found}' object has no attribute"):
                 return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, found {found}.")
         elif isinstance(value, (jax.Array, np.ndarray)):
             return ArgumentTypeError(
@@ -222,6 +221,12 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
         elif not _is_hashable(value):
             return ArgumentTypeError(f"{fn.__name__}: {name} must be hashable, such as a tuple, found {found}.")
     return error
+
+
+def _holds_text(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "OSU"
+    return any(isinstance(part, (str, bytes)) for part in (value if isinstance(value, (list, tuple)) else (value,)))
 
 
 def _is_hashable(value: Any) -> bool:

@@ -279,7 +279,9 @@ def test_an_initializer_that_gives_nothing_is_refused():
 
 
 # -- what is no array --------------------------------------------------------------------------------
-@pytest.mark.parametrize("wrong", ["text", {"a": 1}, None], ids=["text", "dict", "none"])  # lists of numbers are taken
+@pytest.mark.parametrize(
+    "wrong", ["text", ["a", "b"], {"a": 1}, None], ids=["text", "texts", "dict", "none"]
+)  # lists of numbers are taken
 @pytest.mark.parametrize("name", LAYERS)
 def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
     make, inputs = LAYERS[name]
