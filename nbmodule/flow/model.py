@@ -233,16 +233,7 @@ class Group:
 
 @dataclass(eq=False)
 class Computation:
-    """The computation of a function: `nodes` in order of evaluation, `edges`, and nested `groups`.
-
-    >>> import jax.numpy as jnp
-    >>> from nbmodule.flow import trace_graph
-    >>> graph = trace_graph(lambda x: jnp.sin(x) * 2, jnp.ones(3))
-    >>> [node.operation for node in graph.nodes]
-    ['input', 'sin', 'mul', 'output']
-    >>> graph.edges[0]
-    Edge(source=0, output=0, target=1, position=0, shape=(3,), dtype='float32')
-    """
+    """What `Graph` holds, as plain records: its doors to look-up, drawing and files stand in `flow/graph.py`."""
 
     nodes: list[Node]
     groups: list[Group]

@@ -11,19 +11,16 @@ from typing import Any
 
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.running.capture import capture_submodules, forget_captured, has_captured, is_captured
-from nbmodule.core.running.compiling import is_compiled, run_compiled
-from nbmodule.core.running.observing import has_hooks, observe, run_hooks
+from nbmodule.core.running.compiling import INSIDE, is_compiled, run_compiled
 from nbmodule.core.running.preparing import OPTIONS, prepare, take_options
 from nbmodule.core.running.stages import ModuleCall, Run, Stages, way_of
-from nbmodule.core.running.variables import check_variables, give_variables, has_variables, warn_of_constants
+from nbmodule.core.running.variables import check_variables, warn_of_constants
 
 STAGES: Stages = (
     (is_captured, capture_submodules),
     (has_captured, forget_captured),
     (is_compiled, run_compiled),
-    (has_variables, give_variables),
-    (lambda call: True, observe),
-    (has_hooks, run_hooks),
+    *INSIDE,  # variables, observe, hooks
 )
 
 

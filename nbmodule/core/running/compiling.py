@@ -180,13 +180,13 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
         return go_on(call, way)
 
 
-# What is left of the way inside the compiled form.
-_REST: Stages = ((has_variables, give_variables), (lambda call: True, observe), (has_hooks, run_hooks))
+# The way of an eager call, and what is left of it inside the compiled form.
+INSIDE: Stages = ((has_variables, give_variables), (lambda call: True, observe), (has_hooks, run_hooks))
 
 
 def _rest(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call = ModuleCall(module, type(module)._run, args, kwargs, {}, v)
-    return go_on(call, way_of(call, _REST))
+    return go_on(call, way_of(call, INSIDE))
 
 
 def stateful_things(
