@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,13 @@ def _passed(run: Callable[[], Any], stop: int) -> int:
 
     def called(frame: Any, event: str, arg: Any) -> Any:
         file = frame.f_code.co_filename
-        if not file.startswith(HOME) or file.startswith(FILES):
+        if not file.startswith(HOME) or file.startswith(FILES) or _is_finalizing(frame):
             return None
         frame.f_trace_opcodes = file in CLOSE
         return local
 
     before = sys.gettrace()
-    gc.disable()  # a finalizer would swallow the interrupt
+    gc.disable()  # a finalizer would swallow the interrupt, see `_is_finalizing`
     sys.settrace(called)
     try:
         run()
@@ -69,6 +70,17 @@ def _passed(run: Callable[[], Any], stop: int) -> int:
         sys.settrace(before)
         gc.enable()
     return passed
+
+
+def _is_finalizing(frame: Any) -> bool:
+    """Whether this is called, nearly at once, by a `weakref.finalize`: Python swallows what is raised there."""
+    for _ in range(5):
+        frame = frame.f_back
+        if frame is None:
+            return False
+        if frame.f_code.co_filename == weakref.__file__ and frame.f_code.co_name == "__call__":
+            return True
+    return False
 
 
 def _comes_from_ours(error: BaseException | None) -> bool:
