@@ -46,7 +46,7 @@ _HOMES: dict[str, str] = {
         "avg_pool2d avg_pool3d interpolate max_pool1d max_pool2d max_pool3d alpha_dropout batch_norm batch_norm_train dct dropout "
         "dropout1d dropout2d dropout3d fft group_norm gru gru_cell idct ifft instance_norm irfft layer_norm local_response_norm lstm "
         "lstm_cell merge_heads multi_head_attention rfft rms_norm rnn rnn_cell rotary_embedding scaled_dot_product_attention "
-        "sinusoidal_positions split_heads binary_cross_entropy cosine_loss cosine_similarity cross_entropy ctc_loss hinge_loss "
+        "sinusoidal_positions time_embedding split_heads binary_cross_entropy cosine_loss cosine_similarity cross_entropy ctc_loss hinge_loss "
         "huber_loss kl_div log_poisson_loss mae_loss mse_loss"
     ),
     "nbmodule.nn.initializers": (

@@ -209,6 +209,7 @@ from nbmodule.nn.functional import softplus as softplus
 from nbmodule.nn.functional import softsign as softsign
 from nbmodule.nn.functional import split_heads as split_heads
 from nbmodule.nn.functional import tanh as tanh
+from nbmodule.nn.functional import time_embedding as time_embedding
 from nbmodule.nn.initializers import Constant as Constant
 from nbmodule.nn.initializers import FirstLayerSiren as FirstLayerSiren
 from nbmodule.nn.initializers import GlorotNormal as GlorotNormal
@@ -246,6 +247,7 @@ from nbmodule.nn.pooling import MaxPool3d as MaxPool3d
 from nbmodule.nn.positions import LearnedPositionalEncoding as LearnedPositionalEncoding
 from nbmodule.nn.positions import RotaryPositionalEncoding as RotaryPositionalEncoding
 from nbmodule.nn.positions import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
+from nbmodule.nn.positions import TimeEmbedding as TimeEmbedding
 from nbmodule.nn.recurrent import GRU as GRU
 from nbmodule.nn.recurrent import LSTM as LSTM
 from nbmodule.nn.recurrent import RNN as RNN

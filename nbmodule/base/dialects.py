@@ -28,6 +28,7 @@ SAME: dict[str, str] = {
     "hidden_features": "hidden_size dim_feedforward units",
     "features": "embed_dim d_model",
     "num_heads": "nhead heads",
+    "num_kv_heads": "num_key_value_heads n_kv_heads",
     "key_features": "kdim",
     "value_features": "vdim",
     "in_channels": "in_features",

@@ -22,7 +22,7 @@ _HOMES = {
     "nbmodule.nn.recurrent": "RNN LSTM GRU RNNCell LSTMCell GRUCell",
     "nbmodule.nn.attention": "MultiHeadAttention",
     "nbmodule.nn.transformer": "TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder TransformerDecoder",
-    "nbmodule.nn.positions": "SinusoidalPositionalEncoding LearnedPositionalEncoding RotaryPositionalEncoding",
+    "nbmodule.nn.positions": "SinusoidalPositionalEncoding LearnedPositionalEncoding RotaryPositionalEncoding TimeEmbedding",
     "nbmodule.nn.resizing": "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d Upsample",
     "nbmodule.nn.spectral": "FFT IFFT RFFT IRFFT DCT IDCT",
     "nbmodule.nn.weight_normalization": "SpectralNorm WeightNorm",

@@ -65,6 +65,7 @@ from nbmodule.nn.pooling import MaxPool3d as MaxPool3d
 from nbmodule.nn.positions import LearnedPositionalEncoding as LearnedPositionalEncoding
 from nbmodule.nn.positions import RotaryPositionalEncoding as RotaryPositionalEncoding
 from nbmodule.nn.positions import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
+from nbmodule.nn.positions import TimeEmbedding as TimeEmbedding
 from nbmodule.nn.recurrent import GRU as GRU
 from nbmodule.nn.recurrent import LSTM as LSTM
 from nbmodule.nn.recurrent import RNN as RNN

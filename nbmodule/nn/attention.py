@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
+from jax import lax
+from jax.core import Tracer
 from jaxtyping import Bool, Float
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
-from nbmodule.nn.functional.checks import check_floating, show
+from nbmodule.nn.functional.checks import check_floating, check_number, show
 from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
@@ -31,6 +35,7 @@ class MultiHeadAttention(Layer):
     * `key_mask`: `(*batch, size)`, True for keys that count, False for padding.
     * `is_causal`: whether query `i` may look at keys up to `i` only.
     * `return_weights`: whether the weights of each head, `(*batch, num_heads, length, size)`, are returned too.
+    * `cache`: keys and values of the positions so far, from `init_cache`; see there.
 
     A query that may look at nothing gets zeros from its heads.
 
@@ -40,7 +45,10 @@ class MultiHeadAttention(Layer):
         key_features: Features of the keys, as of the queries by default.
         value_features: Features of the values, as of the keys by default.
         head_features: Features of each head; by default `features / num_heads`.
+        num_kv_heads: Number of heads of keys and values, which several heads of queries share; it divides `num_heads`. One is
+            multi-query attention, `num_heads`, the default, is that each has its own.
         rotary: Whether queries and keys are turned by their positions (`rotary_embedding`), for self-attention.
+        rotary_base: Ratio of the longest to the shortest wave of `rotary`.
         dropout_rate: Probability with which a weight is dropped, in training.
         with_bias: Whether the projections have biases.
         weight_initializer: Of all four weights; `GlorotUniform()` by default.
@@ -58,7 +66,7 @@ class MultiHeadAttention(Layer):
         >>> y.shape, weights.shape
         ((5, 7, 8), (5, 2, 7, 4))
 
-    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023), arXiv:2305.13245.
     """
 
     def __init__(
@@ -69,7 +77,9 @@ class MultiHeadAttention(Layer):
         key_features: int | None = None,
         value_features: int | None = None,
         head_features: int | None = None,
+        num_kv_heads: int | None = None,
         rotary: bool = False,
+        rotary_base: float = 10000.0,
         dropout_rate: float = 0.0,
         with_bias: bool = True,
         weight_initializer: InitializerLike | None = None,
@@ -92,6 +102,13 @@ class MultiHeadAttention(Layer):
         self.head_features = (
             features // num_heads if head_features is None else size(name, "head_features", head_features)
         )
+        self.num_kv_heads = num_heads if num_kv_heads is None else size(name, "num_kv_heads", num_kv_heads)
+        if num_heads % self.num_kv_heads:
+            raise ArgumentError(
+                f"{name}: num_kv_heads must divide the {num_heads} heads, found {num_kv_heads}. Nothing was made."
+            )
+        check_number(name, "rotary_base", rotary_base, above=0)
+        self.rotary_base = float(rotary_base)
         self.rotary, self.with_bias = flag(name, "rotary", rotary), flag(name, "with_bias", with_bias)
         if rotary and self.head_features % 2:
             raise ArgumentError(
@@ -102,7 +119,7 @@ class MultiHeadAttention(Layer):
         super().__init__(device=device, dtype=dtype, v=v)
 
     def _make(self, each: list[Any], weights: Any, biases: Any, device: Any, dtype: Any) -> None:
-        inner = self.num_heads * self.head_features
+        inner, shared = self.num_heads * self.head_features, self.num_kv_heads * self.head_features
 
         def projection(n: int, m: int, key: Any) -> Any:
             return Linear(
@@ -116,9 +133,9 @@ class MultiHeadAttention(Layer):
                 dtype=dtype,
             )
 
-        self.query, self.key = projection(self.features, inner, each[0]), projection(self.key_features, inner, each[1])
+        self.query, self.key = projection(self.features, inner, each[0]), projection(self.key_features, shared, each[1])
         self.value, self.out = (
-            projection(self.value_features, inner, each[2]),
+            projection(self.value_features, shared, each[2]),
             projection(inner, self.features, each[3]),
         )
 
@@ -132,24 +149,89 @@ class MultiHeadAttention(Layer):
         key_mask: Bool[ArrayLike, "*_batch size"] | None = None,
         is_causal: bool = False,
         return_weights: bool = False,
+        cache: Mapping[str, Any] | None = None,
     ) -> Any:
+        if cache is not None and key is not None:
+            raise ArgumentTypeError(
+                f"{type(self).__name__}: a cache is of self-attention, layer(x, cache=cache); a context was given as well."
+            )
         query, key, value = self._checked(plain(query), plain(key), plain(value))
         q, k, v = self.query(query), self.key(key), self.value(value)
+        start = 0 if cache is None else cache["length"]
         if self.rotary:
-            q, k = _turned(q, self.num_heads), _turned(k, self.num_heads)
+            q = _turned(q, start, num_heads=self.num_heads, base=self.rotary_base)
+            k = _turned(k, start, num_heads=self.num_kv_heads, base=self.rotary_base)
+        if cache is not None:
+            k, v, mask, cache = self._cached(q, k, v, mask, cache)
+            is_causal = False  # `mask` says so, for the positions of the cache
         found = multi_head_attention(
             q,
             k,
             v,
             self.num_heads,
             mask,
+            num_kv_heads=self.num_kv_heads,
             key_mask=key_mask,
             is_causal=is_causal,
             dropout_rate=self.dropout.current_rate if self.training else 0.0,
             dropout_key=self.dropout.next_key(),
             return_weights=return_weights,
         )
-        return (self.out(found[0]), found[1]) if return_weights else self.out(found)
+        out = (self.out(found[0]), found[1]) if return_weights else self.out(found)
+        return out if cache is None else (out, cache)
+
+    def init_cache(self, max_length: int, batch: int | tuple[int, ...] = (), dtype: Any = None) -> dict[str, Any]:
+        """Make an empty cache of keys and values, for a sequence that is made position by position.
+
+        `y, cache = layer(x, cache=cache)` computes the positions of `x` alone, `(*batch, any length, features)`, which follow those
+        that went before; each looks at itself and at all before it. `mask` and `key_mask` have `max_length` keys then. A cache is a
+        plain dict of arrays (`key`, `value`, `length`): it goes through `nb.jit`, and is the carry of `nb.scan`.
+
+        Args:
+            max_length: How many positions there is room for. One more is an error; in compiled code, where none can be raised, the
+                return is NaN.
+            batch: The leading axes, a number or a tuple.
+            dtype: dtype of what is kept, that of the keys by default.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> from nbmodule.nn.attention import MultiHeadAttention
+            >>> layer, x = MultiHeadAttention(8, 4, num_kv_heads=2, rotary=True), jnp.ones((3, 5, 8))
+            >>> cache = layer.init_cache(16, batch=3)
+            >>> first, cache = layer(x[:, :4], cache=cache)
+            >>> last, cache = layer(x[:, 4:], cache=cache)
+            >>> last.shape, int(cache["length"])
+            ((3, 1, 8), 5)
+            >>> bool(jnp.allclose(last, layer(x, is_causal=True)[:, 4:], atol=1e-5))
+            True
+
+        Source: Shazeer (2019), arXiv:1911.02150.
+        """
+        name = f"{type(self).__name__}.init_cache"
+        leading = batch if isinstance(batch, tuple) else (batch,)
+        shape = (*(size(name, "batch", n) for n in leading), size(name, "max_length", max_length))
+        features = self.num_kv_heads * self.head_features
+        empty = jnp.zeros((*shape, features), self.key.weight.dtype if dtype is None else dtype)
+        return {"key": empty, "value": empty, "length": jnp.zeros((), jnp.int32)}
+
+    def _cached(self, q: Any, k: Any, v: Any, mask: Any, cache: Mapping[str, Any]) -> Any:
+        """Keys and values of all positions, the mask by which each looks at those so far, and the cache that holds them."""
+        name, length, kept = type(self).__name__, cache["length"], cache["key"]
+        if kept.shape[:-2] != k.shape[:-2]:
+            raise ShapeError(
+                f"{name}: the cache is for leading axes {list(kept.shape[:-2])}, found {list(k.shape[:-2])}; "
+                "make one with layer.init_cache(max_length, batch)."
+            )
+        if not isinstance(length, Tracer) and int(length) + k.shape[-2] > kept.shape[-2]:
+            raise ShapeError(
+                f"{name}: the cache has room for {kept.shape[-2]} positions and holds {int(length)}; {k.shape[-2]} more do not fit. "
+                "It was left as it was; make a longer one with layer.init_cache(max_length, batch)."
+            )
+        keys_so_far, values, allowed = _appended(kept, cache["value"], length, k, v)
+        if mask is not None:
+            mask = plain(mask)
+            allowed = allowed & mask if mask.dtype == jnp.bool_ else jnp.where(allowed, mask, -jnp.inf)
+        return keys_so_far, values, allowed, {"key": keys_so_far, "value": values, "length": length + k.shape[-2]}
 
     def _checked(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
         """What is left out filled in; features compared with those the layer was made for."""
@@ -174,7 +256,9 @@ class MultiHeadAttention(Layer):
             ("key_features", self.features),
             ("value_features", self.key_features),
             ("head_features", self.features // self.num_heads),
+            ("num_kv_heads", self.num_heads),
             ("rotary", False),
+            ("rotary_base", 10000.0),
             ("with_bias", True),
         ):
             if getattr(self, name) != usual:
@@ -186,10 +270,24 @@ class MultiHeadAttention(Layer):
         return f"{self.features}, {self.num_heads} head{'s' if self.num_heads > 1 else ''}"
 
 
-@kernel(static=("num_heads",))
-def _turned(x: Any, num_heads: int) -> Any:
-    """The features of each head, turned by their positions."""
-    return merge_heads(rotary_embedding(split_heads(x, num_heads)))
+@kernel(static=("num_heads", "base"))
+def _turned(x: Any, start: Any, *, num_heads: int, base: float) -> Any:
+    """The features of each head, turned by their positions, which begin at `start`."""
+    positions = start + jnp.arange(x.shape[-2])
+    return merge_heads(rotary_embedding(split_heads(x, num_heads), positions, base=base))
+
+
+@kernel
+def _appended(key: Any, value: Any, length: Any, k: Any, v: Any) -> Any:
+    """The cache with further keys and values, NaN where there is no room, and which of them each of these positions may see."""
+    most, count = key.shape[-2], k.shape[-2]
+    fits = length + count <= most
+    start = (*(0 for _ in key.shape[:-2]), length, 0)
+    key, value = (
+        lax.dynamic_update_slice(kept, jnp.where(fits, new, jnp.nan).astype(kept.dtype), start)
+        for kept, new in ((key, k), (value, v))
+    )
+    return key, value, jnp.arange(most) <= (length + jnp.arange(count))[:, None]
 
 
 __all__ = ["MultiHeadAttention"]

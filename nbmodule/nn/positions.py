@@ -7,9 +7,9 @@ from typing import Any
 from jax import Array
 from jaxtyping import Float, Real
 
-from nbmodule.errors import ShapeError
+from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape, show
-from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table
+from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table, time_embedding
 from nbmodule.nn.functional.primitives import promoted
 from nbmodule.nn.initializers import InitializerLike, RandomNormal
 from nbmodule.nn.kernel import kernel
@@ -54,6 +54,41 @@ def _add_sinusoids(x: Any, *, features: int, base: float) -> Any:
     check_rank(name, "x", x, f"(*batch, length, {features})", 2)
     check_shape(name, "x", x, (*x.shape[:-1], features), "as many features as the layer has")
     return x + sinusoidal_table(x.shape[-2], features, base=base).astype(x.dtype)
+
+
+class TimeEmbedding(Layer):
+    """Turns times into vectors of sines and cosines, see `time_embedding`: for diffusion and other models that are told a time.
+
+    It has no variables; two `Linear` layers usually follow.
+
+    Args:
+        features: Number of features, even.
+        base: Ratio of the longest to the shortest wave.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.positions import TimeEmbedding
+        >>> TimeEmbedding(16)(jnp.array([0.0, 12.5, 999.0])).shape
+        (3, 16)
+
+    Source: Ho, Jain and Abbeel (2020), arXiv:2006.11239.
+    """
+
+    def __init__(self, features: int, *, base: float = 10000.0) -> None:
+        self.features = size("TimeEmbedding", "features", features)
+        if self.features % 2:
+            raise ArgumentError(
+                f"TimeEmbedding: features must be even, a sine and a cosine for each wave, found {features}. Nothing was made."
+            )
+        check_number("TimeEmbedding", "base", base, above=0)
+        self.base = float(base)
+        super().__init__()
+
+    def forward(self, t: Real[ArrayLike, "*batch"]) -> Float[Array, "*batch features"]:
+        return time_embedding(t, self.features, base=self.base)
+
+    def extra_repr(self) -> str:
+        return str(self.features)
 
 
 class LearnedPositionalEncoding(Layer):
@@ -143,4 +178,4 @@ class RotaryPositionalEncoding(Layer):
         return f"base={self.base:g}"
 
 
-__all__ = ["LearnedPositionalEncoding", "RotaryPositionalEncoding", "SinusoidalPositionalEncoding"]
+__all__ = ["LearnedPositionalEncoding", "RotaryPositionalEncoding", "SinusoidalPositionalEncoding", "TimeEmbedding"]

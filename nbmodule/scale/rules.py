@@ -143,7 +143,7 @@ class TensorParallel:
         return PartitionSpec(None, self.axis) if len(leaf.shape) > 1 else PartitionSpec()
 
     def check_heads(self, leaf: RuledVariable, mesh: jax.sharding.Mesh) -> None:
-        heads = getattr(leaf.holder, "num_heads", None)
+        heads = getattr(leaf.holder, "num_kv_heads", None)  # the fewer, which divide the others
         if heads is not None and type(leaf.holder).__name__ == "MultiHeadAttention" and heads % mesh.shape[self.axis]:
             raise ShapeError(
                 f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the {mesh.shape[self.axis]} devices of the '

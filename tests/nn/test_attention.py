@@ -236,3 +236,83 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 def test_texts_say_the_sizes():
     assert MultiHeadAttention(64, 8).brief() == "64, 8 heads"
     assert repr(MultiHeadAttention(E, 1, key_features=3)).splitlines()[0] == "MultiHeadAttention(8, 1, key_features=3"
+
+
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_heads_that_share_keys_and_values_agree_with_torch(shared, draws):
+    q, k, v = (drawn(draws, 2, 5, n) for n in (16, 8 // shared * 2, 8 // shared * 2))
+    heads = 8 // shared
+    ours = nb.F.multi_head_attention(q, k, v, 8, num_kv_heads=heads, is_causal=True)
+    q, k, v = (torch.tensor(x).reshape(2, 5, n, 2).transpose(1, 2) for x, n in ((q, 8), (k, heads), (v, heads)))
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    np.testing.assert_allclose(ours, theirs.transpose(1, 2).reshape(2, 5, 16), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"rotary": True, "rotary_base": 500.0}, {"rotary": True, "num_kv_heads": 1}])
+def test_a_sequence_made_position_by_position_from_a_cache_is_that_of_one_call(options, draws):
+    layer, x = MultiHeadAttention(E, H, **options), drawn(draws, 3, 6, E)
+    whole = layer(x, is_causal=True)
+    first, cache = layer(x[:, :2], cache=layer.init_cache(8, batch=3))
+    cache, rest = nb.scan(lambda c, x: layer(x[:, None], cache=c)[::-1], cache, jnp.moveaxis(x[:, 2:], 1, 0))
+    np.testing.assert_allclose(jnp.concatenate([first, *rest], 1), whole, rtol=1e-5, atol=1e-5)
+    assert int(cache["length"]) == 6
+
+
+def test_masks_and_weights_are_over_the_positions_of_the_cache(draws):
+    layer, x = MultiHeadAttention(E, H), drawn(draws, 3, 4, E)
+    hidden = np.array([False, True, True, True])
+    expected, weights = layer(x, mask=hidden & np.tril(np.ones((4, 4), bool)), return_weights=True)
+    cache = layer.init_cache(4, batch=3)
+    for mask in (hidden, np.where(hidden, 0, -np.inf).astype("f")):
+        (found, own), _ = layer(x, cache=cache, mask=mask, return_weights=True)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(own, weights, rtol=1e-5, atol=1e-6)
+    masked, _ = layer(x, cache=cache, key_mask=np.broadcast_to(hidden, (3, 4)))
+    np.testing.assert_allclose(masked, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_full_cache_is_an_error_and_in_compiled_code_nan():
+    layer, x = MultiHeadAttention(E, H), np.ones((1, 3, E), "f")
+    y, cache = layer(x, cache=layer.init_cache(4, batch=1))
+    with pytest.raises(ShapeError, match="room for 4 positions and holds 3; 3 more do not fit. It was left as it was"):
+        layer(x, cache=cache)
+    assert np.isnan(nb.jit(lambda x, cache: layer(x, cache=cache))(x, cache)[0]).all()
+    assert np.isfinite(y).all()
+    assert int(cache["length"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (
+            lambda: MultiHeadAttention(E, 4, num_kv_heads=3),
+            ArgumentError,
+            "must divide the 4 heads, found 3. Nothing was made",
+        ),
+        (lambda: MultiHeadAttention(E, H, rotary_base=0), ArgumentError, "rotary_base"),
+        (lambda: attending(cache=attending.init_cache(4, batch=2)), ShapeError, r"for leading axes \[2\], found \[1\]"),
+        (
+            lambda: attending(np.ones((1, 3, E), "f"), cache=attending.init_cache(4)),
+            ArgumentTypeError,
+            "of self-attention",
+        ),
+        (lambda: attending.init_cache(0), ArgumentError, "max_length must be at least 1"),
+    ],
+)
+def test_heads_and_caches_that_do_not_fit_are_refused(call, error, says):
+    with pytest.raises(error, match=says):
+        call()
+
+
+def attending(*context, **options):
+    return MultiHeadAttention(E, H, key=0)(np.ones((1, 3, E), "f"), *context, **options)
+
+
+attending.init_cache = MultiHeadAttention(E, H, key=0).init_cache
+
+
+def test_torch_gets_and_gives_back_the_weights_of_shared_heads():
+    layer, other = MultiHeadAttention(E, 4, num_kv_heads=2, key=0), MultiHeadAttention(E, 4, num_kv_heads=2, key=1)
+    nb.from_torch(layer.to_torch(), like=other)
+    np.testing.assert_array_equal(other.key.weight(), layer.key.weight())
+    np.testing.assert_array_equal(other.value.bias(), layer.value.bias())

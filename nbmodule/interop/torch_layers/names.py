@@ -116,7 +116,8 @@ def attention_entries(module: Any) -> Iterator[TorchTensor]:
 
 
 def joined(name: str, boxes: list[Any]) -> TorchTensor:
-    return TorchTensor(name, tuple(boxes), np.concatenate, lambda a: tuple(np.split(a, len(boxes))))
+    ends = np.cumsum([box.shape[0] for box in boxes])[:-1]  # keys and values may be shorter, where heads share them
+    return TorchTensor(name, tuple(boxes), np.concatenate, lambda a: tuple(np.split(a, ends)))
 
 
 def to_torch(model: Any) -> Any:

@@ -39,7 +39,7 @@ from nbmodule.nn.functional.normalization import (
     rms_norm,
 )
 from nbmodule.nn.functional.pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
-from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions
+from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions, time_embedding
 from nbmodule.nn.functional.rectifiers import celu, elu, hardsigmoid, hardswish, leaky_relu, prelu, relu, relu6, selu
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from nbmodule.nn.functional.regression import (
@@ -63,7 +63,7 @@ __all__ = [
     "max_pool1d", "max_pool2d", "max_pool3d",
     "batch_norm", "batch_norm_train", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d",
-    "merge_heads", "multi_head_attention", "scaled_dot_product_attention", "split_heads", "rotary_embedding", "sinusoidal_positions",
+    "merge_heads", "multi_head_attention", "scaled_dot_product_attention", "split_heads", "rotary_embedding", "sinusoidal_positions", "time_embedding",
     "gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell",
     "binary_cross_entropy", "cosine_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "hinge_loss", "huber_loss", "kl_div",
     "log_poisson_loss", "mae_loss", "mse_loss",

@@ -75,14 +75,15 @@ def scaled_dot_product_attention(
     return (out, weights) if return_weights else out
 
 
-@kernel(static=("num_heads", *_OPTIONS), numbers=("dropout_rate",))
+@kernel(static=("num_heads", "num_kv_heads", *_OPTIONS), numbers=("dropout_rate",))
 def multi_head_attention(
     query: Float[Array, "*batch length features"],
-    key: Float[Array, "*batch size features"],
+    key: Float[Array, "*batch size key_features"],
     value: Float[Array, "*batch size value_features"],
     num_heads: int,
     mask: Bool[Array, "..."] | Float[Array, "..."] | None = None,
     *,
+    num_kv_heads: int | None = None,
     key_mask: Bool[Array, "*batch size"] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
@@ -96,7 +97,9 @@ def multi_head_attention(
         query: Projected queries; head `h` has the features from `h * features / num_heads` on.
         key: Projected keys.
         value: Projected values.
-        num_heads: Number of heads, which divides `features` and `value_features`.
+        num_heads: Number of heads, which divides `features`.
+        num_kv_heads: Number of heads of keys and values, where several heads of queries share one: it divides `num_heads`, by
+            default it is `num_heads`. Keys have `features / num_heads * num_kv_heads` features.
         mask: What broadcasts to `(*batch, num_heads, length, size)`: True where a query may look, or numbers that are added.
         key_mask: True for the positions that may be looked at at all; False for padding.
         is_causal: As in `scaled_dot_product_attention`.
@@ -106,7 +109,7 @@ def multi_head_attention(
         return_weights: Also give the weights, `(*batch, num_heads, length, size)`.
 
     Returns:
-        `(*batch, length, value_features)`; with `return_weights` a pair of that and the weights.
+        `(*batch, length, value_features / num_kv_heads * num_heads)`; with `return_weights` a pair of that and the weights.
 
     Raises:
         ShapeError: if shapes do not fit together or the heads do not divide the features.
@@ -117,12 +120,16 @@ def multi_head_attention(
         >>> out.shape, weights.shape
         ((2, 5, 8), (2, 4, 5, 5))
 
-    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023), arXiv:2305.13245.
     """
     name = "multi_head_attention"
-    query, key, value, batch = _checked(name, query, key, value)
+    shared = _shared(name, num_heads, num_kv_heads)
+    query, key, value, batch = _checked(name, query, key, value, shared)
     n = len(batch)
-    q, k, v = (_heads(name, which, x, num_heads) for which, x in (("query", query), ("key", key), ("value", value)))
+    q = _heads(name, "query", query, num_heads)
+    k, v = (_heads(name, which, x, num_heads // shared) for which, x in (("key", key), ("value", value)))
+    if shared > 1:
+        k, v = jnp.repeat(k, shared, -2), jnp.repeat(v, shared, -2)
     along = ((*range(n), n + 1), (*range(n), n + 1))
     scores = lax.dot_general(q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=_wide(q.dtype))
     if key_mask is not None:
@@ -176,6 +183,16 @@ def _merged(x: Array) -> Array:
     return lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
 
 
+def _shared(name: str, num_heads: Any, num_kv_heads: Any) -> int:
+    """How many heads of queries share one of keys and values."""
+    if num_kv_heads is None:
+        return 1
+    (heads,), (kv,) = sizes(name, "num_heads", num_heads, 1), sizes(name, "num_kv_heads", num_kv_heads, 1)
+    if heads % kv:
+        raise ArgumentError(f"{name}: num_kv_heads must divide the {heads} heads, found {kv}.")
+    return heads // kv
+
+
 def _heads(name: str, which: str, x: Array, num_heads: Any) -> Array:
     (heads,) = sizes(name, "num_heads", num_heads, 1)
     if x.shape[-1] % heads:
@@ -187,13 +204,16 @@ def _wide(dtype: Any) -> Any:
     return widened(dtype)
 
 
-def _checked(name: str, query: Array, key: Array, value: Array) -> tuple[Array, Array, Array, tuple[int, ...]]:
+def _checked(
+    name: str, query: Array, key: Array, value: Array, shared: int = 1
+) -> tuple[Array, Array, Array, tuple[int, ...]]:
     """The three in one dtype and with the same leading axes."""
     check_floating(name, query=query, key=key, value=value)
     for which, x in (("query", query), ("key", key), ("value", value)):
         check_rank(name, which, x, "(*batch, length, features)", 2)
-    if query.shape[-1] != key.shape[-1]:
-        raise ShapeError(f"{name}: query and key must have as many features, found {show(query)} and {show(key)}.")
+    if query.shape[-1] != key.shape[-1] * shared:
+        wanted = "as many features" if shared == 1 else f"{shared} features of the query for each of the key"
+        raise ShapeError(f"{name}: query and key must have {wanted}, found {show(query)} and {show(key)}.")
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"{name}: key and value must have as many positions, found {show(key)} and {show(value)}.")
     try:

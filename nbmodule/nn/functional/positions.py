@@ -45,6 +45,43 @@ def sinusoidal_table(length: int, features: int, *, base: float) -> np.ndarray:
     return np.where(i % 2 == 0, np.sin(angle), np.cos(angle)).astype(np.float32)
 
 
+@kernel(static=("features", "base"))
+def time_embedding(
+    t: Real[Array, "*batch"], features: int, *, base: float = 10000.0
+) -> Float[Array, "*batch features"]:
+    """Turn times into vectors: sines of `t / base**(2i / features)` in the first half of the features, cosines in the second.
+
+    This is how diffusion models are told how noisy their input is. Unlike `sinusoidal_positions` it takes any numbers, not
+    rows of a table, and does not mix sines with cosines.
+
+    Args:
+        t: Times, any shape, whole numbers or not.
+        features: Number of features, even.
+        base: Ratio of the longest to the shortest wave.
+
+    Raises:
+        ShapeError: if the number of features is odd.
+
+    Example:
+        >>> np.asarray(time_embedding(jnp.array([0.0, 1.0]), 4)).round(2)
+        array([[0.  , 0.  , 1.  , 1.  ],
+               [0.84, 0.01, 0.54, 1.  ]], dtype=float32)
+
+    Source: Ho, Jain and Abbeel (2020), arXiv:2006.11239, as in their code.
+    """
+    check_real("time_embedding", t=t)
+    check_number("time_embedding", "base", base, above=0)
+    (count,) = sizes("time_embedding", "features", features, 1)
+    if count % 2:
+        raise ShapeError(f"time_embedding: features must be even, a sine and a cosine for each wave, found {count}.")
+    dtype = t.dtype if jnp.issubdtype(t.dtype, jnp.floating) else jnp.float32
+    wide = widened(dtype)
+    angle = lax.convert_element_type(t, wide)[..., None] * np.power(
+        float(base), -np.arange(0, count, 2) / count
+    ).astype(wide)
+    return lax.convert_element_type(lax.concatenate([lax.sin(angle), lax.cos(angle)], angle.ndim - 1), dtype)
+
+
 @kernel(static=("base",))
 def rotary_embedding(
     x: Float[Array, "*batch length features"],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions
+from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions, time_embedding
 
 from jax_settings import spelled
 
@@ -44,6 +44,16 @@ def test_positions_of_each_sequence_are_broadcast_over_heads(draws):
     np.testing.assert_allclose(y[1, 2], rotary_embedding(x[1, 2], positions[1]), rtol=1e-5, atol=1e-6)
 
 
+def test_times_become_the_sines_and_cosines_of_the_formula():
+    t = np.array([[0.0, 0.25], [7.0, 31.0]], np.float32)
+    angle = t[..., None].astype(float) / 100.0 ** (np.arange(3) / 3)
+    np.testing.assert_allclose(
+        time_embedding(t, 6, base=100.0), np.concatenate([np.sin(angle), np.cos(angle)], -1), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(time_embedding(jnp.array([1, 2]), 4), time_embedding(jnp.array([1.0, 2.0]), 4))
+    assert time_embedding(jnp.float16(3), 4).dtype == jnp.float16
+
+
 def test_half_precision_stays_half_and_keeps_far_positions_apart():
     y = rotary_embedding(jnp.ones((3, 2), jnp.bfloat16), jnp.array([1000, 1001, 1002]))
     assert y.dtype == jnp.bfloat16
@@ -51,6 +61,11 @@ def test_half_precision_stays_half_and_keeps_far_positions_apart():
 
 
 BAD = [
+    (
+        lambda: time_embedding(jnp.ones(2), 5),
+        ShapeError,
+        "features must be even, a sine and a cosine for each wave, found 5",
+    ),
     (
         lambda: rotary_embedding(jnp.ones((4, 5))),
         ShapeError,
