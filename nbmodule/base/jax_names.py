@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from types import CodeType
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from nbmodule.errors import MissingDependencyError
 __all__ = [
     "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind",
     "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "jaxprs_in_params", "line_of_user",
-    "make_user_context", "outside_traces", "scan_counts", "source_info_util", "unfit",
+    "make_user_context", "outside_traces", "raw_frames", "scan_counts", "source_info_util", "unfit",
 ]  # fmt: skip
 
 OLDEST = "0.8"
@@ -185,6 +186,15 @@ def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
 
 
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
+
+
+def raw_frames(traceback: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
+    """Code objects of a call stack, innermost first, and the offset of the instruction that each has come to.
+
+    Of jaxlib's `Traceback`, which is private: without it no function is known, and graphs have submodules only.
+    """
+    read = getattr(traceback, "raw_frames", None)
+    return read() if read is not None else ((), ())
 
 
 def line_of_user(source_info: Any) -> tuple[str, int, str] | None:

@@ -190,12 +190,12 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """What belongs together: a submodule's call, or the inside of a compiled function, loop or branch.
+    """What belongs together: a submodule's call, a function's, or the inside of a compiled function, loop or branch.
 
     Attributes:
         index: Position in `Graph.groups`; the graph itself has -1.
         name: Own name within the parent (`layers.0`, `softmax`).
-        kind: `scope`, `jit`, `checkpoint`, `custom_jvp`, `custom_vjp`, `scan`, `while`, `condition`, `body`, `cond`,
+        kind: `scope`, `function`, `jit`, `checkpoint`, `custom_jvp`, `custom_vjp`, `scan`, `while`, `condition`, `body`, `cond`,
             `branch`, `call`, `opaque`, or `graph` for the whole.
         path: Dotted path of submodules down to here; compiled functions and loops add nothing to it.
         call: How many calls of this submodule came before in the same parent call (0 is the first).

@@ -97,7 +97,6 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
     compiled = jax.jit(fn, static_argnames=(*static, *numbers), inline=True)
     traced: Any = kernel(static=static)(fn) if numbers else None
 
-    @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         for arg in args:
             if _is_box[type(arg)]:
@@ -135,8 +134,11 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
                 return call(**again)
             raise _explained(error, fn, (*static, *numbers), found) from None
 
-    call.compiled = compiled  # type: ignore[attr-defined]
-    return call
+    bare: Any = inspect.unwrap(call)  # graphs and tracebacks read the name of a function from its code
+    bare.__code__ = bare.__code__.replace(co_name=fn.__name__, co_qualname=fn.__qualname__)
+    made: Any = functools.update_wrapper(call, fn)
+    made.compiled = compiled
+    return made
 
 
 def plain(x: Any) -> Any:

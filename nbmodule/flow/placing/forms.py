@@ -16,6 +16,7 @@ from nbmodule.flow.model import ROOT, Source, Value
 OUTSIDE = -1  # as the child of a wire: the form's own entry slot
 PILLS = frozenset({"variable", "constant"})
 ENDS = frozenset({"input", "variable", "constant", "output"})
+FUNCTIONS = frozenset({"function", "jit", "custom_jvp", "custom_vjp", "call"})
 
 
 class Record(NamedTuple):
@@ -92,6 +93,7 @@ class Form:
         exits: Which children's exit slots are read outside.
         entry_values: Shape and dtype of what comes in.
         variables: Number of variables and constants inside, at any depth.
+        has_submodules: Whether a submodule is called inside, at any depth.
     """
 
     number: int
@@ -106,6 +108,12 @@ class Form:
     bytes: int = 0
     operations: int = 0
     variables: int = 0
+    has_submodules: bool = False
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is one function of arrays, which stays folded until it is asked for."""
+        return self.kind in FUNCTIONS and not self.has_submodules
 
     def exit_value(self, slot: int) -> Value:
         """Shape and dtype of what leaves through an exit slot."""
@@ -155,6 +163,7 @@ def add_totals(form: Form) -> None:
     for child in form.children:
         thing = child.thing
         if isinstance(thing, Form):
+            form.has_submodules |= thing.kind == "scope" or thing.has_submodules
             found = (thing.flops, thing.bytes, thing.operations, thing.variables)
         else:
             counted = thing.kind == "operation" and not thing.dead

@@ -137,20 +137,32 @@ class PlacedGraph:
         return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels)
 
     def open_at_first(self, focus: Place = (), fewest: int = FEWEST, most: int = MOST) -> set[Place]:
-        """Places to open, level by level, until at least `fewest` and at most `most` boxes are visible."""
+        """Places to open, level by level, until at least `fewest` and at most `most` boxes are visible.
+
+        A group that stands alone is opened too, and functions stay folded while there is anything else to open.
+        """
         plan, _ = self._plan_at(focus)
         opened: set[Place] = set()
-        level = [(focus, plan)]
         boxes = _count(plan)
-        while boxes < fewest and level:
-            below = [((*at, i), p) for at, outer in level for i, p in enumerate(outer.inner) if p is not None]
-            level = []
-            for at, inner in below:
-                more = boxes - 1 + _count(inner)
-                if more <= most or (boxes < 2 and not opened):
-                    opened.add(at)
-                    boxes = more
-                    level.append((at, inner))
+        for with_functions in (False, True):
+            level = [(focus, plan)]
+            while level:
+                below = [
+                    ((*at, i), inner)
+                    for at, outer in level
+                    for i, inner in enumerate(outer.inner)
+                    if inner is not None and (with_functions or not inner.form.is_function)
+                ]
+                if boxes >= fewest and (len(below) != 1 or with_functions):
+                    break
+                level = []
+                for at, inner in below:
+                    more = boxes - 1 + _count(inner)
+                    if at not in opened and (more <= most or (boxes < 2 and not opened)):
+                        opened.add(at)
+                        boxes = more
+                    if at in opened:
+                        level.append((at, inner))
         return opened
 
     def ways_to(self, place: Place) -> set[Place]:

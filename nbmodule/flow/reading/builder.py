@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.flow.model import ROOT, Group, Literal, Node, Ref, Value
+from nbmodule.flow.reading.functions import Called
 
 Operand = Ref | Literal
-Chain = list[tuple[Scope, Group]]
+Chain = list[tuple[Scope | Called, Group]]
 
 
 class Builder:
@@ -22,6 +23,7 @@ class Builder:
         self._node_position: list[int] = []
         self._group_position: list[int] = []
         self._scopes: dict[tuple[int, str, str], list[Group]] = {}
+        self._functions: dict[tuple[int, int, str], Group] = {}
 
     def add(
         self, group: Group, operation: str, kind: str, inputs: Sequence[Operand], outputs: Sequence[Value], **more
@@ -62,23 +64,30 @@ class Builder:
         return group
 
     def enter(
-        self, base: Group, chain: Chain, stack: tuple[Mark, ...], operands: Sequence[Operand]
+        self,
+        base: Group,
+        chain: Chain,
+        stack: tuple[Mark, ...],
+        operands: Sequence[Operand],
+        called: Sequence[Called] = (),
     ) -> tuple[Group, str]:
-        """The group that an equation belongs to: the open one where its scopes go on, else a new one."""
+        """The group that an equation belongs to: the open one where its scopes and functions go on, else a new one."""
         scopes, phase = read_scopes(stack, base.phase)
         moved = phase != "forward" or any(mark.is_transform for mark in stack)
         current = base
-        for depth, scope in enumerate(scopes):
+        for depth, scope in enumerate((*scopes, *called)):
             if depth < len(chain) and chain[depth][0] == scope and self._is_safe(current, chain[depth][1], operands):
                 current = chain[depth][1]
                 continue
             del chain[depth:]
             current = self._open_scope(current, scope, operands, moved)
             chain.append((scope, current))
-        del chain[len(scopes) :]
+        del chain[len(scopes) + len(called) :]
         return current, phase
 
-    def _open_scope(self, parent: Group, scope: Scope, operands: Sequence[Operand], moved: bool) -> Group:
+    def _open_scope(self, parent: Group, scope: Scope | Called, operands: Sequence[Operand], moved: bool) -> Group:
+        if isinstance(scope, Called):
+            return self._open_function(parent, scope, operands, moved)
         same = self._scopes.setdefault((parent.index, scope.name, scope.phase), [])
         if moved:  # differentiation interleaves what belongs together; go on with the old group where order allows it
             wanted = scope.call or 0
@@ -92,6 +101,13 @@ class Builder:
         path = self.aliases.get(path, path)  # a shared module has one path, whoever calls it
         same.append(self._append(parent, scope.name, "scope", path, call, scope.phase, None))
         return same[-1]
+
+    def _open_function(self, parent: Group, called: Called, operands: Sequence[Operand], moved: bool) -> Group:
+        group = self._functions.get((parent.index, called.number, called.phase)) if moved else None
+        if group is None or not self._is_safe(parent, group, operands):
+            group = self.open(parent, called.name, "function", called.phase)
+            self._functions[parent.index, called.number, called.phase] = group
+        return group
 
     def group_for(self, scopes: Sequence[Scope]) -> Group:
         """The group that these scopes name: one that is the last in its parent goes on, else a new one begins."""

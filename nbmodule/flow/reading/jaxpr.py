@@ -23,6 +23,7 @@ from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.flow.model import Group, Literal, Ref, Source, Value
 from nbmodule.flow.reading.builder import Builder, Chain, Operand
 from nbmodule.flow.reading.cost import estimate
+from nbmodule.flow.reading.functions import FunctionFinder
 from nbmodule.flow.reading.parameters import describe
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
@@ -162,6 +163,7 @@ class Reader(Builder):
         self.constants: dict[int, tuple[Ref, Any]] = {}
         self._effects: set[int] = set()
         self._where: Where | None = None
+        self._finder = FunctionFinder()
 
     @property
     def effects(self) -> frozenset[int]:
@@ -193,9 +195,11 @@ class Reader(Builder):
         env.update(zip(inner.invars, inputs, strict=True))
         chain: Chain = []
         outer = self._where
-        for equation in inner.eqns:
+        stacks = [_marks(equation.source_info.name_stack.stack) for equation in inner.eqns]
+        functions = self._finder.find(inner.eqns, [read_scopes(stack, base.phase) for stack in stacks])
+        for equation, stack, called in zip(inner.eqns, stacks, functions, strict=True):
             operands = [_literal(x) if isinstance(x, LiteralAtom) else env[x] for x in equation.invars]
-            group, phase = self.enter(base, chain, _marks(equation.source_info.name_stack.stack), operands)
+            group, phase = self.enter(base, chain, stack, operands, called)
             self._where = Where(equation.source_info, outer)
             if equation.primitive.name in WRAPPERS:
                 results = self._transparent(equation, operands, group, phase, within, merged)

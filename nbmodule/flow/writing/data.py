@@ -130,6 +130,7 @@ class _Writer:
         return {
             "k": self.texts[form.kind], "n": form.count, "note": self.texts[group_note(form)],
             "facts": self.texts[group_facts(form)], "f": form.flops, "b": form.bytes, "v": form.variables, "o": exits,
+            **({"u": 1} if form.is_function else {}),
         }  # fmt: skip
 
     def form(self, plan: FormRows) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _style(box: Box, fill: str | None) -> tuple[str, dict[str, str]]:
     thing = box.child.thing
     if isinstance(thing, Form):
         label = "\n".join(filter(None, [f"{group_title(box.child)} {group_note(thing)}".strip(), group_facts(thing)]))
-        return label, {"fillcolor": fill or "#e6edf7"}
+        return label, {"fillcolor": fill or ("#eef0f2" if thing.is_function else "#e6edf7")}
     label = f"{box.child.name} {node_note(box.child)}".strip()
     colors = {"input": "#eaf3ec", "output": "#eaf3ec", "failure": "#fdeceb"}
     style = {"fillcolor": fill or colors.get(thing.kind, "white")}

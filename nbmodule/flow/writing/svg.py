@@ -16,7 +16,7 @@ STYLE = (
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;fill:#1c2430}"
     ".n{font-size:10px;fill:#5b6776}.m{font-weight:600}.k{font-size:11px;fill:#5b6776;font-weight:400}"
     ".l{font-size:10px;fill:#5b6776;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}"
-    ".e{fill:none;stroke:#8b97a7}.f{fill:#1d4f91;fill-opacity:.035;stroke:#a9b8cc}.g{fill:#e6edf7;stroke:#7d96b8}"
+    ".e{fill:none;stroke:#8b97a7}.f{fill:#1d4f91;fill-opacity:.035;stroke:#a9b8cc}.g{fill:#e6edf7;stroke:#7d96b8}.q{fill:#eef0f2;stroke:#8b97a7}"
     ".o{fill:#fff;stroke:#b3bcc8}.p{fill:#f4efe2;stroke:#b9a876}.i{fill:#eaf3ec;stroke:#7fa88b}"
     ".x{fill:#fdeceb;stroke:#c4302b;stroke-width:2}.d{opacity:.45}.h{fill:none;stroke:#c4302b;stroke-width:2.5}"
 )
@@ -145,7 +145,7 @@ def _box(box: Box, labels: list[Label], look: Look, hover: str) -> str:
     if isinstance(thing, Form):
         note = group_note(thing)
         tail = f' <tspan class="k" dx="3">{escape(note)}</tspan>' if note else ""
-        body = _rect(box, "g", 3, extra) + (
+        body = _rect(box, "q" if thing.is_function else "g", 3, extra) + (
             f'<text class="m" x="{_n(middle)}" y="{_n(box.y + 17)}" text-anchor="middle">'
             f'{escape(group_title(box.child))}{tail}</text><text class="n" x="{_n(middle)}" y="{_n(box.y + 32)}" '
             f'text-anchor="middle">{escape(group_facts(thing))}</text>'

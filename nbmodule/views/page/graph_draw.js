@@ -105,7 +105,7 @@ export class Drawing {
     const shape = rect(box, isPill(child.kind) ? box.height / 2 : 3, "");
     const fill = look.fill(box);
     if (fill) shape.style.fill = fill;
-    const kind = child.form >= 0 ? " nbm-ggroup" : kindClass(child.kind);
+    const kind = child.form >= 0 ? ` nbm-ggroup${child.isFunction ? " nbm-gfunction" : ""}` : kindClass(child.kind);
     const node = svg("g", { class: `nbm-gbox${kind}${fill ? " nbm-gfilled" : ""}${classes(box, look)}` }, shape);
     if (child.form >= 0) {
       const title = svg("text", { x: middle, y: box.y + 17, "text-anchor": "middle", class: "nbm-gbold" }, `▸ ${child.note}`);

@@ -4,9 +4,9 @@
 /**
  * A child of a form: a group (`form` >= 0) or one operation (`record` >= 0).
  * @typedef {{ name: string, note: string, label: string, call: number, phase: string, form: number, record: number,
- *   kind: string, width: number, height: number, title: number, labelWidth: number, key: string }} Child
+ *   kind: string, width: number, height: number, title: number, labelWidth: number, isFunction: boolean, key: string }} Child
  * @typedef {{ kind: string, count: number | null, note: string, facts: string, flops: number, bytes: number,
- *   variables: number, out: number[], children: Child[], wires: number[][], exits: number[] }} Form
+ *   variables: number, isFunction: boolean, out: number[], children: Child[], wires: number[][], exits: number[] }} Form
  * @typedef {{ source: number, first: number, places: number[], lane: number, targets: number[] }} Trunk
  * @typedef {{ number: number, index: number, form: Form, bundles: number[], rows: number[][], rowOf: number[],
  *   sides: number[][], trunks: Map<number, Trunk>, lanes: number, inner: number[], links: [number, number][] }} Plan
@@ -76,14 +76,14 @@ export class Forms {
       seen.set(stem, (seen.get(stem) ?? 0) + 1);
       return {
         name, note: this.text(f.t[i]), label: this.text(f.l[i]), call, phase, kind,
-        form: isGroup ? at : -1, record: isGroup ? -1 : at, key: seen.get(stem) > 1 ? `${stem}~${seen.get(stem)}` : stem,
+        isFunction: isGroup && Boolean(this.data.forms[at].u), form: isGroup ? at : -1, record: isGroup ? -1 : at, key: seen.get(stem) > 1 ? `${stem}~${seen.get(stem)}` : stem,
         width: f.s[3 * i], height: isGroup ? GROUP_HEIGHT : isPill(kind) ? PILL_HEIGHT : OP_HEIGHT,
         title: f.s[3 * i + 1], labelWidth: f.s[3 * i + 2],
       };
     };
     return {
       kind: this.text(f.k), count: f.n, note: this.text(f.note), facts: this.text(f.facts), flops: f.f, bytes: f.b,
-      variables: f.v, out: f.o, children: (f.c ?? []).map(child), wires: f.w ?? [], exits: f.x ?? [],
+      variables: f.v, isFunction: Boolean(f.u), out: f.o, children: (f.c ?? []).map(child), wires: f.w ?? [], exits: f.x ?? [],
     };
   }
 

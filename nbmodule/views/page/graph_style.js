@@ -18,6 +18,7 @@ const RULES = [
   ".nbm-gbox{cursor:pointer}",
   ".nbm-gbox>rect{fill:var(--gmix);stroke:color-mix(in srgb,var(--quiet) 55%,var(--gmix))}",
   ".nbm-ggroup>rect{fill:color-mix(in srgb,var(--blue) 13%,var(--gmix));stroke:color-mix(in srgb,var(--blue) 60%,var(--gmix))}",
+  ".nbm-gfunction>rect{fill:color-mix(in srgb,var(--quiet) 12%,var(--gmix));stroke:color-mix(in srgb,var(--quiet) 60%,var(--gmix))}",
   ".nbm-gpill>rect{fill:color-mix(in srgb,#b98a1a 14%,var(--gmix));stroke:color-mix(in srgb,#b98a1a 65%,var(--gmix))}",
   ".nbm-gend>rect{fill:color-mix(in srgb,#1a8a55 12%,var(--gmix));stroke:color-mix(in srgb,#1a8a55 60%,var(--gmix))}",
   ".nbm-gfailed>rect{fill:color-mix(in srgb,var(--wrong) 14%,var(--gmix));stroke:var(--wrong);stroke-width:2px}",

@@ -56,7 +56,7 @@ export function factsOf(forms, item, ends) {
     if (record.dead) rows.push(["dead", "no output needs it"]);
   } else {
     const form = forms.form(child.form);
-    rows.push(["kind", [form.kind === "scope" ? "submodule" : form.kind, form.note].filter(Boolean).join(" · ")]);
+    rows.push(["kind", [...new Set([form.kind === "scope" ? "submodule" : form.kind, form.note])].filter(Boolean).join(" · ")]);
     rows.push(["inside", form.facts + (item.cut ? " (left out here)" : "")]);
   }
   rows.push(["in", ends.ins.join("\n")], ["out", ends.outs.join("\n")]);
