@@ -149,8 +149,8 @@ class Tracker:
         """What the call of `module` is to return instead of `outputs`: the innermost intervention decides."""
         tracker: Tracker | None = self
         while tracker is not None:
-            if module in tracker.replacements:
-                outputs = tracker.replacements[module](outputs)
+            if tracker.replacements and (replaced := slot_of(module)()) in tracker.replacements:
+                outputs = tracker.replacements[replaced](outputs)
                 break
             tracker = tracker.around()
         return self.tapped(module, outputs)

@@ -92,7 +92,7 @@ def capture_submodules(call: ModuleCall, way: Way) -> Any:
         slots if rets else (),
         tuple((slot_of(m), Static(fn)) for m, fn in replacements.items()),
     )
-    tracker = Tracker(wanted.__contains__ if rets else _nothing, keep_outputs, key, replacements)
+    tracker = Tracker((lambda m: slot_of(m) in slots) if rets else _nothing, keep_outputs, key, replacements)
     log = current_log()
     start = len(log.infos) if log is not None and now.frame is not None else 0
     with tracker:

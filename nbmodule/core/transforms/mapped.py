@@ -17,7 +17,7 @@ from nbmodule.core.transforms.carried import packed, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
-from nbmodule.core.transforms.stacked import Rows, Stacks, local
+from nbmodule.core.transforms.stacked import Rows, Stacks
 from nbmodule.errors import ArgumentError, BatchedWriteError
 
 P = ParamSpec("P")
@@ -100,7 +100,7 @@ def vmap(
 
         def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
             def body(frame: Frame) -> Any:
-                own = local((args, kwargs))
+                own = stacks.row(args, kwargs)
                 rows = Rows(own)
                 outputs = packed(row(*fill(own[0], things), **own[1]))
                 effects = frame.effects()
@@ -227,7 +227,7 @@ def scan(
             (carry, values), (x, zeros) = state, given
 
             def run(frame: Frame) -> Any:
-                own = local(x)
+                (own,), _ = stacks.row([x], {})
                 rows = Rows(own)
                 new, y = f(unpacked(carry), own)
                 new, y = packed(new), packed(y)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
+from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.functions import check_function
@@ -89,11 +90,6 @@ def _check_member(member: Any, first: Any) -> None:
 _COPIED, _WHOLE = object(), object()  # in place of an axis: the boxes are copies; all rows have the same
 
 
-def local(arguments: Any) -> Any:
-    """Copies of the modules among them, born in this frame: JAX has made them outside of it."""
-    return jax.tree.map(lambda leaf: leaf, arguments)
-
-
 def has_boxes(thing: Any) -> bool:
     """Whether `thing` is a module or a variable; both are nodes of a PyTree."""
     return isinstance(thing, Variable) or is_module(thing)
@@ -103,6 +99,12 @@ def stacked_boxes(arguments: Any) -> list[Variable]:
     """The boxes of the modules among the arguments, in the order of their leaves."""
     things = jax.tree.leaves(arguments, is_leaf=has_boxes)
     return [box for thing in things if has_boxes(thing) for box in boxes_of(thing)]
+
+
+def stacked_modules(arguments: Any) -> list[Any]:
+    """The modules among the arguments and all below them, in the order of the walk."""
+    roots = filter(is_module, jax.tree.leaves(arguments, is_leaf=has_boxes))
+    return [module for root in roots for module in (root, *plan_of(root).modules)]
 
 
 class Rows:
@@ -133,13 +135,23 @@ class Stacks:
     """
 
     def __init__(self, arguments: Any, axes: Any, kwargs: dict[str, Any]) -> None:
-        self.boxes = stacked_boxes((arguments, kwargs))
+        self.boxes, self._modules = stacked_boxes((arguments, kwargs)), stacked_modules((arguments, kwargs))
         self.axes: list[Any] = []
         for argument, axis in (*zip(arguments, axes), *((kwargs[name], 0) for name in sorted(kwargs))):
             things, tree = jax.tree.flatten(argument, is_leaf=has_boxes)
             for thing, own in zip(things, _spread(axis, tree, len(things))):
                 self.axes += [own] * len(stacked_boxes(thing))
         self.kinds = list(dict.fromkeys(self.axes))
+
+    def row(self, arguments: Any, kwargs: Any) -> Any:
+        """Copies of the modules among them, born in this frame: JAX has made them outside of it.
+
+        What is recorded of them is recorded of the stack, so that tracking shows its layers under its paths.
+        """
+        own = jax.tree.map(lambda leaf: leaf, (arguments, kwargs))
+        for module, of_stack in zip(stacked_modules(own), self._modules):
+            module._nbm.slot = slot_of(of_stack)
+        return own
 
     @property
     def out_axes(self) -> list[Any]:
