@@ -32,6 +32,16 @@ def framework_of(thing: Any) -> str | None:
     return None
 
 
+def is_foreign(thing: Any) -> bool:
+    """Whether something is a model of another framework.
+
+    Example:
+        >>> is_foreign([1, 2])
+        False
+    """
+    return framework_of(thing) is not None
+
+
 _TORCH_ONLY = ("num_batches_tracked", "in_proj_weight", "in_proj_bias")
 FROM_TORCH = "The values come from PyTorch: `nb.from_torch(state, like=model)` knows its names and layouts."
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 _REPEAT = re.compile(r"^(.+)#([1-9]\d*)$", re.DOTALL)
 _ESCAPES = (("%2F", "/"), ("%28", "("), ("%29", ")"))
+_CLASSES = "eqx.nn."
+"""Equinox names the classes of its layers here too, which say less than their places."""
 RECOMPUTED = "rematted_computation"
 
 
@@ -51,6 +53,8 @@ def read_scopes(stack: tuple[Mark, ...], phase: str = "forward") -> tuple[tuple[
             phase = "recomputed"
         else:
             name, call = _split(text)
+            if name.startswith(_CLASSES):
+                continue
             scopes.append(Scope(name, call, phase))
     return tuple(scopes), phase
 

@@ -249,12 +249,25 @@ def compare(calls: Calls, reference: Any, *, rtol: float = 1e-4, atol: float = 1
 
 
 def _comparable(calls: Calls, what: str) -> list[Call]:
-    steps = calls.steps
-    listed = [call for call in calls if call.step == steps[-1] and call.returned >= 0 and call.kind != "operation"]
+    last = _last_run(calls)
+    listed = [call for call in calls if call.step in last and call.returned >= 0 and call.kind != "operation"]
     kept = [call for call in listed if "output" in call.values]
     if not kept:
         raise ArgumentError(f"{what} holds no returns to compare: track it with returns=True.")
     return kept
+
+
+def _last_run(calls: Calls) -> set[int]:
+    """The steps of the last run: one, but for a function without a module around its modules, of which each is a step."""
+    outermost = [(call.step, call.path) for call in calls if call.parent is None]
+    found: dict[str, int] = {}
+    for step, path in reversed(outermost):
+        if path in found or (found and not path):
+            break
+        found[path] = step
+        if not path:
+            break
+    return set(found.values())
 
 
 def _some(calls: list[Call]) -> str:

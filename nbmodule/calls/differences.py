@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import shown
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
@@ -16,6 +17,7 @@ from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.tree.sockets import socket
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def _text(leaf: Any) -> str:
 
 
 def diff(a: Any, b: Any, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
-    """Compare two Containers, nested dicts or modules, leaf by leaf.
+    """Compare two Containers, nested dicts or models of any framework, leaf by leaf.
 
     Args:
         a: The first; arrays of any framework.
@@ -107,6 +109,9 @@ def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     if is_module(tree):
         for box, place in plan_of(tree).places.items():
             yield "/".join((*path, *place.chain)), box.value
+    elif is_foreign(tree):
+        for name, array in socket("as_it_stands")("variables", tree).items():
+            yield "/".join((*path, *name.split("."))), host_arrays(array)
     elif isinstance(tree, Variable):
         yield "/".join(path), tree.value
     elif isinstance(tree, Mapping):

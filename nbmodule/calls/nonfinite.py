@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import shown
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.calls.shown import Shown
@@ -25,6 +26,7 @@ from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.jit import Jit, split
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.tree.sockets import socket
 
 _PHASES = {
     "forward": "forward pass", "derivative": "forward pass of a gradient", "backward": "backward pass", "recomputed": "forward pass, recomputed by checkpoint",
@@ -105,7 +107,7 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
     stays as it is for other calls. This takes far longer than a call.
 
     Args:
-        fn: A module, or any function, compiled or not: a loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
+        fn: A module, a model of another framework as it stands, or any function, compiled or not: a loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
         *args: Its arguments.
         backward: Differentiate the sum of its outputs too, by the parameters of a module and by all arrays among the arguments.
         **kwargs: Its keyword arguments.
@@ -120,6 +122,8 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
         >>> found.path, found.operation
         ('1', 'log')
     """
+    if is_foreign(fn):
+        return socket("as_it_stands")("first_nonfinite", fn, args, kwargs, backward=backward)
     if not callable(fn):
         raise ArgumentTypeError(f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}.")
     # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.

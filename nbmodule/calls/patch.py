@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 
+from nbmodule.base.foreign import is_foreign
 from nbmodule.calls.track import track
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.running.capture import find_modules
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.tree.sockets import socket
 
 
 class Patch(NamedTuple):
@@ -27,8 +29,8 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch:
     What comes back says how much of the difference passes through them.
 
     Args:
-        model: The model.
-        x_clean: Its input; a tuple is a list of arguments.
+        model: The model; also one of another framework as it stands.
+        x_clean: Its input; a tuple is a list of arguments, variables first where they stand beside the model.
         x_corrupt: Another input, of the same shapes.
         path: A submodule, its path, a glob such as `blocks.*.mlp`, or several of these.
 
@@ -43,6 +45,8 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch:
         True
     """
     clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
+    if is_foreign(model):
+        return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
     entries = path if isinstance(path, (list, tuple)) else [path]
     modules = [module for entry in entries for module in find_modules(model, entry)]
     names = {module: plan_of(model).modules[module].name for module in modules if module in plan_of(model).modules}

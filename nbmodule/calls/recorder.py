@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.sizes import bytes_of
 from nbmodule.calls.calls import Calls
@@ -24,6 +25,7 @@ from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, FileFormatError, PathError
+from nbmodule.tree.sockets import socket
 
 _FILE = re.compile(r"step_(\d{9})\.h5")
 
@@ -57,7 +59,7 @@ class Recorder(Shown):
     which appears whole or not at all, so whatever happens to the run (or to the disk), earlier steps can be read.
 
     Args:
-        model: The module to follow.
+        model: The module to follow, or a model of another framework as it stands.
         returns: As in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
         parameters: Whether to keep the parameters after each recorded step.
         gradients: Whether to keep gradients by returns and parameters.
@@ -99,7 +101,7 @@ class Recorder(Shown):
             raise ArgumentError(f"on_error is 'warn' or 'raise'; found {on_error!r}.")
         self.every, self.budget, self.on_error = every, bytes_of(budget), on_error
         self.returns, self.parameters = returns, bool(parameters)
-        self._model = weakref.ref(model)
+        self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
         self._tracking = Tracking(model, returns, True, gradients, depth, only, None, (), False, 16, self.budget)
         self.name = type(model).__name__
         self._store: _Memory | _Folder = _Memory(self.budget) if where == "memory" else _Folder(where, self.budget)
@@ -176,7 +178,11 @@ class Recorder(Shown):
         model = self._model()
         if not self.parameters or model is None:
             return {}
-        values = {place.name: box.value for box, place in plan_of(model).places.items()}
+        values = (
+            socket("as_it_stands")("variables", model)
+            if is_foreign(model)
+            else {place.name: box.value for box, place in plan_of(model).places.items()}
+        )
         if self.returns == "stats":
             return {name: read_statistics(reduce_tree([x])[0]) for name, x in values.items()}
         return {

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
 from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.variable import Buffer, Parameter
@@ -17,6 +18,7 @@ from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.hooks import register
 from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
+from nbmodule.tree.sockets import socket
 
 
 class SummaryRow(NamedTuple):
@@ -123,8 +125,8 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that is traced and never run.
 
     Args:
-        model: A module.
-        *args: Arguments of a call; each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
+        model: A module, or a model of another framework as it stands.
+        *args: Arguments of a call, as the framework wants them (`variables, x` for a linen module); each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
         **kwargs: Keyword arguments of a call.
 
     Returns:
@@ -137,6 +139,8 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         >>> [(row.path, row.parameters, row.outputs) for row in table]
         [('', 16, 'float32[2, 4]'), ('0', 16, 'float32[2, 4]'), ('1', 0, 'float32[2, 4]')]
     """
+    if is_foreign(model):
+        return socket("as_it_stands")("summary", model, args, kwargs)
     ensure_built(model)
     if not args and not kwargs:
         return Summary(_rows(model, {}))

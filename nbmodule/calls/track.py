@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 from nbmodule.base.format import format_bytes
 from nbmodule.base.paths import match
@@ -50,8 +51,9 @@ def track(
     Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow, the newest one always.
 
     Args:
-        model: The module to follow; it is the root of the paths, also if it is itself a part. Also a model of Flax, Equinox or Haiku
-            as it stands: While the block runs `jax.jit` is off, so that what is inside can be seen.
+        model: The module to follow; it is the root of the paths, also if it is itself a part. Also a model of Flax, Equinox,
+            Haiku, Keras or PyTorch as it stands. While the block runs `jax.jit` is off for those of JAX, so that what is inside can
+            be seen.
         returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside compiled code), False neither.
         order: Whether calls are listed in the order in which they began, with the call around each. False lists them flat, in the
             order in which they returned.
@@ -107,9 +109,9 @@ class Tracking:
         self.foreign = None if is_module(model) else socket("watched")(model)
         if self.foreign is not None:
             model = self.foreign.module
-            if gradients or operations:
+            if operations:
                 raise ArgumentError(
-                    "gradients= and operations= need a module: convert the model first (nb.from_flax, from_equinox, from_haiku)."
+                    "operations= needs a module: convert the model first (nb.from_flax, from_equinox, from_haiku, from_keras, from_torch)."
                 )
         self.asked = (returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
         self.watch = Choice(model, depth, only)
@@ -202,7 +204,7 @@ def keep(
     if given is None:  # a value named by `nb.tap`
         return values
     wanted = bool(operations) and match(operations, path_of(watch, module))
-    if inputs or wanted or (inputs is None and returns is True and here() == EAGER):
+    if inputs or wanted or (inputs is None and returns is True and _is_at_hand(given)):
         values["input"] = as_values(given)
     leaves, tree = jax.tree.flatten(given)
     values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
@@ -214,6 +216,11 @@ def keep_variables(watch: Choice, operations: tuple[str, ...], module: Any) -> d
     if not match(operations, path_of(watch, module)):
         return {}
     return {"variables": {place.name: box.value for box, place in plan_of(module).places.items()}}
+
+
+def _is_at_hand(given: Any) -> bool:
+    """Whether arguments are arrays that are there: of eager code, or what was found under traced values."""
+    return here() == EAGER or not (now.frame or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
 
 def _shape(leaf: Any) -> Any:

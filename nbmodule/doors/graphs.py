@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from nbmodule.base.foreign import is_foreign
 from nbmodule.core.running.asked import remembered
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.flow import Graph, Options, save
 from nbmodule.flow.writing.options import prepare
+from nbmodule.tree.sockets import socket
 from nbmodule.views.forms.layout import terminal_width
 from nbmodule.views.forms.text import text_of
 from nbmodule.views.panels.of_graphs import graph_of, graph_page, graph_record, running_cell, show_inline
@@ -28,7 +30,7 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
     outputs as `written: bn.running_mean`.
 
     Args:
-        fn: A module, or any function that JAX can trace: compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
+        fn: A module, a model of another framework as it stands, or any function that JAX can trace: compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
         *args: Example arguments. Arrays, or `jax.ShapeDtypeStruct`, are inputs; other values are fixed.
         **kwargs: Likewise.
 
@@ -44,6 +46,8 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
         >>> made.find("0").operations, made.find("0").title, made.flops
         (3, 'Linear', 18)
     """
+    if is_foreign(fn):
+        return socket("as_it_stands")("graph", fn, args, kwargs)
     if not callable(fn):
         raise ArgumentTypeError(f"nb.graph takes a function or a module; found {type(fn).__name__}.")
     return graph_of(fn, args, kwargs)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import EAGER, here, now, write_all
+from nbmodule.core.boxes.frame import EAGER, here, is_captured, now, write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.numbers import random
 from nbmodule.core.running.notes import annotate
@@ -25,6 +25,7 @@ from nbmodule.core.shape.walk import plan_of
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import Function, Leaf, Path
+from nbmodule.interop.logged import logged
 
 
 class Part(Module):
@@ -37,7 +38,14 @@ class Part(Module):
         )
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _blank, (type(self).__name__, Wrapped if isinstance(self, Wrapped) else Part), self.__getstate__()
+        base = next(kind for kind in (Wrapped, ScopedPart, Part) if isinstance(self, kind))
+        return _blank, (type(self).__name__, base), self.__getstate__()
+
+
+class ScopedPart(Part):
+    """One that its framework gives a name scope while it is called."""
+
+    _has_scope_already = True
 
 
 class Wrapped(Part):
@@ -98,7 +106,7 @@ class Wiring:
         if path not in self.met:
             self.met.add(path)
             if type(found).__name__ != kind:
-                object.__setattr__(found, "__class__", class_of(kind, Part))
+                object.__setattr__(found, "__class__", class_of(kind, part_class(self.function)))
                 found._nbm.version += 1
                 clock.structure_changed()
         return found
@@ -107,7 +115,7 @@ class Wiring:
         """Add a part without variables below the nearest part that is known."""
         end = next(end for end in range(len(path) - 1, -1, -1) if path[:end] in self.part_names)
         above = model if not end else self._found(model)[2][path[:end]]
-        made = class_of(kind, Part)()
+        made = class_of(kind, part_class(self.function))()
         made._nbm.home = None
         name = attribute_name("_".join(map(str, path[end:])))
         setattr(above, name, made)
@@ -123,6 +131,8 @@ def around(model: Wrapped, path: Path, instance: Any, run: Callable[..., Any], a
     part = wiring.part(model, path, instance)
     if part is None:
         return run(*args, **kwargs)
+    if now.tracker is not None and not is_captured():
+        return logged(part, run, args, kwargs)
     if now.busy or here() != EAGER or part._nbm.hooks or part._nbm.pre_hooks:
         return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
     try:
@@ -138,12 +148,18 @@ def draw() -> Any:
 
 
 # -- from the pair to a module -----------------------------------------------------------------------
-def wrap(function: Function, variables: Mapping[Path, Leaf]) -> Wrapped:
-    """The module around `(function, variables)`."""
+def wrap(function: Function, variables: Mapping[Path, Leaf], *, copied: bool = True) -> Wrapped:
+    """The module around `(function, variables)`.
+
+    Args:
+        function: What it computes.
+        variables: Their values; a step that donates its variables must not delete arrays of the other model, so they are copied.
+        copied: False for a module that is only looked at, and holds the very arrays.
+    """
     model = class_of(function.name, Wrapped)()
     model._wiring = wiring = Wiring(function)
-    # Copies: a step that donates its variables must not delete arrays of the other model.
-    boxes = {path: (Parameter if leaf.trained else Buffer)(jnp.copy(leaf.value)) for path, leaf in variables.items()}
+    taken = jnp.copy if copied else lambda array: array
+    boxes = {path: (Parameter if leaf.trained else Buffer)(taken(leaf.value)) for path, leaf in variables.items()}
     tree: dict[Any, Any] = {}
     for path, thing in (*((path, None) for path in function.parts), *boxes.items()):
         level = tree
@@ -170,13 +186,19 @@ def built(below: Any, path: Path, function: Function, made: dict[Path, Any]) -> 
         return below
     if path in function.parts:
         kind = function.parts[path]
-        part = made[path] = class_of(kind if isinstance(kind, str) else kind.__name__, Part)()
+        name = kind if isinstance(kind, str) else kind.__name__
+        part = made[path] = class_of(name, part_class(function))()
         fill(part, below, path, function, made)
         return part
     values = {step: built(value, (*path, step), function, made) for step, value in below.items()}
     if values and all(isinstance(step, int) for step in values):
         return [values.get(i) for i in range(max(values) + 1)]
     return {str(step).replace(".", "_").replace("/", "_"): value for step, value in values.items()}
+
+
+def part_class(function: Any) -> type[Part]:
+    """What the parts of a model are derived from."""
+    return ScopedPart if getattr(function, "scopes_its_parts", False) else Part
 
 
 def attribute_name(name: str) -> str:

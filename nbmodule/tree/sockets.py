@@ -12,7 +12,7 @@ by its name as text, and is expected to plug itself in.
 | `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
 | `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.watched` |
-| `as_module` | `fn(model, args, kwargs)` | such a model as a module with the arguments for it, or None | `nbmodule.interop.watched` |
+| `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.standing` |
 | `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.out` |
 | `laid_out_otherwise` | `fn(module)` | variables that PyTorch lays out otherwise, with the names of their layers' classes | `nbmodule.interop.torch_layers` |
 | `named` | `fn(box, modules)` | the name of a variable for messages; `modules` are those being called | `nbmodule.core.shape.walk` |
@@ -35,8 +35,8 @@ _HOMES: dict[str, str | None] = {
     "page": "nbmodule.views",
     "save_hdf5": "nbmodule.files",
     "load_hdf5": "nbmodule.files",
-    "watched": "nbmodule.interop.watched",
-    "as_module": "nbmodule.interop.watched",
+    "watched": "nbmodule.interop.standing",
+    "as_it_stands": "nbmodule.interop.standing",
     "to_framework": "nbmodule.interop.out",
     "laid_out_otherwise": "nbmodule.interop.torch_layers",
     "named": "nbmodule.core.shape.walk",

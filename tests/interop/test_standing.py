@@ -159,9 +159,66 @@ def test_a_failing_call_is_named():
 
 def test_what_needs_a_module_is_said():
     with pytest.raises(nb.ArgumentError, match="convert the model first"):
-        nb.track(Layers(), gradients=True)
-    with pytest.raises(nb.ArgumentTypeError, match="or a model of Flax, Equinox or Haiku as it stands; found int"):
+        nb.track(Layers(), operations="*")
+    with pytest.raises(
+        nb.ArgumentTypeError, match="or a model of Flax, Equinox, Haiku, Keras or PyTorch as it stands; found int"
+    ):
         nb.track(3)
+
+
+def test_gradients_by_returns_are_those_of_jax_under_vmap_and_in_a_jitted_step():
+    model = Layers()
+    step = eqx.filter_jit(eqx.filter_grad(lambda m: (jax.vmap(m)(X) ** 2).sum()))
+    with nb.track(model, gradients=True) as calls:
+        step(model)
+
+    def rest(hidden):
+        return (jax.vmap(lambda h: model.again(model.layers[2](jax.nn.relu(h))))(hidden) ** 2).sum()
+
+    expected = jax.grad(rest)(jax.vmap(model.layers[0])(X))
+    np.testing.assert_allclose(calls["layers.0"].gradient, expected, rtol=1e-5)
+    with nb.track(model, returns="stats", gradients=True) as calls:
+        step(model)
+    assert calls["layers.0"].gradient is None
+    np.testing.assert_allclose(calls["layers.0"].gradient_statistics.max, expected.max(), rtol=1e-5)
+
+
+def test_a_return_is_replaced_inside_a_vmap_of_a_model_of_equinox():
+    mlp = eqx.nn.MLP(3, 2, 4, 2, key=jax.random.key(0))
+
+    class Batched(eqx.Module):
+        mlp: eqx.nn.MLP
+
+        def __call__(self, x):
+            return jax.vmap(self.mlp, in_axes=1, out_axes=1)(x)
+
+    found = nb.patch(Batched(mlp), X.T, X.T[:, ::-1] * 2, "mlp.layers.1")
+    np.testing.assert_allclose(found.patched, found.clean, rtol=1e-6)
+    assert not np.allclose(found.corrupt, found.clean)
+
+
+def test_a_model_whose_variables_stand_beside_it_says_so():
+    module = Linen()
+    with pytest.raises(nb.ArgumentTypeError, match=r"nb\.summary: Linen is a linen module, which holds no variables"):
+        nb.summary(module, X)
+    bound = module.bind(module.init(jax.random.key(0), X))
+    assert nb.summary(bound)["head"].parameters == 10
+    transformed = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([4, 3])(x)))
+    params = transformed.init(jax.random.key(0), X)
+    assert nb.graph(transformed, params, X).find("mlp.linear_0").operations
+    with pytest.raises(nb.ArgumentTypeError, match=r"nb\.graph\(net, params, key, x\)"):
+        nb.graph(transformed, X)
+
+
+def test_looking_at_an_nnx_model_changes_nothing_in_it():
+    model = Net()
+    before = jax.tree.map(jnp.copy, nnx.to_pure_dict(nnx.state(model)))
+    nb.summary(model, X)
+    nb.graph(model, X)
+    nb.first_nonfinite(model, X)
+    nb.patch(model, X, X + 1, "norm")
+    nb.inspect(model, X)
+    jax.tree.map(np.testing.assert_array_equal, nnx.to_pure_dict(nnx.state(model)), before)
 
 
 def test_inspect_takes_a_foreign_model_with_its_arguments():

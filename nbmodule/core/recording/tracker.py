@@ -145,6 +145,13 @@ class Tracker:
             tracker = tracker.around()
         return found
 
+    def replaces(self, module: Any) -> bool:
+        """Whether an intervention changes what `module` returns."""
+        tracker: Tracker | None = self
+        while tracker is not None and module not in tracker.replacements:
+            tracker = tracker.around()
+        return tracker is not None
+
     def replaced(self, module: Any, outputs: Any) -> Any:
         """What the call of `module` is to return instead of `outputs`: the innermost intervention decides."""
         tracker: Tracker | None = self

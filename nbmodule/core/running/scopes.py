@@ -13,7 +13,7 @@ from nbmodule.core.shape.walk import name_within, plan_of
 
 def scope_of(module: Any) -> Any:
     """While tracing, the name scope that graphs read: the child's own escaped name, numbered from its second call on."""
-    if here() == EAGER:
+    if here() == EAGER or getattr(type(module), "_has_scope_already", False):
         return nullcontext()
     caller = now.stack[-1] if now.stack else None
     name = escape(own_name(module, caller))

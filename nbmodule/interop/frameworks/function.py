@@ -35,11 +35,13 @@ class Function:
 
     Attributes:
         framework: Which one the model is of, as `framework_of` says it.
+        scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
     """
 
     framework: str
+    scopes_its_parts = False
     name: str
     parts: dict[Path, Any]
 

@@ -30,6 +30,7 @@ class HaikuFunction(Function):
     """`apply` of a transformed function."""
 
     framework = "haiku"
+    scopes_its_parts = True
 
     def __init__(self, transformed: Any, params: Any, state: Any, with_rng: bool) -> None:
         self.hk = need("haiku", "nb.from_haiku")

@@ -16,6 +16,7 @@ class KerasFunction(Function):
     """`stateless_call` of a built layer or model."""
 
     framework = "keras"
+    scopes_its_parts = True
 
     def __init__(self, model: Any) -> None:
         self.model, self.name = model, type(model).__name__
@@ -42,7 +43,7 @@ class KerasFunction(Function):
 
     def place(self, path: str) -> Path:
         steps = tuple(path.split("/"))
-        return steps[1:] if len(steps) > 1 and steps[0] == self.model.name else steps
+        return steps[1:] if len(steps) > 1 and steps[0] in (self.model.name, self.model.path) else steps
 
     def __call__(
         self,
@@ -82,8 +83,13 @@ class KerasFunction(Function):
         return model
 
 
-def unpack(model: Any) -> tuple[KerasFunction, dict[Path, Leaf]]:
-    """The pair of a built Keras layer or model: trainable variables are trained, others change by calls."""
+def unpack(model: Any, *, values: bool = True) -> tuple[KerasFunction, dict[Path, Leaf]]:
+    """The pair of a built Keras layer or model: trainable variables are trained, others change by calls.
+
+    Args:
+        model: The layer or model.
+        values: Whether its variables are wanted too.
+    """
     keras = need("keras", "nb.from_keras")
     if not isinstance(model, keras.layers.Layer):
         raise ArgumentTypeError(
@@ -101,7 +107,7 @@ def unpack(model: Any) -> tuple[KerasFunction, dict[Path, Leaf]]:
         )
     function = KerasFunction(model)
     variables = {}
-    for i, (path, variable) in enumerate(zip(function.paths, (*function.trained, *function.others))):
+    for i, (path, variable) in enumerate(zip(function.paths, (*function.trained, *function.others)) if values else ()):
         variables[path] = Leaf(jnp.array(variable.value), i < len(function.trained))
     return function, variables
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.errors import ArgumentTypeError
+from nbmodule.tree.sockets import socket
 from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.arrays.pictures import picture_of, text_picture
 from nbmodule.views.makers.leaves import array_card, pytree_record
@@ -43,6 +45,8 @@ def record_for(value: Any) -> Record:
     for kind in type(value).__mro__:
         if kind in _makers:
             return _makers[kind](value)
+    if is_foreign(value) and framework_of(value) != "equinox":  # whose models are trees of arrays
+        return socket("as_it_stands")("show", value)
     shown = _picture_of_user(value, None)
     if is_array(value):
         card = array_card(value)

@@ -61,9 +61,7 @@ class Parts(NamedTuple):
 def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
     """Say how to look at a call of `model`. A function is looked at through the one module that it calls."""
     if framework_of(model) is not None:
-        converted = socket("as_module")(model, args, kwargs)
-        if converted is not None:
-            return parts_of(*converted)
+        return socket("as_it_stands")("inspect", model, args, kwargs)
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(model):
         raise ArgumentTypeError(f"nb.inspect takes a model or a function to be called; found {type(model).__name__}.")

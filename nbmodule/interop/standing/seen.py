@@ -11,11 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import jax
-import jax.core
-
 from nbmodule.base.foreign import framework_of
-from nbmodule.interop.frameworks import equinox, flax_nnx, haiku
+from nbmodule.interop.frameworks import equinox, flax_nnx, haiku, keras
 from nbmodule.interop.frameworks.function import Path, need
 from nbmodule.interop.frameworks.interception import intercepted, owner_of
 
@@ -110,6 +107,25 @@ class StandingHaiku:
             yield
 
 
+class StandingKeras:
+    """A built Keras layer or model, whose layers hold their variables."""
+
+    def __init__(self, model: Any) -> None:
+        function = keras.unpack(model, values=False)[0]
+        self.model, self.name, self.parts = model, function.name, function.parts
+        self.paths = {id(layer): path for path, layer in function.layers.values()}
+        self.classes = {type(model), *(type(layer) for _, layer in function.layers.values())}
+
+    @contextmanager
+    def watch(self, told: Told) -> Iterator[None]:
+        def seen(layer: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            path = () if layer is self.model else self.paths.get(id(layer))
+            return run(*args, **kwargs) if path is None else told(path, layer, run, args, kwargs)
+
+        with intercepted(self.classes, seen):
+            yield
+
+
 def standing(model: Any) -> Any:
     """What watches a foreign model; None if it comes from no framework that can be watched."""
     kind = framework_of(model)
@@ -119,42 +135,6 @@ def standing(model: Any) -> Any:
         return Standing(model, flax_nnx.modules_of)
     if kind == "flax_linen":
         return StandingLinen(model)
+    if kind == "keras":
+        return StandingKeras(model)
     return StandingHaiku(model) if kind == "haiku" else None
-
-
-# -- values under JAX's own transforms ---------------------------------------------------------------
-class _Unknown(Exception):
-    """A traced value whose array is not known yet."""
-
-
-def concrete(tree: Any) -> tuple[Any, tuple[str, ...]] | None:
-    """A PyTree with the arrays that lie under traced values, and what they were stacked by; None where that is not known.
-
-    Outside of compiled code the values under `vmap`, `grad` and `jvp` are there: rows are stacked in front.
-    """
-    lifted: list[str] = []
-    try:
-        found = jax.tree.map(lambda leaf: _concrete(leaf, lifted), tree)
-    except _Unknown:
-        return None
-    return found, tuple(dict.fromkeys(lifted))
-
-
-def _concrete(leaf: Any, lifted: list[str]) -> Any:
-    rows: list[int] = []
-    while isinstance(leaf, jax.core.Tracer):
-        if hasattr(leaf, "batch_dim"):
-            if isinstance(leaf.batch_dim, int):
-                rows.append(leaf.batch_dim)
-            elif leaf.batch_dim is not None:
-                raise _Unknown
-            leaf = leaf.val
-        elif hasattr(leaf, "primal"):
-            leaf = leaf.primal
-        else:
-            raise _Unknown
-    for place, axis in enumerate(reversed(rows)):
-        leaf = jax.numpy.moveaxis(leaf, place + axis, place)
-    if rows:
-        lifted.extend(f"vmap {leaf.shape[place]}" for place in reversed(range(len(rows))))
-    return leaf

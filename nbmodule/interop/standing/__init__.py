@@ -1,0 +1,20 @@
+"""Models of other frameworks as they stand: watched while they run, and answered by the verbs that look at a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbmodule.interop.standing import converted
+from nbmodule.interop.standing.watched import watched
+from nbmodule.tree.sockets import plug
+
+
+def as_it_stands(
+    verb: str, model: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **options: Any
+) -> Any:
+    """What a verb that looks at a model says of one of another framework."""
+    return converted.VERBS[verb](model, args, kwargs or {}, **options)
+
+
+plug("watched", watched)
+plug("as_it_stands", as_it_stands)

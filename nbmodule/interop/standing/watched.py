@@ -1,0 +1,80 @@
+"""`nb.track` and `nb.inspect` on a model of Flax, Equinox or Haiku as it stands.
+
+A module of the same parts stands in for the foreign model: it is what the tracker follows, and each call that is seen is logged as a
+call of the part with that path.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+
+from nbmodule.core.boxes.frame import now
+from nbmodule.core.recording import tracker
+from nbmodule.core.running.observing import observed
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.interop.frameworks.function import Path
+from nbmodule.interop.into import Wrapped, wrap
+from nbmodule.interop.logged import logged
+from nbmodule.interop.standing.seen import standing
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.watched: list[StandIn] = []  # what is open in this thread
+
+
+_local = _Local()
+
+
+def watched(model: Any) -> StandIn:
+    """What watches a model: one for all who do so at the same time, since paths are those of its stand-in."""
+    return next((known for known in _local.watched if known.model is model), None) or StandIn(model)
+
+
+class StandIn:
+    """A foreign model that is watched while a block runs.
+
+    Attributes:
+        module: Stands for the model; its paths are those of the model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.standing = standing(model)
+        if self.standing is None:
+            raise ArgumentTypeError(
+                f"nb.track follows a module, or a model of Flax, Equinox, Haiku, Keras or PyTorch as it stands; found {type(model).__name__}. "
+                "For any function, track the module that it calls."
+            )
+        self.module: Wrapped = wrap(self.standing, {})
+        self.model = model
+        self._open: list[ExitStack] = []
+
+    def __enter__(self) -> StandIn:
+        stack = ExitStack()
+        if not self._open:
+            stack.enter_context(jax.disable_jit())
+            stack.enter_context(self.standing.watch(self.told))
+            _local.watched.append(self)
+            stack.callback(_local.watched.remove, self)
+        self._open.append(stack)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._open.pop().close()
+
+    def told(
+        self, path: Path, instance: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """One call of the model or of a submodule."""
+        __tracebackhide__ = True
+        part = self.module if not path else self.module._wiring.part(self.module, path, instance)
+        if now.tracker is None or part is None:
+            return run(*args, **kwargs)
+        if tracker.is_captured():
+            return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
+        return logged(part, run, args, kwargs)
