@@ -49,3 +49,10 @@ def run_python() -> Callable[..., str]:
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def programs_of_other_tests_are_forgotten() -> None:
+    """A function of equal code and values takes over what another one was compiled to: each test counts its own traces."""
+    if "nbmodule.core.transforms.closure" in sys.modules:
+        sys.modules["nbmodule.core.transforms.closure"].shelf.clear()

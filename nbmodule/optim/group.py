@@ -7,6 +7,7 @@ from typing import Any
 
 from nbmodule.base.paths import hint, match
 from nbmodule.core.shape.older import in_older_form
+from nbmodule.core.shape.structure import static_key
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.optim.part import Chain, text
 
@@ -33,6 +34,16 @@ class Groups:
 
     def __init__(self, groups: Iterable[VariableGroup] = ()) -> None:
         self.all = tuple(groups)
+
+    @property
+    def _key(self) -> Any:
+        return static_key([[group.pattern, group.frozen, group.has_rate, group.options] for group in self.all])
+
+    def __eq__(self, other: object) -> bool:  # a compiled step serves another optimizer with the same groups
+        return isinstance(other, Groups) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def assign(self, chains: tuple[Chain, ...], names: Mapping[Chain, str], whose: str) -> tuple[int, ...]:
         """The number of each variable's group, counted from 1; 0 for those that are in none.

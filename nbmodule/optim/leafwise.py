@@ -22,6 +22,7 @@ from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
+from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
@@ -335,6 +336,34 @@ class Leafwise(Optimizer):
                     new[name][chain] = self._box_like(weight, start, layouts.get(chain))
         self._add_state(new)
 
+    # What a first step does, ahead of it: a compiled step that was made for another optimizer serves a fresh one without a trace.
+    def _chains_of_state(self) -> tuple[Chain, ...]:
+        return tuple(self._known())
+
+    def _has_state_for(self, model: Any) -> bool:
+        """Whether all the state is for variables of this model."""
+        shapes = {place.chain: box.shape for box, place in plan_of(model).places.items()}
+        return all(shapes.get(chain) == box.shape for chain, box in self._known().items())
+
+    def _structure_before_state(self) -> Any:
+        bare = object.__new__(type(self))
+        bare._revive()
+        own = {name: {} if name == "_slots" else value for name, value in vars(self).items() if name != "_nbm"}
+        vars(bare).update(own)
+        return structure_of(bare)
+
+    def _begin_state(self, model: Any, chains: tuple[Chain, ...]) -> bool:
+        """Make the state for these variables of `model`; whether there were none before and all of them are there."""
+        boxes = {place.chain: box for box, place in plan_of(model).places.items()}
+        if vars(self)["_slots"] or not all(chain in boxes for chain in chains):
+            return False
+        self._make_state(Pairs(chains, [boxes[chain] for chain in chains], [], model), list(range(len(chains))))
+        return True
+
+    def _forget_state(self) -> None:
+        vars(self)["_slots"] = {}
+        attributes.note_change(self)
+
     def _check_device(self, title: str, chain: Chain, weight: Any) -> None:
         device, place = vars(self)["_device"], placement(weight)
         if device is None or place is None:
@@ -455,8 +484,7 @@ class Leafwise(Optimizer):
             >>> int(optimizer.count), list(optimizer.state.mw)
             (0, [])
         """
-        vars(self)["_slots"] = {}
-        attributes.note_change(self)
+        self._forget_state()
         for box in self._counters().values():
             box.value = np.zeros((), np.int32)
 

@@ -12,9 +12,9 @@ from nbmodule.core.running.asked import remembered
 from nbmodule.core.running.compiling import stateful_things, step_arguments
 from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.captured import CodeWatch
+from nbmodule.core.transforms.closure import forwards_of
 from nbmodule.core.transforms.explain_facts import Facts, Key, Trace, trace_of
 from nbmodule.core.transforms.jit import Jit, split_call
-from nbmodule.core.transforms.program import forwards_of
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 MOST_LINES = 8

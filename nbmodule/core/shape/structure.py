@@ -8,6 +8,7 @@ defines a class again, or a reloader that swaps `__code__`, is noticed.
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections.abc import Mapping
@@ -88,6 +89,37 @@ class Structure:
         self, objects: tuple[Any, ...], boxes: tuple[Any, ...], absent: tuple[Any, ...], keys: tuple[Any, ...]
     ) -> None:
         self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
+
+
+_SETTLED = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
+_lasting: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def is_lasting(structure: Structure) -> bool:
+    """Whether who keeps the structure keeps nothing alive that a user has made, but for classes."""
+    known = _lasting.get(structure)
+    if known is None:
+        parts = [part for row in structure.objects for part in row[3:]]
+        statics = [reference.value for _, reference in parts if isinstance(reference, Static)]
+        headers = [row[2] for row in structure.objects if row[2] is not None]
+        statics += [value for header in headers for value in (header[3].value.stateful, *header[4].value)]
+        known = _lasting[structure] = not any(hook for header in headers for hook in header[2]) and all(
+            map(_lasts, statics)
+        )
+    return known
+
+
+def _lasts(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(map(_lasts, value))
+    if type(value) is dict:
+        return all(map(_lasts, value.values()))
+    if type(value) in _SAFE or isinstance(value, type):
+        return True
+    if isinstance(value, types.FunctionType):
+        return value.__closure__ is None and value.__globals__ is vars(sys.modules.get(value.__module__, types))
+    owner = value if callable(value) and hasattr(value, "__module__") else type(value)
+    return (owner.__module__ or "").partition(".")[0] in _SETTLED
 
 
 _interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictionary()
@@ -182,7 +214,7 @@ def _header(thing: Any) -> Any:
         inner.training,
         inner.built,
         hooks,
-        _Same(inner.config),
+        Static(inner.config),
         Static((inner.args, inner.kwargs)),
         module_codes(thing),
     )
@@ -238,7 +270,7 @@ def _hull(row: Any) -> Any:
     if shape == "module":
         inner = thing._nbm
         inner.training, inner.built, hooks, config, arguments, _ = header
-        inner.config, (inner.args, inner.kwargs) = config.thing, arguments.value
+        inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
         for group, known in zip((inner.pre_hooks, inner.hooks), hooks):
             group.update((hook.thing.number, hook.thing) for hook in known)
     return thing

@@ -1,4 +1,4 @@
-"""A program together with the things it is to run on now: the steady state of a compiled call.
+"""A program together with the function and the things it is to run on now: the steady state of a compiled call.
 
 A binding never changes once it is made, so that threads may share a compiled function: check a few integers and
 identities, gather the arrays, call, put the new ones into their boxes.
@@ -30,7 +30,7 @@ from nbmodule.core.shape.walk import plan_of
 from nbmodule.tree.expression import settle as settle_expressions
 
 if TYPE_CHECKING:
-    from nbmodule.core.transforms.program import Program
+    from nbmodule.core.transforms.closure import Closure
 
 _value = attrgetter("_value")
 chain_all = chain.from_iterable
@@ -75,7 +75,7 @@ def boxes_of(thing: Any) -> tuple[Variable, ...]:
 
 
 class Binding:
-    """`program`, bound to the things among the arguments and to what it has captured.
+    """The program of a closure, bound to the things among the arguments and to what the closure has captured.
 
     It holds boxes, not modules. When one of the things is gone, the boxes are let go.
     """
@@ -87,6 +87,7 @@ class Binding:
         "boxes",
         "called",
         "cells",
+        "closure",
         "codes",
         "compiled",
         "donated",
@@ -101,8 +102,8 @@ class Binding:
         "things",
     )
 
-    def __init__(self, program: Program, things: list[Any], captured: list[Any]) -> None:
-        self.program = program
+    def __init__(self, closure: Closure, things: list[Any], captured: list[Any]) -> None:
+        self.closure, self.program = closure, closure.program
         self.epoch = clock.structure
         boxes: dict[Variable, None] = {}
         for thing in (*things, *captured):
@@ -113,7 +114,7 @@ class Binding:
         forget = weakref.WeakMethod(self._forget)
         self.things = tuple(weakref.ref(thing, lambda _: (call := forget()) and call()) for thing in things)
         modules = [thing for thing in (*things, *captured) if not isinstance(thing, Variable)]
-        modules += [module for reference, _ in program.watched if (module := reference()) is not None]
+        modules += [module for reference, _ in closure.watched if (module := reference()) is not None]
         plans = [plan_of(module) for module in modules]
         self.module_lists = [pair for plan in plans for pair in plan.lists]
         watched = [pair for plan in plans for pair in plan.watched]
@@ -121,7 +122,7 @@ class Binding:
             (live.values(), tuple(then.values())) if isinstance(live, dict) else (live, tuple(then))
             for live, then in watched
         ]
-        watch = program.watch
+        watch = closure.watch
         self.codes, self.bindings, self.cells, self.sequences = (
             watch.codes,
             watch.bindings,
@@ -169,7 +170,7 @@ class Binding:
         for fn, code in self.codes:
             if fn.__code__ is not code:
                 return False
-        return self.program.alive and self.program.watch.is_bound()
+        return self.closure.alive and self.closure.watch.is_bound()
 
     def values(self) -> list[Any]:
         boxes = self.boxes
@@ -258,14 +259,15 @@ class Binding:
         program, compiled, boxes, things = self.program, self.compiled, self.boxes, self.things
         module_lists, lists, codes, bindings = self.module_lists, self.lists, self.codes, self.bindings
         cells, sequences = self.cells, self.sequences
-        name_kinds, cell_kinds, kinds_inside = program.watch.name_kinds, program.watch.cell_kinds, program.watch.kinds
+        closure, own = self.closure, weakref.ref(self)
+        name_kinds, cell_kinds, kinds_inside = closure.watch.name_kinds, closure.watch.cell_kinds, closure.watch.kinds
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
 
         def call(args: tuple[Any, ...]) -> Any:
             __tracebackhide__ = True
-            if self.epoch != clock.structure or len(args) != count or not program.alive:
+            if self.epoch != clock.structure or len(args) != count or not closure.alive:
                 return SLOW
             number = 0
             for arg, hole in zip(args, kinds):
@@ -308,7 +310,7 @@ class Binding:
                     return SLOW
             if holes:
                 args = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)])
-            program.current = self
+            program.current = own
             try:
                 if donates:
                     aim = self.aim

@@ -111,7 +111,7 @@ class CodeWatch:
     where it differs is it asked whether a model has come (`is_bound`), so that a number may become a text without a retrace.
     """
 
-    __slots__ = ("bindings", "cell_kinds", "cells", "codes", "kept", "kinds", "name_kinds", "sequences")
+    __slots__ = ("bindings", "cell_kinds", "cells", "codes", "holders", "kept", "kinds", "name_kinds", "sequences")
 
     def __init__(self, functions: list[Callable[..., Any]]) -> None:
         codes: dict[int, tuple[Any, Any]] = {}
@@ -143,10 +143,20 @@ class CodeWatch:
                 elif _may_change(value):
                     places.cell_kinds[id(cell)] = (cell, type(value))
                 waiting += [value] if isinstance(value, types.FunctionType) else []
-        self.codes, self.bindings = tuple(codes.values()), tuple(places.bindings.values())
-        self.cells, self.sequences = tuple(places.cells.values()), tuple(places.sequences.values())
+        self.codes, self.bindings = tuple(codes.values()), list(places.bindings.values())
+        self.cells, self.sequences = list(places.cells.values()), list(places.sequences.values())
         self.name_kinds, self.cell_kinds = tuple(places.name_kinds.values()), tuple(places.cell_kinds.values())
-        self.kinds, self.kept = tuple(places.kinds.values()), places.kept
+        self.kinds, self.kept, self.holders = list(places.kinds.values()), places.kept, places.holders
+
+    @property
+    def is_light(self) -> bool:
+        """Whether nothing is held that may hold models: no list and no dict of the user's."""
+        return not self.sequences and all(names.get("__name__") for names, _, _ in self.bindings)
+
+    def let_go(self) -> None:
+        """Hold nothing any more, also where others hold these lists; what was watched is gone."""
+        for held in (self.bindings, self.cells, self.sequences, self.kinds, self.kept, self.holders):
+            held.clear()
 
     def is_fresh(self) -> bool:
         """Whether all code is as it was, and all names stand for what they stood for."""
@@ -192,6 +202,7 @@ class _Places:
         ] = {}  # where none were: the kinds of what was there
         self.cell_kinds: dict[int, tuple[Any, type]] = {}
         self.kinds: dict[int, tuple[Any, list[type]]] = {}
+        self.holders: list[Any] = []  # objects whose attributes are watched; see `Closure`, which holds them weakly
         self.kept: list[Any] = []  # values that are known by their `id`, which must not go to another meanwhile
 
     def look(self, value: Any, names: frozenset[str], depth: int = 0) -> bool:
@@ -205,6 +216,7 @@ class _Places:
             held = {key: item for key, item in value.items() if is_stateful(item)} if len(value) < _MOST else {}
         elif depth < _DEEPEST and _is_plain_object(value):
             own = vars(value)
+            self.holders.append(value)
             self._note_kinds(own, own.values())
             held = {name: own[name] for name in names & own.keys() if self.look(own[name], names, depth + 1)}
             value = own

@@ -122,7 +122,7 @@ class TraceHistory:
         self.traces: list[Trace] = []
         self.count = 0
 
-    def add(self, trace: Trace, touched: Iterable[Any]) -> None:
+    def add(self, trace: Trace, touched: Iterable[Any]) -> Trace:
         """Keep a trace; one that differs in nothing from an earlier one (within another transform) is not new.
 
         Args:
@@ -135,10 +135,22 @@ class TraceHistory:
             for thing in touched
             if thing is not None and not any(thing is other for other in known)
         ]
-        if any(known.is_same(trace) for known in self.traces):
-            return
-        self.count += 1
-        self.traces = [*self.traces[1 - MOST_TRACES :], trace]
+        if not any(known.is_same(trace) for known in self.traces):
+            self.count += 1
+            self.traces = [*self.traces[1 - MOST_TRACES :], trace]
+        return trace
+
+    def take_over(self, traces: Iterable[Trace], captured: Sequence[Any], codes: Iterable[tuple[Any, Any]]) -> None:
+        """Know the traces of a program that was taken over, as traces of what it is used with now; an earlier use of it is forgotten."""
+        known_codes = _codes(codes)
+        for trace in traces:
+            used = [UsedThing(held.label, thing) for held, thing in zip(trace.captured, captured, strict=False)]
+            again = Trace(trace.call, trace.things, used, known_codes)
+            if any(known is trace for known in self.traces):
+                self.traces = [again if known is trace else known for known in self.traces]
+            elif not any(known.is_same(again) for known in self.traces):
+                self.count += 1
+                self.traces = [*self.traces[1 - MOST_TRACES :], again]
 
 
 def trace_of(
@@ -367,6 +379,6 @@ class _Reader:
         for what, group in zip(("forward pre-hooks", "forward hooks"), hooks, strict=True):
             names = ", ".join(_value_text(getattr(hook.thing, "fn", hook.thing)) for hook in group)
             self.facts["object", path, what] = Fact(names or "none", tuple(hash(hook) for hook in group))
-        chosen = [f"{f.name}={x}" for f in fields(config.thing) if (x := getattr(config.thing, f.name)) != f.default]
+        chosen = [f"{f.name}={x}" for f in fields(config.value) if (x := getattr(config.value, f.name)) != f.default]
         self.facts["object", path, "options"] = Fact(_short(", ".join(chosen)) or "the usual ones", hash(config))
         self.facts["object", path, "constructor arguments"] = Fact(_value_text(arguments.value), hash(arguments.key))

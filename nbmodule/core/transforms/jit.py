@@ -19,17 +19,23 @@ from nbmodule.core.boxes.traceback import shorten, shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.looking import unchanged
+from nbmodule.core.shape.structure import static_key
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
+from nbmodule.core.transforms.closure import HEAVIEST, Closure, adopted, missing, shelf
+from nbmodule.core.transforms.environment import signature_of
 from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.methods import Method, Methods, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
-from nbmodule.core.transforms.program import Hole, Program, signature_of
+from nbmodule.core.transforms.program import Hole, Program
 from nbmodule.errors import TraceError
 
 _PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
+_MOST_IDLE = (
+    8  # closures whose names stand for other models now, of those that are kept for a return of the earlier ones
+)
 _HOLES = tuple(Hole(i) for i in range(16))
 
 P = ParamSpec("P")
@@ -71,7 +77,9 @@ class Jit(Generic[P, R]):
         self, fn: Callable[P, R], donate: bool, options: dict[str, Any], static: Places, asked: dict[str, Any]
     ) -> None:
         self.fn, self.donate, self.options, self.static, self.asked = fn, donate, options, static, asked
-        self.programs: dict[Any, list[Program]] = {}
+        self.closures: dict[Any, list[Closure]] = {}
+        self._kept: dict[Any, list[Program]] = {}  # that hold too much for the shelf
+        self._asked = static_key(asked)
         self.history = TraceHistory()  # of traces, for `nb.explain_retrace`
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None  # the last call again, at its cheapest
         self._last: tuple[Binding | None, tuple[Any, ...]] = (None, ())
@@ -150,7 +158,7 @@ class Jit(Generic[P, R]):
             if now.tracker is None:
                 self._last = last
                 self._steady = binding.steady(last[1], _PLAIN)
-                binding.program.current = binding
+                binding.closure.current = binding
             else:
                 self._last_tracked = (now.tracker.key, last)
         return unpacked(outputs)
@@ -176,7 +184,9 @@ class Jit(Generic[P, R]):
             try:
                 if not binding.program.learned:
                     binding.program.learn(binding, args, kwargs)
-                return use(binding), binding
+                outputs = use(binding)
+                self._keep(key, binding.program)
+                return outputs, binding
             except Missed as missed:
                 if missed.frame is not binding.program.frame:
                     raise
@@ -198,24 +208,35 @@ class Jit(Generic[P, R]):
 
     def _bound(self, key: Any, things: list[Any]) -> Binding:
         """The binding of a known program to these things, or of a new one."""
-        programs = self.programs.setdefault(key, [])
-        programs[:] = [program for program in programs if program.alive and program.watch.has_code()]
-        for program in programs:
-            binding = program.bind(things)
+        closures = self.closures.setdefault(key, [])
+        programs = [closure.program for closure in reversed(closures)]
+        closures[:] = [closure for closure in closures if closure.alive and closure.watch.has_code()]
+        for closure in closures:
+            binding = closure.bind(things)
             if binding is not None:
                 return binding
+        programs = list(dict.fromkeys((*programs, *self._kept.get(key, ()), *shelf.of(self._family(key)))))
+        closure = adopted(programs, self.fn, key[2][0], things, self.history)
+        if closure is not None:
+            return self._added(key, closure, things)
         known = {id(thing) for thing in things}
         covered = {box for thing in things for box in boxes_of(thing)}
         reachable = [thing for thing in guess(self.fn) if id(thing) not in known]
-        return self._add(
-            key, things, [thing for thing in reachable if not covered.issuperset(boxes_of(thing) or (None,))]
-        )
+        captured = [thing for thing in reachable if not covered.issuperset(boxes_of(thing) or (None,))]
+        return self._begun(key, things, captured)
 
-    def _add(self, key: Any, things: list[Any], captured: list[Any]) -> Binding:
-        holes, count = key[2]
-        program = Program(self.fn, things, holes, count, captured, self.options, self.donate, self.history)
-        self.programs.setdefault(key, []).append(program)
-        binding = program.bind(things)
+    def _begun(self, key: Any, things: list[Any], captured: list[Any]) -> Binding:
+        """The binding of a new program."""
+        program = Program(getattr(self.fn, "__name__", type(self.fn).__name__), key[2][1], self.options, self.donate)
+        return self._added(key, Closure(self.fn, program, key[2][0], things, captured, self.history), things)
+
+    def _added(self, key: Any, closure: Closure, things: list[Any]) -> Binding:
+        closures = self.closures.setdefault(key, [])
+        idle = [other for other in closures if not other.watch.is_bound()]
+        dropped = [other for other in idle if other.program.terms is not None and not other.watch.is_light]
+        dropped += [other for other in idle if other not in dropped][:-_MOST_IDLE]
+        closures[:] = [*(other for other in closures if other not in dropped), closure]
+        binding = closure.bind(things)
         if binding is None:
             raise TraceError(
                 f"{self!r} cannot settle on the structure of what it uses: it changes while it is looked at."
@@ -223,10 +244,27 @@ class Jit(Generic[P, R]):
         return binding
 
     def _extended(self, key: Any, binding: Binding, things: list[Any], missed: Missed) -> Binding:
-        program = binding.program
-        captured = [thing for reference in program.captured if (thing := reference()) is not None]
-        self.programs[key] = [other for other in self.programs.get(key, ()) if other is not program]
-        return self._add(key, things, [*captured, program.missing(missed)])
+        closure = binding.closure
+        self.closures[key] = [other for other in self.closures.get(key, ()) if other is not closure]
+        return self._begun(key, things, [*closure.captured_now(), missing(missed.box, missed.modules)])
+
+    def _keep(self, key: Any, program: Program) -> None:
+        """After a call on the long way: if others may take the program over, it stays when what it was used with is gone."""
+        if program.terms is None:
+            return
+        if program.terms.weight <= HEAVIEST:
+            shelf.put(self._family(key), program)
+        else:
+            self._kept = {key: [program]}
+
+    def _family(self, key: Any) -> Any:
+        """Functions whose programs may serve this one."""
+        return key, self.donate, self._asked
+
+    @property
+    def programs(self) -> dict[Any, list[Program]]:
+        """The compiled forms that are in use, by the structure of the arguments."""
+        return {key: [closure.program for closure in closures] for key, closures in self.closures.items()}
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...

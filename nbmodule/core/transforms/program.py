@@ -1,34 +1,36 @@
-"""One compiled form of a function: which things it uses, of which structure, and the `jax.jit` over a flat list of arrays.
+"""One compiled form of a function: the `jax.jit` over a flat list of arrays, for things of one structure.
 
-*Things* are what was found among the arguments; they are slots, so that another model of equal structure shares the
-program. *Captured* things were met in the surroundings; they are held weakly.
+*Things* are what was found among the arguments, *captured* what was met in the surroundings. Both are slots: another model of
+equal structure shares the program, as an argument or under the same name, also in a function that was defined anew with the
+same code and static values (`environment.py`). A program holds neither the function nor what it has captured, see `closure.py`.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.core.boxes.frame import Frame, Missed, now
+from nbmodule.core.boxes.frame import Frame, now
 from nbmodule.core.boxes.handing import Cold
-from nbmodule.core.boxes.layout import constrained, layouts_of
+from nbmodule.core.boxes.layout import constrained
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import pack
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.recording.tracker import slot_of
-from nbmodule.core.shape.structure import Structure, functions_of, structure_of
 from nbmodule.core.shape.walk import plan_of, settle_lists
 from nbmodule.core.transforms.binding import Binding, Made, MadeFacts
-from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.carried import packed
-from nbmodule.core.transforms.explain_facts import TraceHistory, trace_of
+from nbmodule.core.transforms.explain_facts import MOST_TRACES, Trace, trace_of
 from nbmodule.core.transforms.options import check_outputs
+
+if TYPE_CHECKING:
+    from nbmodule.core.transforms.closure import Closure, Terms
+    from nbmodule.core.transforms.environment import Environment
 
 
 class Hole:
@@ -47,13 +49,6 @@ class Hole:
 
 
 jax.tree_util.register_static(Hole)
-
-
-def signature_of(thing: Any) -> Any:
-    """What must be equal for a program to serve `thing`."""
-    own: Any = (type(thing), thing._frozen) if isinstance(thing, Variable) else structure_of(thing)
-    layouts = layouts_of((thing,) if isinstance(thing, Variable) else plan_of(thing).boxes)
-    return own if layouts is None else (own, layouts)
 
 
 def fill(arguments: Any, things: list[Any]) -> Any:
@@ -78,26 +73,10 @@ def as_leaves(values: Any) -> tuple[Any, Any]:
 
 
 class Program:
-    """A compiled form of `fn` for one structure of its things."""
+    """A compiled form of functions of one code, for one structure of their things and of what they have captured."""
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        things: list[Any],
-        holes: Any,
-        count: int,
-        captured: list[Any],
-        options: dict[str, Any],
-        donate: bool,
-        history: TraceHistory,
-    ) -> None:
-        self.history = history
-        self.fn, self.holes, self.count, self.options = fn, holes, count, options
-        self.alive = True
-        self.captured = [weakref.ref(thing, self._lost) for thing in captured]
-        self.signatures = [signature_of(thing) for thing in captured]
-        self.watched: list[tuple[Any, Structure]] = []  # modules that are called and have no boxes here
-        self.watch = CodeWatch([fn, *forwards_of([*things, *captured])])
+    def __init__(self, name: str, count: int, options: dict[str, Any], donate: bool) -> None:
+        self.name, self.count, self.options = name, count, options
         self.donates = donate
         self.learned = not donate  # whether it is known which boxes are written
         self.donated: tuple[int, ...] = ()
@@ -107,14 +86,11 @@ class Program:
         )
         self.is_warm = False  # whether JAX has the function at hand
         self.frame: Frame | None = None  # of the last trace
-        self.current: Binding | None = None  # what the steady state has called last
+        self.current: Callable[[], Binding | None] = lambda: None  # what the steady state has called last
+        self.terms: Terms | None = None  # on which another function may take it over
+        self.is_tied = False  # whether none may
+        self.traces: list[Trace] = []
         self._make()
-
-    def _lost(self, _: Any) -> None:
-        """Something captured is gone: the program will not be used again, and lets go of its boxes."""
-        self.alive = False
-        if self.current is not None:
-            self.current._forget()
 
     def _make(self) -> None:
         options = dict(self.options)
@@ -128,24 +104,13 @@ class Program:
         def flat(*args: Any, **kwargs: Any) -> Any:  # a function of its own for each form: JAX's caches key on it
             return self._flat(*args, **kwargs) if self.donates else self._flat((), *args, **kwargs)
 
-        flat.__name__ = getattr(self.fn, "__name__", type(self.fn).__name__)
+        flat.__name__ = self.name
         self.inner = self.compiled = jax.jit(
             flat, **options
         )  # inside another transform, whose write may yet be refused
         if self.donated:
             donated = (0, *options.pop("donate_argnums", ()))
             self.compiled = jax.jit(flat, donate_argnums=donated, **options)
-
-    def bind(self, things: list[Any]) -> Binding | None:
-        """Bind to these things and to what is captured, as they are now; None if a captured one is gone or has changed."""
-        captured = [reference() for reference in self.captured]
-        if not self.alive or not self.watch.is_fresh() or any(thing is None for thing in captured):
-            return None
-        if any(signature_of(thing) != known for thing, known in zip(captured, self.signatures)):
-            return None
-        if any(reference() is None or structure_of(reference()) is not known for reference, known in self.watched):
-            return None
-        return Binding(self, things, captured)
 
     def learn(self, binding: Binding, args: Any, kwargs: dict[str, Any]) -> None:
         """Find out, without running anything, which boxes are written: they are the ones to donate."""
@@ -162,29 +127,30 @@ class Program:
         """Arrays in; outputs and effects out."""
         if donated and now.cold is not self:
             raise Cold
-        binding = now.programs[-1] if now.programs else self.current
+        binding = now.programs[-1] if now.programs else self.current()
         assert binding is not None
-        boxes = binding.boxes
+        closure, boxes = binding.closure, binding.boxes
         given = set(self.donated) if donated else set()
         values = dict(zip(self.donated, donated))
         values |= zip((i for i in range(len(boxes)) if i not in given), kept)
         things = [reference() for reference in binding.things]
-        captured = [thing for reference in self.captured if (thing := reference()) is not None]
-        trace = trace_of(self.fn, self.holes, things, captured, self.watch.codes, args, kwargs)
+        captured = closure.captured_now()
+        trace = trace_of(closure.fn, closure.holes, things, captured, closure.watch.codes, args, kwargs)
+        before = closure.environment(things)
         self.frame = frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
         with closing(frame), frame:
             filled, kwargs = fill((list(args), kwargs), things)
-            for position, number in self.holes:
+            for position, number in closure.holes:
                 filled[position] = things[number]
-            outputs = packed(self.fn(*filled, **kwargs))
-            check_outputs(self.fn, outputs)
+            outputs = packed(closure.fn(*filled, **kwargs))
+            check_outputs(closure.fn, outputs)
             settle_lists((*things, *captured))
             effects = frame.effects()
             effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
             if frame.log.infos:
                 effects.records = pack(effects.records)
-        self._watch_touched(frame, things)
-        self.history.add(trace, [reference() for reference, _ in self.watched])
+        closure.watch_touched(frame, things)
+        self.traces = [*self.traces[1 - MOST_TRACES :], closure.history.add(trace, closure.touched())]
         index = {box: i for i, box in enumerate(boxes)}
         places = tuple(index.get(box, box.slot) for box in frame.written)
         self.frame = None  # it holds boxes and traced values
@@ -194,11 +160,23 @@ class Program:
             outputs, tree = self._as_leaves(outputs)
             records, tree_of_records = as_leaves(records)
         facts = MadeFacts((places, infos, tree, tree_of_records))
+        is_tied = bool(infos or closure.watched) or not all(type(place) is int for place in places)
+        self._settle_terms(closure, things, before, is_tied=is_tied)
         if self.donates:
             self._note(facts, is_run=bool(donated))
         if not places and not infos and tree is None and "out_shardings" not in self.options:
             return outputs
         return Made((outputs, effects.values, records, facts))
+
+    def _settle_terms(self, closure: Closure, things: list[Any], before: Environment, *, is_tied: bool) -> None:
+        """After a trace: what another function must agree in to take the program over. All traces must have agreed in it."""
+        if self.terms is None and not (is_tied or self.is_tied):
+            self.terms = closure.terms(things, before)
+            is_tied = self.terms is None
+        elif self.terms is not None and not self.terms.hold_in(before):
+            is_tied = True
+        if is_tied:
+            self.is_tied, self.terms = True, None
 
     # -- donation: once the arrays of the boxes are given away, no Python may run until the new ones are in place ---------
     def note_warm(self) -> None:
@@ -222,24 +200,6 @@ class Program:
             self.is_bare = self.is_warm = False
             return outputs, None
         return leaves, tree
-
-    def _watch_touched(self, frame: Frame, things: list[Any]) -> None:
-        """Watch the structure of called modules that have no box here: a flag of theirs may change what is traced."""
-        captured = [thing for reference in self.captured if (thing := reference()) is not None]
-        modules = [thing for thing in (*things, *captured) if not isinstance(thing, Variable)]
-        known = {id(module) for thing in modules for module in (thing, *plan_of(thing).modules)}
-        known |= {id(reference()) for reference, _ in self.watched}
-        for module in frame.touched:
-            if id(module) not in known and module._nbm.home is None:
-                self.watched.append((weakref.ref(module, self._lost), structure_of(module)))
-                self.watch = CodeWatch([*(fn for fn, _ in self.watch.codes), *forwards_of([module]), self.fn])
-
-    def missing(self, missed: Missed) -> Any:
-        """What must be captured too, so that the missed box is an input: a module that was being called, or the box."""
-        for module in missed.modules:
-            if module._nbm.home is None and missed.box in plan_of(module).places:
-                return module
-        return missed.box
 
     # -- records name modules of arguments by position, since a program may serve several models -------
     def _placed(self, infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
@@ -267,11 +227,3 @@ def _called(info: CallInfo, modules: list[Any]) -> CallInfo:
 
 def _renamed(info: CallInfo, module: Any) -> CallInfo:
     return info if info.module is module else replace(info, module=module)
-
-
-def forwards_of(things: list[Any]) -> list[Any]:
-    """The forwards and hooks that calls of these things may run, each once."""
-    modules = [
-        module for thing in things if not isinstance(thing, Variable) for module in (thing, *plan_of(thing).modules)
-    ]
-    return list({id(fn): fn for module in modules for fn in functions_of(module) if fn is not None}.values())
