@@ -62,7 +62,7 @@ _MOST = 1000  # items of a list or dict that are compared
 _SMALL, _MIDDLE = 2**16, 2**20  # bytes up to which a JAX array, and a NumPy array, is compared by value
 
 
-class Identity:
+class SameObject:
     """Equal only for one and the same object, which it does not keep alive: once it is gone, nothing is equal to it."""
 
     __slots__ = ("_number", "_reference")
@@ -75,7 +75,7 @@ class Identity:
             self._reference = lambda: thing
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Identity):
+        if not isinstance(other, SameObject):
             return False
         mine = self._reference()
         return mine is not None and mine is other._reference()
@@ -216,7 +216,7 @@ class _Reader:
         elif kind in _HOLDERS or (not is_settled(kind.__module__) and _is_plain(kind)):
             self._object(value, place)
         elif kind.__module__.partition(".")[0] in _STEADY and not isinstance(value, Mapping):
-            self.marks[place] = static_key(value) if kind.__eq__ is not object.__eq__ else Identity(value)
+            self.marks[place] = static_key(value) if kind.__eq__ is not object.__eq__ else SameObject(value)
         elif (
             is_settled(kind.__module__)
             and kind.__hash__ not in (None, object.__hash__)
@@ -227,7 +227,7 @@ class _Reader:
             self.whole = False
 
     def _same(self, value: Any, place: Place) -> None:
-        self.marks[place] = Identity(value)
+        self.marks[place] = SameObject(value)
 
     def _array(self, value: Any, place: Place) -> None:
         if isinstance(value, Tracer) or (isinstance(value, jax.Array) and value.is_deleted()):
@@ -239,7 +239,7 @@ class _Reader:
             self.marks[place] = (type(value), *map(str, facts), hashlib.blake2b(known.tobytes()).digest())
         elif isinstance(value, jax.Array):
             self.weight += value.nbytes
-            self.marks[place] = Identity(value)
+            self.marks[place] = SameObject(value)
         else:
             self.whole = False  # it may be changed in place
 
@@ -299,7 +299,7 @@ class _Reader:
             self.marks[place] = "compiled"
             self._mapping(asked, (*place, "asked"))
         else:
-            self.marks[place] = Identity(value)
+            self.marks[place] = SameObject(value)
         self.look(value.__wrapped__, (*place, "wrapped"))
 
     def _descriptor(self, value: Any, place: Place) -> None:
@@ -309,14 +309,14 @@ class _Reader:
                 self.look(getattr(value, name), (*place, name))
 
     def _module(self, module: types.ModuleType, place: Place) -> None:
-        self.marks[place] = Identity(module)
+        self.marks[place] = SameObject(module)
         if not is_settled(module.__name__):
             for name in self.asked & vars(module).keys():
                 self.look(vars(module)[name], (*place, name))
 
     def _class(self, kind: type, place: Place, *, whole: bool) -> None:
         """A class; `whole` if some code may make one, else how it is made does not matter."""
-        self.marks[place] = Identity(kind)
+        self.marks[place] = SameObject(kind)
         if (kind, whole) in self._seen:
             return
         self._seen[kind, whole] = place
