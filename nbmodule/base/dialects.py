@@ -432,6 +432,8 @@ ATTRIBUTES: dict[str, str] = {
     "backward": f"write {TRAINING}",
     "minimize": f"write {TRAINING}",
     "apply_gradients": f"write {TRAINING}",
+    "copy": "copy.deepcopy(model) copies a model, model.v.copy() its variables",
+    "clone": "copy.deepcopy(model) copies a model, model.v.copy() its variables",
     "fit": f"write the loop: for x, y in nb.batches((x, y), 64), in it {TRAINING}; nb.Live(model) shows it",
     "fit_generator": f"write the loop, in it {TRAINING}",
     "train_on_batch": f"write {TRAINING}",
