@@ -69,9 +69,8 @@ class Difference(Shown, Sequence[Change]):
         lines = [f"<Difference: {len(apart)} of {len(self.changes)} leaves differ>"]
         for change in apart[:40]:
             if change.status == "changed":
-                lines.append(
-                    f"  {change.path}: by {change.largest:.3g} at {list(change.where or ())}, {change.relative:.3g} of its norm"
-                )
+                share = f"{change.relative:.3g} of its norm" if change.relative != float("inf") else "from zero"
+                lines.append(f"  {change.path}: by {change.largest:.3g} at {list(change.where or ())}, {share}")
             else:
                 lines.append(f"  {change.path}: {change.status}, {_text(change.a)} and {_text(change.b)}")
         return "\n".join([*lines, f"  ... {len(apart) - 40} more"] if len(apart) > 40 else lines)

@@ -51,6 +51,10 @@ def test_a_right_answer_is_right(values):
     assert check(jnp.asarray(values, jnp.float32), values)
 
 
+def test_what_was_zero_has_moved_by_no_share_of_itself():
+    assert "  b: by 0.5 at [1], from zero" in repr(nb.diff({"b": np.zeros(2)}, {"b": np.array([0.0, 0.5])}))
+
+
 WRONG = [
     (
         np.arange(6.0).reshape(2, 3).T,

@@ -420,3 +420,20 @@ def test_the_page_is_drawn_in_a_browser(model, tmp_path, open_file, dark):
     assert page.locator(".nbm-failed").count() == 0
     assert "Dropout" in page.locator(".nbm-gport").text_content()
     page.screenshot(f"drawing/page-{'dark' if dark else 'light'}")
+
+
+class Looped(nb.Module):
+    """Calls one layer in a loop, in a branch and in a loop of unknown length."""
+
+    def __init__(self):
+        self.cell = nb.Linear(3, 3)
+
+    def forward(self, x):
+        _, y = nb.scan(lambda c, row: (c * 2.0, self.cell(row)), 0.0, x)
+        y = nb.cond(y.sum() > 0, self.cell, lambda y: y, y)
+        return nb.while_loop(lambda y: y.sum() < 9, lambda y: self.cell(y) + 1, y)
+
+
+def test_what_a_transform_traces_for_shapes_alone_is_no_call():
+    cells = [group.call for group in nb.graph(Looped(), X).groups if group.path.endswith("cell")]
+    assert cells == [0, 1, 2]

@@ -15,7 +15,7 @@ from nbmodule.core.boxes.record import uncaptured
 from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
-from nbmodule.core.transforms.carried import carried, packed, unpacked
+from nbmodule.core.transforms.carried import carried, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.mapped import EffectNames, _written
@@ -98,7 +98,7 @@ def _branch_shapes(
         return outputs, effects.values, effects.records, EffectNames(effects.names)
 
     with serving(None):
-        shapes = jax.eval_shape(run, *operands)
+        shapes = shapes_of(run, *operands)
     written = [box for slot in shapes[3].names[0] if (box := slot()) is not None]
     return shapes[2], shapes[3], written
 
@@ -169,7 +169,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     def trial(known: list[Variable]) -> EffectNames:
         nonlocal boxes, calls
         boxes = known
-        names = jax.eval_shape(body, (init_val, [box.value for box in known]))[2]
+        names = shapes_of(body, (init_val, [box.value for box in known]))[2]
         calls = names.names[1]
         return names
 

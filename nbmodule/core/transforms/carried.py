@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.core.boxes.frame import Effects, Frame, framed
+from nbmodule.core.boxes.frame import Effects, Frame, framed, now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.walk import is_module
 
@@ -53,3 +53,13 @@ def carried(
         return outputs, frame.effects()
 
     return framed(body, values)
+
+
+def shapes_of(fn: Callable[..., Any], *args: Any) -> Any:
+    """What `fn` would return, as shapes. The calls of this trial are none of the program: the next one is not numbered after them."""
+    known = dict(now.counts[-1]) if now.counts else None
+    try:
+        return jax.eval_shape(fn, *args)
+    finally:
+        if known is not None:
+            now.counts[-1] = known

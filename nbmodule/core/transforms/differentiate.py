@@ -17,7 +17,7 @@ from nbmodule.core.recording.tracker import nobody, slot_of
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, nest, plan_of
-from nbmodule.core.transforms.carried import is_stateful, packed, unpacked
+from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.errors import ArgumentError, GradientError
 from nbmodule.tree.container import Container
@@ -180,7 +180,7 @@ def value_and_grad(
 
         arrays = [wrt.arrays for wrt in by]
         zeros = (
-            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: jax.eval_shape(inner, arrays))]
+            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: shapes_of(inner, arrays))]
             if are_watched()
             else []
         )

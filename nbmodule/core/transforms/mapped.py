@@ -13,7 +13,7 @@ from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.shape.walk import named
-from nbmodule.core.transforms.carried import packed, unpacked
+from nbmodule.core.transforms.carried import packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.program import fill
@@ -125,7 +125,7 @@ def vmap(
 
         size = _size(full, axes, kwargs, axis_size)
         try:
-            zeros = lifted(lambda: jax.eval_shape(lambda: run(None)), size)
+            zeros = lifted(lambda: shapes_of(lambda: run(None)), size)
             with serving(None):
                 outputs, values, records, names, own, numbers = run(None, zeros)
         except ValueError as error:
@@ -161,13 +161,13 @@ def _size(args: list[Any], axes: list[Any], kwargs: Any, size: int | None) -> in
 def _batched(run: Callable[[Any], Any]) -> list[Variable]:
     """Which boxes were written with a batched value: each is tried alone."""
     try:
-        shapes = jax.eval_shape(lambda: run(0))
+        shapes = shapes_of(lambda: run(0))
     except ValueError:
         return []
     names, found = shapes[3].names[0], []
     for i, name in enumerate(names):
         try:
-            jax.eval_shape(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
+            shapes_of(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
         except ValueError:
             found.append(name())
     return [box for box in found if box is not None]
@@ -242,7 +242,7 @@ def scan(
         return step
 
     def shapes(boxes: list[Variable]) -> Any:
-        return jax.eval_shape(
+        return shapes_of(
             lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse), (init, [b.value for b in boxes]), (xs, None)
         )
 
