@@ -35,7 +35,7 @@ _HOMES: dict[str, str] = {
     ),
     "nbmodule.interop.into": "from_equinox from_flax from_haiku from_keras",
     "nbmodule.interop.torch_layers": "from_torch",
-    "nbmodule.views": "show view_for display_all inspect Inspection plot LossCurve",
+    "nbmodule.views": "show findings view_for display_all inspect Inspection plot LossCurve",
     "nbmodule.live.live": "Live",
     "nbmodule.live.steering.loop": "steps",
     "nbmodule.nn.batches": "batches",

@@ -308,6 +308,7 @@ from nbmodule.tree.container import Container as Container
 from nbmodule.views import Inspection as Inspection
 from nbmodule.views import LossCurve as LossCurve
 from nbmodule.views import display_all as display_all
+from nbmodule.views import findings as findings
 from nbmodule.views import inspect as inspect
 from nbmodule.views import plot as plot
 from nbmodule.views import show as show

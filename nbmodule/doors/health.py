@@ -34,7 +34,7 @@ _EXTRAS = {
 }
 
 
-class Finding(NamedTuple):
+class Checked(NamedTuple):
     """One thing that was looked at."""
 
     section: str
@@ -46,7 +46,7 @@ class Finding(NamedTuple):
     """Whether something that should work does not; otherwise a cure is advice."""
 
 
-class Report(tuple[Finding, ...]):
+class Report(tuple[Checked, ...]):
     """What `doctor` found, section by section."""
 
     __slots__ = ()
@@ -83,7 +83,7 @@ def doctor() -> Report:
         >>> sorted({finding.section for finding in report})
         ['devices', 'displays', 'extras', 'running cells', 'versions']
     """
-    parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
+    parts: tuple[tuple[str, Callable[[], Iterator[Checked]]], ...] = (
         ("versions", _versions),
         ("devices", _devices),
         ("displays", _displays),
@@ -93,12 +93,12 @@ def doctor() -> Report:
     return Report(finding for section, look in parts for finding in _safely(section, look))
 
 
-def _safely(section: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _safely(section: str, look: Callable[[], Iterator[Checked]]) -> Iterator[Checked]:
     """A part that fails is a finding too."""
     try:
         yield from look()
     except Exception as error:  # noqa: BLE001 - whatever is broken here is what the reader wants to know
-        yield Finding(
+        yield Checked(
             section, "could not look", f"{type(error).__name__}: {error}", "this is the first thing to mend", True
         )
 
@@ -110,18 +110,18 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding("versions", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    yield Finding("versions", "nbmodule", _installed("nbmodule") or "not installed, read from a folder")
+def _versions() -> Iterator[Checked]:
+    yield Checked("versions", "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Checked("versions", "nbmodule", _installed("nbmodule") or "not installed, read from a folder")
     for requirement in _required():
         found = _installed(requirement.name)
         wrong = found is None or not requirement.specifier.contains(found, prereleases=True)
         cure = f'`pip install "{requirement}"`' if wrong else ""
-        yield Finding("versions", requirement.name, found or "missing", cure, wrong)
+        yield Checked("versions", requirement.name, found or "missing", cure, wrong)
     yield from _jax_fits()
 
 
-def _jax_fits() -> Iterator[Finding]:
+def _jax_fits() -> Iterator[Checked]:
     """Whether JAX behaves as the core builds on, and whether what comes with it is of the same release."""
     from nbmodule.base.jax_check import check_jax
     from nbmodule.base.jax_names import NEWEST_KNOWN
@@ -130,10 +130,10 @@ def _jax_fits() -> Iterator[Finding]:
     try:
         check_jax()
     except ImportError as error:
-        yield Finding("versions", "jax's behavior", "not what the core builds on", str(error), True)
+        yield Checked("versions", "jax's behavior", "not what the core builds on", str(error), True)
     else:
         is_newer = not _is_at_least(f"{NEWEST_KNOWN}.99", found or "0")
-        yield Finding(
+        yield Checked(
             "versions",
             "jax's behavior",
             "proved by the self-check",
@@ -143,7 +143,7 @@ def _jax_fits() -> Iterator[Finding]:
     for requirement in _asked_by("jax", "jaxlib"):
         wrong = jaxlib is None or not requirement.specifier.contains(jaxlib, prereleases=True)
         cure = f'jax {found} wants another: `pip install "jax=={found}" "{requirement}"`' if wrong else ""
-        yield Finding("versions", "jaxlib", jaxlib or "missing", cure, wrong)
+        yield Checked("versions", "jaxlib", jaxlib or "missing", cure, wrong)
     for name, version_found in _plugins():
         wrong = version_found != jaxlib
         cure = (
@@ -151,7 +151,7 @@ def _jax_fits() -> Iterator[Finding]:
             if wrong
             else ""
         )
-        yield Finding("versions", name, version_found, cure, wrong)
+        yield Checked("versions", name, version_found, cure, wrong)
 
 
 def _asked_by(package: str, name: str) -> list[Any]:
@@ -182,16 +182,16 @@ def _required() -> list[Any]:
     return [found for found in map(Requirement, lines) if found.marker is None]
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[Checked]:
     import jax
 
     devices = jax.devices()
     kinds = sorted({device.device_kind for device in devices})
-    yield Finding("devices", jax.default_backend(), f"{len(devices)} × {', '.join(kinds)}")
+    yield Checked("devices", jax.default_backend(), f"{len(devices)} × {', '.join(kinds)}")
     if jax.default_backend() == "cpu" and shutil.which("nvidia-smi"):
-        yield Finding("devices", "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`')
+        yield Checked("devices", "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`')
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
-    yield Finding(
+    yield Checked(
         "devices",
         "compiled programs",
         f"kept in {folder}" if folder else "kept while this process lives",
@@ -199,31 +199,31 @@ def _devices() -> Iterator[Finding]:
     )
 
 
-def _displays() -> Iterator[Finding]:
+def _displays() -> Iterator[Checked]:
     kernel, form = running_kernel(), chosen_form(None)
     if is_marimo():
-        yield Finding("displays", "here", "marimo: the static form", "fold and search work; a live view needs Jupyter")
+        yield Checked("displays", "here", "marimo: the static form", "fold and search work; a live view needs Jupyter")
     elif kernel is not None:
         live = form == "auto"
-        yield Finding(
+        yield Checked(
             "displays", "here", "a notebook: " + ("HTML, joined to the kernel" if live else f"the {form} form")
         )
     else:
         color = "with color" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else "without color"
-        yield Finding("displays", "here", f"no notebook: text, {terminal_width()} columns, {color}")
+        yield Checked("displays", "here", f"no notebook: text, {terminal_width()} columns, {color}")
     if "NBMODULE_DISPLAY" in os.environ:
-        yield Finding(
+        yield Checked(
             "displays", "NBMODULE_DISPLAY", os.environ["NBMODULE_DISPLAY"], "unset it to let the place decide"
         )
     for name in _PLACES:
         if found := _installed(name):
-            yield Finding("displays", name, found)
+            yield Checked("displays", name, found)
     if not any(_installed(name) for name in _PLACES):
-        yield Finding(
+        yield Checked(
             "displays", "notebooks", "none is installed", '`pip install "nbmodule[notebooks]"` brings JupyterLab'
         )
     dot = shutil.which("dot")
-    yield Finding(
+    yield Checked(
         "displays",
         "graphviz",
         (dot and "found") or "no program `dot`",
@@ -231,15 +231,15 @@ def _displays() -> Iterator[Finding]:
     )
 
 
-def _running_cells() -> Iterator[Finding]:
+def _running_cells() -> Iterator[Checked]:
     kernel = running_kernel()
     pump = CommPump(kernel)
     route = find_route(pump, kernel)
     advice = "" if route.has_buttons or kernel is None else "`pip install -U ipykernel`, then restart the kernel"
-    yield Finding("running cells", "stop and steer", route.text, advice)
+    yield Checked("running cells", "stop and steer", route.text, advice)
     if kernel is None and (found := _installed("ipykernel")):
         seen = _is_at_least(found, "6.17.1")
-        yield Finding(
+        yield Checked(
             "running cells",
             "in a notebook",
             f"ipykernel {found}: " + ("buttons act between two steps" if seen else "too old to take clicks"),
@@ -253,9 +253,9 @@ def _is_at_least(found: str, oldest: str) -> bool:
     return Version(found) >= Version(oldest)
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Checked]:
     for extra, (purpose, packages) in _EXTRAS.items():
         missing = [name for name in packages if not _installed(name)]
         have = [f"{name} {_installed(name)}" for name in packages if name not in missing]
         cure = f'for {", ".join(missing)}: `pip install "nbmodule[{extra}]"`' if missing else ""
-        yield Finding("extras", extra, f"{purpose}: {', '.join(have) or 'not installed'}", cure)
+        yield Checked("extras", extra, f"{purpose}: {', '.join(have) or 'not installed'}", cure)

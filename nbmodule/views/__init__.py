@@ -1,8 +1,9 @@
 """Records in; text and HTML out. Importing this room plugs it into the sockets `display` and `show` of `nbmodule.tree`."""
 
 from nbmodule.tree.sockets import plug
-from nbmodule.views.makers import of_calls, of_files, of_layouts, of_models  # noqa: F401 - they register their records
-from nbmodule.views.makers.registry import record_for, register_record, view_for
+from nbmodule.views.forms import comparison  # noqa: F401 - it registers its forms
+from nbmodule.views.makers import of_calls, of_comparisons, of_files, of_layouts, of_models  # noqa: F401 - they register their records
+from nbmodule.views.makers.registry import findings, record_for, register_record, view_for
 from nbmodule.views.panels import of_graphs
 from nbmodule.views.panels.curve import LossCurve
 from nbmodule.views.panels.figures import plot
@@ -13,6 +14,7 @@ __all__ = [
     "Inspection",
     "LossCurve",
     "display_all",
+    "findings",
     "html_of",
     "inspect",
     "mimebundle",

@@ -74,8 +74,8 @@ def test_comparisons_and_differences_name_what_differs(calls, net, x):
         net(x)
     record = record_for(compare(after, calls))
     assert record.title[0].startswith("first fault: blocks.0.lin (its input agrees")
-    assert [row.path for row in record.rows if row.error == "at fault"] == ["blocks.0.lin"]
-    assert len(next(row for row in record.rows if row.error == "at fault").pictures) == 3
+    assert [row.path for row in record.rows if row.fault == "module"] == ["blocks.0.lin"]
+    assert len(next(row for row in record.rows if row.fault == "module").pictures) == 3
     changes = record_for(diff({"a": jnp.ones(2)}, {"a": jnp.zeros(2)}))
     assert (changes.rows[0].status, changes.rows[0].largest) == ("changed", 1.0)
 

@@ -44,6 +44,7 @@ def test_variables_are_listed_with_their_marks():
     ]
     assert text_of(VariableTree("v", rows), width=80).splitlines() == [
         "v  3 variables  28 B",
+        "○ frozen: a.w",
         "├─ a",
         "│  ├─ w  float32[2, 3]  24 B  <- frozen",
         "│  └─ n  int32[]         4 B  <- buffer",

@@ -180,9 +180,7 @@ def value_and_grad(
 
         arrays = [wrt.arrays for wrt in by]
         zeros = (
-            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: shapes_of(inner, arrays))]
-            if are_watched()
-            else []
+            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: shapes_of(inner, arrays))] if are_watched() else []
         )
         (value, (aux, effects)), (grads, by_returns) = jax.value_and_grad(
             tapped, argnums=(0, 1), has_aux=True, holomorphic=holomorphic, allow_int=allow_int

@@ -47,6 +47,7 @@ def picture_of(
     tiles: int = FIRST_TILES,
     side: int | None = None,
     weights: bool = False,
+    limits: tuple[float, float] | None = None,
 ) -> Picture:
     """Draw an array the way its number of axes suggests; what cannot be drawn becomes a picture of text.
 
@@ -58,6 +59,7 @@ def picture_of(
         tiles: How many tiles of a grid are drawn.
         side: Most cells along one side of a tile.
         weights: Whether `x` is a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile for each pair of channels.
+        limits: The ends of the scale, for pictures that are to be compared; by default its own.
 
     Example:
         >>> picture = picture_of(np.arange(6.0).reshape(2, 3))
@@ -70,7 +72,7 @@ def picture_of(
     if 0 in facts.shape:
         return text_picture(facts.text, "no elements")
     kind = kind or kind_for(facts.shape, weights=weights)
-    return _draw(x, kind, tuple(plain(t, 40) for t in labels), tiles, side, facts.text)
+    return _draw(x, kind, tuple(plain(t, 40) for t in labels), tiles, side, facts.text, limits)
 
 
 def text_picture(of: str, reason: str) -> Picture:
@@ -99,17 +101,35 @@ def _window(shape: tuple[int, ...]) -> int | None:
     return min(places, key=lambda k: shape[k], default=None)
 
 
-def _draw(x: Any, kind: str, labels: tuple[str, ...], tiles: int, side: int | None, of: str) -> Picture:
+def _draw(
+    x: Any,
+    kind: str,
+    labels: tuple[str, ...],
+    tiles: int,
+    side: int | None,
+    of: str,
+    limits: tuple[float, float] | None = None,
+) -> Picture:
     notes: list[str] = []
     if kind == "bars":
-        return _bars(to_host(jax.device_get(x)).reshape(-1), labels, of)
+        bars = _bars(to_host(jax.device_get(x)).reshape(-1), labels, of)
+        return bars if limits is None else bars._replace(limits=limits, scale="signed" if limits[0] < 0 else "positive")
     x, total = _as_tiles(x, kind, tiles, notes)
     if total > x.shape[0]:
         notes.append(f"{total - x.shape[0]} more")
     side = side or (LARGEST_TILE if x.shape[0] == 1 else LARGEST_SMALL_TILE)
     about = f"{of} as {count_noun(x.shape[0], 'tile')}"
+    low, high = limits or (0.0, None)
     return draw_tiles(
-        x, side, "channels" if kind == "kernels" else kind, of=of, about=about, notes=notes, labels=labels
+        x,
+        side,
+        "channels" if kind == "kernels" else kind,
+        of=of,
+        about=about,
+        notes=notes,
+        labels=labels,
+        limit=high,
+        signed=low < 0,
     )
 
 
@@ -123,6 +143,7 @@ def draw_tiles(
     notes: Sequence[str] = (),
     labels: tuple[str, ...] = (),
     limit: float | None = None,
+    signed: bool = False,
     origin: tuple[int, int] = (0, 0),
 ) -> Picture:
     """Draw an array `[tile, row, column]` with at most `side` cells along each side of a tile.
@@ -136,11 +157,14 @@ def draw_tiles(
         notes: What else the picture does not show.
         labels: Tokens along the axes.
         limit: The end of the color scale; by default that of most cells.
+        signed: Whether the scale has a negative half though nothing is negative.
         origin: Row and column of the array at which `x` begins.
     """
     blocks = reduce_blocks(x, side)
     shown, extremes = blocks.with_extremes()
-    data, scale, limits, classes, clipped = quantize(shown, blocks.bad, x.dtype, limit or _limit_of(blocks), extremes)
+    data, scale, limits, classes, clipped = quantize(
+        shown, blocks.bad, x.dtype, limit or _limit_of(blocks), extremes, signed
+    )
     words = [f"mean of {blocks.said} blocks"] if blocks.said else []
     if extremes:
         largest = max(extremes.values(), key=abs)
@@ -362,6 +386,7 @@ def quantize(
     dtype: Any,
     limit: float | None = None,
     extremes: Collection[int] = (),
+    signed: bool = False,
 ) -> tuple[bytes, str, tuple[float, float], tuple[str, ...], int]:
     """Give each cell one byte: its bytes, the kind of scale, the limits, names of classes, how many cells were clipped.
 
@@ -380,7 +405,7 @@ def quantize(
     size = np.abs(finite)
     limit = limit or float(np.quantile(size, LIMIT)) or float(size.max())
     limit = float(f"{limit:.4g}") if limit else 0.0
-    signed = bool((finite < 0).any())
+    signed = signed or bool((finite < 0).any())
     low = -limit if signed else 0.0
     if limit == 0:
         code = np.full(values.shape, FIRST)

@@ -11,7 +11,15 @@ from nbmodule.base.format import format_number, format_seconds, ordinal, plain
 from nbmodule.views.arrays.pictures import FIRST, LAST
 from nbmodule.views.forms.drawing import CLASSES, LINES, palette
 from nbmodule.views.forms.text import number_badges, spread
-from nbmodule.views.records.records import CallRow, DifferenceRow, ModuleRow, Picture, SeriesRecord, ShownStatistics
+from nbmodule.views.records.records import (
+    CallRow,
+    DifferenceRow,
+    ModuleRow,
+    PairRow,
+    Picture,
+    SeriesRecord,
+    ShownStatistics,
+)
 
 BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"
 FILL = "#9db7d5"
@@ -186,13 +194,13 @@ def _draw_spreads(axes: Any, rows: Sequence[CallRow]) -> None:
     axes.set_xlabel("return: mean ± deviation, from lowest to highest", fontsize=8)
 
 
-def draw_changes(axes: Any, rows: Sequence[DifferenceRow]) -> None:
+def draw_changes(axes: Any, rows: Sequence[DifferenceRow | PairRow]) -> None:
     """Draw by how much each leaf differs."""
     changes = [row.change if row.change is not None and np.isfinite(row.change) else 0.0 for row in rows]
     axes.barh(range(len(rows)), changes, color=FILL)
     for y, row in enumerate(rows):
         axes.text(changes[y], y, f" {format_number(row.change or 0.0, 3)}", va="center", fontsize=7, color=QUIET)
-    _down(axes, [plain(row.chain or row.path, 50) for row in rows])
+    _down(axes, [plain(row.path, 50) for row in rows])
     axes.set_xlabel("change, relative to the first", fontsize=8)
 
 

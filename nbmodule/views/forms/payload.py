@@ -14,13 +14,15 @@ from nbmodule.base.format import format_array, plain
 from nbmodule.views.arrays.columns import LeafRows
 from nbmodule.views.forms.payload_values import filled, number, numbers, picture_payload, statistics_payload
 from nbmodule.views.forms.titles import title_of
-from nbmodule.views.forms.trees import call_outline, difference_outline, module_outline, variable_outline
+from nbmodule.views.forms.trees import call_outline, difference_outline, folded_paths, module_outline, variable_outline
+from nbmodule.views.records.findings import findings_of, worst_of
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
     CallTable,
     DifferenceTree,
+    Finding,
     HistoryRecord,
     ModuleRow,
     ModuleTree,
@@ -38,6 +40,7 @@ _CODE = {
     "calls": "with nb.track(model) as calls:\n    model(x)\nnb.show(calls)",
     "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
     "difference": "nb.diff(a, b)",
+    "comparison": "nb.compare(calls, reference)",
     "array": "nb.show(x)",
 }
 """The call that makes a view, as it is copied."""
@@ -57,14 +60,36 @@ def payload_of(record: Record) -> dict[str, Any]:
     raise TypeError(f"no view is known for {type(record).__name__}")
 
 
-def _common(record: Any, view: str) -> dict[str, Any]:
+def common(record: Any, view: str, lines: Sequence[int] = ()) -> dict[str, Any]:
+    """Write what every view has: title, notes, the call that makes it, what is wrong and the line where each stands.
+
+    Args:
+        record: The record.
+        view: The name of its view.
+        lines: For each line of the view the row of the record that it stands for.
+    """
     notes = [plain(note, LONG_TEXT) for note in getattr(record, "notes", ())]
     head = {"view": view, "title": title_of(record)}
     if view in _CODE:
         head["code"] = _CODE[view].format(root=getattr(record, "root", ""))
     return (
-        head | ({"notes": notes} if notes else {}) | ({"root": plain(record.root)} if hasattr(record, "root") else {})
+        head
+        | ({"notes": notes} if notes else {})
+        | ({"root": plain(record.root)} if hasattr(record, "root") else {})
+        | _findings(findings_of(record), lines)
     )
+
+
+def _findings(findings: Sequence[Finding], lines: Sequence[int]) -> dict[str, Any]:
+    """The bug bar, and the line at which the view opens: `kind, text, line, part`."""
+    if not findings:
+        return {}
+    wanted = {finding.row for finding in findings} - {None}
+    at: dict[int | None, int] = {row: line for line, row in enumerate(lines) if row in wanted} if wanted else {}
+    bar = [[f.kind, plain(f.text, 300), at.get(f.row), f.part or None, plain(f.path)] for f in findings]
+    worst = worst_of(findings)
+    first = at.get(worst.row) if worst is not None else None
+    return {"findings": bar} | ({"first": first} if first is not None else {})
 
 
 def column(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> Any:
@@ -84,11 +109,13 @@ def column(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> 
     return [cleaned[k] for k in places]
 
 
-def _texts(values: Iterable[Any], longest: int = 200) -> Any:
+def texts(values: Iterable[Any], longest: int = 200) -> Any:
+    """Write a column of texts."""
     return column([v or None for v in values], lambda v: None if v is None else plain(v, longest))
 
 
-def _sparse(pairs: Iterable[tuple[int, Any]]) -> dict[int, Any] | None:
+def sparse(pairs: Iterable[tuple[int, Any]]) -> dict[int, Any] | None:
+    """Write a column of which few lines have a value."""
     return {i: v for i, v in pairs if v is not None and v != ()} or None
 
 
@@ -106,29 +133,30 @@ def _(tree: ModuleTree) -> dict[str, Any]:
             parameters[i] = sum(rows[j].parameters for j in members)
     modes = [None if r.training is None else "train" if r.training else "eval" for r in rows]
     shown = modes if tree.mode.startswith("mixed") else []
-    return _common(tree, "modules") | filled({
+    return common(tree, "modules", outline.row) | filled({
         "total": tree.parameters,
         "empty": f"no submodules; {', '.join(map(plain, tree.variables))}" if tree.variables and not rows else None,
         "depth": outline.depth,
         "open": open_at_first(outline),
         "label": [plain(outline.display(i)) for i in range(len(rows))],
-        "path": _texts(r.path for r in rows),
-        "cls": _texts(classes),
-        "sum": _texts(r.summary for r in rows),
+        "path": texts(r.path for r in rows),
+        "cls": texts(classes),
+        "sum": texts(r.summary for r in rows),
         "p": column(parameters),
         "buf": column([r.buffers for r in rows]),
-        "in": _texts(r.input_shapes for r in rows),
-        "out": _texts(r.output_shapes for r in rows),
-        "kind": _texts(r.kind for r in rows),
-        "shared": _texts(r.shared_with for r in rows),
+        "in": texts(r.input_shapes for r in rows),
+        "out": texts(r.output_shapes for r in rows),
+        "kind": texts(r.kind for r in rows),
+        "shared": texts(r.shared_with for r in rows),
         "color": _colors(tree.color, [(r.path,) for r in rows]) if tree.color else None,
         "at": None if _in_order(outline.row) else outline.row,
         "late": column([not r.built for r in rows]),
         "training": column(shown) if shown else None,
-        "doc": _texts((r.doc for r in rows), 300),
-        "src": _texts(r.source for r in rows),
-        "vars": _sparse((i, [plain(v) for v in r.variables]) for i, r in enumerate(rows) if r.variables),
-        "err": _texts((r.error for r in rows), LONG_TEXT),
+        "doc": texts((r.doc for r in rows), 300),
+        "src": texts(r.source for r in rows),
+        "args": texts([r.arguments for r in rows], 400),
+        "vars": sparse((i, [plain(v) for v in r.variables]) for i, r in enumerate(rows) if r.variables),
+        "err": texts((r.error for r in rows), LONG_TEXT),
     })  # fmt: skip
 
 
@@ -136,7 +164,7 @@ def _(tree: ModuleTree) -> dict[str, Any]:
 def _(tree: VariableTree) -> dict[str, Any]:
     outline = variable_outline(tree)
     if isinstance(tree.rows, LeafRows):
-        return _common(tree, "variables") | filled(_leaf_columns(tree, tree.rows, outline))
+        return common(tree, "variables", outline.row) | filled(_leaf_columns(tree, tree.rows, outline))
     columns = list(zip(*tree.rows, strict=True)) or [()] * 14
     names = (
         "path",
@@ -154,11 +182,11 @@ def _(tree: VariableTree) -> dict[str, Any]:
         "err",
     )
     by_name = dict(zip((*names, "keys"), columns, strict=True))
-    spread = functools.partial(_at_lines, outline.row)
+    spread = functools.partial(at_lines, outline.row)
     types = list(zip(by_name["shape"], by_name["dtype"], strict=True))
-    statistics = _sparse((i, statistics_payload(s)) for i, s in enumerate(spread(by_name["st"])))
+    statistics = sparse((i, statistics_payload(s)) for i, s in enumerate(spread(by_name["st"])))
     values = spread(by_name["val"])
-    return _common(tree, "variables") | filled({
+    return common(tree, "variables", outline.row) | filled({
         "depth": outline.depth,
         "open": open_at_first(outline),
         "step": column(outline.label, plain),
@@ -166,20 +194,20 @@ def _(tree: VariableTree) -> dict[str, Any]:
         "members": {i: n for i, (n, _) in outline.members.items()} or None,
         "type": column(spread(types), lambda t: None if t is None else plain(format_array(*t))),
         "bytes": column(spread(by_name["bytes"])),
-        "kind": _texts(spread(by_name["kind"])),
-        "dev": _texts(spread(by_name["device"])),
-        "split": _texts(spread(by_name["sharding"])),
+        "kind": texts(spread(by_name["kind"])),
+        "dev": texts(spread(by_name["device"])),
+        "split": texts(spread(by_name["sharding"])),
         "frozen": column(spread(by_name["frozen"])),
         "color": _colors(tree.color, spread([(r.path, r.chain, r.chain.replace("/", ".")) for r in tree.rows]))
         if tree.color
         else None,
         "at": None if _in_order(outline.row) else outline.row,
-        "shared": _texts(spread(by_name["shared"])),
-        "err": _texts(spread(by_name["err"]), LONG_TEXT),
+        "shared": texts(spread(by_name["shared"])),
+        "err": texts(spread(by_name["err"]), LONG_TEXT),
         "spelled": dict(tree.spelled) or None,
         "st": statistics,
-        "val": _sparse((i, plain(v)) for i, v in enumerate(values) if isinstance(v, str)),
-        "pic": _sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
+        "val": sparse((i, plain(v)) for i, v in enumerate(values) if isinstance(v, str)),
+        "pic": sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
     })  # fmt: skip
 
 
@@ -208,19 +236,19 @@ def _leaf_columns(tree: VariableTree, rows: LeafRows, outline: Outline) -> dict[
         "kind": texts(f.kind for f in rows.facts),
         "dev": texts(f.device for f in rows.facts),
         "split": texts(f.sharding for f in rows.facts),
-        "color": _colors(tree.color, _at_lines(outline.row, [(row.path,) for row in rows])) if tree.color else None,
+        "color": _colors(tree.color, at_lines(outline.row, [(row.path,) for row in rows])) if tree.color else None,
         "shared": {line[i]: plain(rows[i].shared_with) for i in rows.shared} or None,
         "err": texts([f.unreadable if f.is_lost else None for f in rows.facts], LONG_TEXT),
         "spelled": dict(tree.spelled) or None,
-        "st": _sparse((line[i], statistics_payload(s)) for i, s in rows.statistics.items()),
-        "val": _sparse((line[i], plain(v)) for i, v in rows.values.items() if isinstance(v, str)),
-        "pic": _sparse((line[i], picture_payload(v)) for i, v in rows.values.items() if isinstance(v, Picture)),
+        "st": sparse((line[i], statistics_payload(s)) for i, s in rows.statistics.items()),
+        "val": sparse((line[i], plain(v)) for i, v in rows.values.items() if isinstance(v, str)),
+        "pic": sparse((line[i], picture_payload(v)) for i, v in rows.values.items() if isinstance(v, Picture)),
     }
 
 
 def _colors(color: Mapping[str, float], names: Sequence[tuple[str, ...] | None]) -> dict[int, Any] | None:
     """The number of each row that has one under any of its names."""
-    return _sparse(
+    return sparse(
         (i, next((number(color[name]) for name in known or () if name in color), None)) for i, known in enumerate(names)
     )
 
@@ -230,7 +258,7 @@ def _in_order(rows: Sequence[int]) -> bool:
     return [r for r in rows if r >= 0] == list(range(sum(r >= 0 for r in rows)))
 
 
-def _at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
+def at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
     """Put the values of rows at their lines; None at the levels between."""
     padded = (*values, None)
     return [padded[r] for r in lines]
@@ -238,13 +266,13 @@ def _at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
 
 @payload_of.register
 def _(table: CallTable) -> dict[str, Any]:
-    more = {"not_called": [plain(p) for p in table.not_called] or None, "timing": plain(table.timing)}
-    return _common(table, "calls") | _call_columns(table.rows) | filled(more)
+    more = {"not_called": [plain(p) for p in folded_paths(table.not_called)] or None, "timing": plain(table.timing)}
+    return common(table, "calls", range(len(table.rows))) | _call_columns(table.rows) | filled(more)
 
 
 @payload_of.register
 def _(table: ReturnTable) -> dict[str, Any]:
-    return _common(table, "returns") | _call_columns(table.rows)
+    return common(table, "returns", range(len(table.rows))) | _call_columns(table.rows)
 
 
 def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
@@ -258,50 +286,50 @@ def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
         "path": [plain(r.path) for r in rows],
         "order": [r.order for r in rows],
         "index": column([r.index for r in rows]),
-        "cls": _texts(r.class_name for r in rows),
-        "in": _texts((r.inputs for r in rows), 400),
-        "out": _texts((r.outputs for r in rows), 400),
+        "cls": texts(r.class_name for r in rows),
+        "in": texts((r.inputs for r in rows), 400),
+        "out": texts((r.outputs for r in rows), 400),
         "sec": numbers([r.seconds for r in rows]),
         "start": numbers([r.start for r in rows]),
-        "comp": _sparse((i, number(r.compiling)) for i, r in enumerate(rows) if r.compiling),
+        "comp": sparse((i, number(r.compiling)) for i, r in enumerate(rows) if r.compiling),
         "own": numbers([r.own for r in rows]),
-        "src": _texts(r.source for r in rows),
-        "err": _texts((r.error for r in rows), LONG_TEXT),
-        "st": _sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
-        "pic": _sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(rows) if r.pictures),
+        "src": texts(r.source for r in rows),
+        "err": texts((r.error for r in rows), LONG_TEXT),
+        "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
+        "pic": sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(rows) if r.pictures),
     })  # fmt: skip
 
 
 @payload_of.register
 def _(tree: DifferenceTree) -> dict[str, Any]:
     outline = difference_outline(tree)
-    at = functools.partial(_at_lines, outline.row)
+    at = functools.partial(at_lines, outline.row)
     rows = tree.rows
     ends = outline.ends()
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
-    return _common(tree, "difference") | filled({
+    return common(tree, "difference", outline.row) | filled({
         "a": plain(tree.a),
         "b": plain(tree.b),
         "depth": outline.depth,
         "open": opened if len(opened) <= 200 else open_at_first(outline),
         "step": column(outline.label, plain),
-        "path": _texts(at([r.path for r in rows])),
+        "path": texts(at([r.path for r in rows])),
         "at": None if _in_order(outline.row) else outline.row,
-        "status": _texts(at([r.status for r in rows])),
-        "ca": _texts(at([r.a for r in rows])),
-        "cb": _texts(at([r.b for r in rows])),
+        "status": texts(at([r.status for r in rows])),
+        "ca": texts(at([r.a for r in rows])),
+        "cb": texts(at([r.b for r in rows])),
         "change": numbers(at([r.change for r in rows])),
         "largest": numbers(at([r.largest for r in rows])),
-        "where": _sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
-        "pic": _sparse((i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps),
-        "err": _texts(at([r.error for r in rows]), LONG_TEXT),
+        "where": sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
+        "pic": sparse((i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps),
+        "err": texts(at([r.error for r in rows]), LONG_TEXT),
     })  # fmt: skip
 
 
 @payload_of.register
 def _(history: HistoryRecord) -> dict[str, Any]:
-    return _common(history, "curve") | {
+    return common(history, "curve") | {
         "axis": plain(history.axis),
         "series": [_series(s) for s in history.series],
     }
@@ -342,7 +370,7 @@ def _(card: ArrayCard) -> dict[str, Any]:
     size = 1
     for n in card.shape or ():
         size *= n
-    return _common(card, "array") | filled({
+    return common(card, "array") | filled({
         "stats": statistics_payload(card.statistics),
         "picture": picture_payload(card.picture) if card.picture else None,
         "corner": [list(map(plain, row)) for row in card.corner] or None,
@@ -354,4 +382,4 @@ def _(card: ArrayCard) -> dict[str, Any]:
 @payload_of.register
 def _(note: Note) -> dict[str, Any]:
     text = "\n".join(plain(line, LONG_TEXT) for line in note.text.splitlines()[:200])
-    return _common(note, "note") | {"text": text} | ({"error": True} if note.is_error else {})
+    return common(note, "note") | {"text": text} | ({"error": True} if note.is_error else {})

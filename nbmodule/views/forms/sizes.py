@@ -10,6 +10,7 @@ from nbmodule.base.format import count_noun
 from nbmodule.views.arrays.columns import LeafRows
 from nbmodule.views.records.records import (
     CallTable,
+    ComparisonTable,
     DifferenceTree,
     ModuleTree,
     Picture,
@@ -20,7 +21,14 @@ from nbmodule.views.records.records import (
 
 PICTURE_BYTES = 150_000
 """Bytes of picture data in one view; base64 makes a third more of them."""
-MOST_ROWS = {VariableTree: 100_000, ModuleTree: 20_000, CallTable: 20_000, ReturnTable: 500, DifferenceTree: 50_000}
+MOST_ROWS = {
+    VariableTree: 100_000,
+    ModuleTree: 20_000,
+    CallTable: 20_000,
+    ComparisonTable: 20_000,
+    ReturnTable: 500,
+    DifferenceTree: 50_000,
+}
 
 
 def fitted(record: Record, pictures: int = PICTURE_BYTES) -> Record:

@@ -15,16 +15,17 @@ from nbmodule.base.format import cut_middle, plain
 from nbmodule.views.forms.drawing import curve_image, image_of
 from nbmodule.views.forms.html import Markup, tag
 from nbmodule.views.forms.layout import Line, align
-from nbmodule.views.forms.text import module_line, text_of, variable_line
+from nbmodule.views.forms.text import bar_of, module_line, text_of, variable_line
 from nbmodule.views.forms.titles import title_of
 from nbmodule.views.forms.trees import MOST_GROUPED, call_outline, module_outline, variable_outline
+from nbmodule.views.records.findings import findings_of, findings_text
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import ArrayCard, HistoryRecord, ModuleTree, ReturnTable, VariableTree
 
 MOST_ROWS = 60
 MOST_IMAGES = 12
 WIDTH = 110
-_PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
+PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
 
 
 def plain_form_of(record: Any) -> Markup:
@@ -35,14 +36,19 @@ def plain_form_of(record: Any) -> Markup:
     ):  # such a tree is not grouped, its first rows are all that is shown
         record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
     head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
-    return tag("div", head, body_of(record), *[tag("div", plain(note, 2000)) for note in getattr(record, "notes", ())])
+    found = findings_text(findings_of(record))
+    bar = [tag("div", "   ".join(found), style="white-space:pre-wrap")] if found else []
+    return tag(
+        "div", head, *bar, body_of(record), *[tag("div", plain(note, 2000)) for note in getattr(record, "notes", ())]
+    )
 
 
 @functools.singledispatch
 def body_of(record: Any) -> Markup:
     """Write what stands below the title; rooms above register their own kinds here."""
     lines = text_of(record, width=WIDTH, limit=MOST_ROWS, color=False).split("\n")
-    return tag("pre", "\n".join(lines[1 : len(lines) - len(getattr(record, "notes", ()))]), style=_PRE)
+    kept = len(lines) - len(getattr(record, "notes", ()))
+    return tag("pre", "\n".join(lines[1 + len(bar_of(record, WIDTH)) : kept]), style=PRE)
 
 
 @body_of.register
@@ -84,7 +90,7 @@ def _details(outline: Outline, line: Callable[[int], Line], right: frozenset[int
 
         def flush() -> None:
             if leaves:
-                out.append(tag("pre", "\n".join(align(leaves, right, WIDTH)), style=_PRE))
+                out.append(tag("pre", "\n".join(align(leaves, right, WIDTH)), style=PRE))
                 leaves.clear()
 
         while start < stop and left > 0:
@@ -132,4 +138,4 @@ def _(history: HistoryRecord) -> Markup:
 def _(card: ArrayCard) -> Markup:
     lines = text_of(card, width=WIDTH, color=False).split("\n")[1:]
     image = [image_of(card.picture)] if card.picture else []
-    return tag("div", *image, tag("pre", "\n".join(lines), style=_PRE))
+    return tag("div", *image, tag("pre", "\n".join(lines), style=PRE))

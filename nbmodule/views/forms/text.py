@@ -20,11 +20,13 @@ from nbmodule.base.format import (
     format_seconds,
     plain,
     spark,
+    width_of,
 )
 from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.views.forms.layout import MOST_LINES, Line, align, branches, cap, is_terminal, paint, terminal_width
 from nbmodule.views.forms.titles import COMPILING_SHARE, title_of
-from nbmodule.views.forms.trees import call_outline, module_outline, variable_outline
+from nbmodule.views.forms.trees import call_outline, folded_paths, module_outline, variable_outline
+from nbmodule.views.records.findings import findings_of, findings_text
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -45,6 +47,8 @@ from nbmodule.views.records.records import (
 
 MOST_FLOW = 40
 """Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row would be seen."""
+MOST_SAID = 6
+"""Findings that a text names."""
 _FORMS: dict[type, Callable[..., list[str]]] = {}
 
 
@@ -66,6 +70,7 @@ def text_of(record: Record, *, width: int | None = None, limit: int | None = Non
     width = width or terminal_width()
     color = is_terminal() if color is None else color
     lines = [paint("  ".join(title_of(record)), "bold", color)]
+    lines += bar_of(record, width)
     rows = getattr(record, "rows", ())
     cut = 0
     within = getattr(record, "within", None)
@@ -77,6 +82,23 @@ def text_of(record: Record, *, width: int | None = None, limit: int | None = Non
     lines += _FORMS[type(record)](record, width, color)
     lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
     return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
+
+
+def bar_of(record: Record, width: int) -> list[str]:
+    """The findings as lines of text; none where nothing is wrong.
+
+    Example:
+        >>> rows = [ModuleRow("a", "a", "ReLU", training=True), ModuleRow("b", "b", "ReLU", training=False)]
+        >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"), 80)
+        ['● train and eval mixed: b in eval']
+    """
+    lines: list[str] = []
+    for each in findings_text(findings_of(record)[:MOST_SAID]):
+        if lines and width_of(lines[-1]) + 3 + width_of(each) <= width:
+            lines[-1] += f"   {each}"
+        else:
+            lines.append(each)
+    return lines
 
 
 def capped_text_of(record: Record) -> str:
@@ -198,7 +220,7 @@ def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]
         lines.append(_call_line(table.rows[r], lead, max(MOST_FLOW, width - 60)))
     out = align(lines, frozenset({0, 3}), width, color)
     missing = getattr(table, "not_called", ())
-    return [*out, *([f"not called: {plain(', '.join(missing), 2000)}"] if missing else [])]
+    return [*out, *([f"not called: {plain(', '.join(folded_paths(missing)), 2000)}"] if missing else [])]
 
 
 def _call_line(row: CallRow, label: str, room: int) -> Line:

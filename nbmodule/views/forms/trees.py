@@ -6,8 +6,15 @@ from collections.abc import Sequence
 
 from nbmodule.base.format import ordinal
 from nbmodule.views.arrays.columns import LeafRows
-from nbmodule.views.records.outline import Outline, group_neighbors, outline_of_keys
-from nbmodule.views.records.records import CallRow, DifferenceTree, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.records.outline import SMALLEST_GROUP, Outline, group_neighbors, outline_of_keys
+from nbmodule.views.records.records import (
+    CallRow,
+    ComparisonTable,
+    DifferenceTree,
+    ModuleTree,
+    VariableRow,
+    VariableTree,
+)
 
 MOST_GROUPED = 20_000
 """Rows beyond which neighbors are not looked for: such a tree is searched, not read."""
@@ -58,3 +65,53 @@ def call_outline(rows: Sequence[CallRow]) -> Outline:
         name = row.path or row.class_name or "(root)"
         labels.append(name if n == 1 else f"{name} ({ordinal(n)})")
     return Outline([row.depth for row in rows], labels, list(range(len(rows))))
+
+
+def comparison_outline(table: ComparisonTable) -> Outline:
+    """The lines of a comparison: three and more calls in a row that agree are one line, which opens to them."""
+    out = Outline()
+    seen: dict[str, int] = {}
+    labels = []
+    for row in table.rows:
+        n = seen[row.path] = seen.get(row.path, 0) + 1
+        labels.append(row.path if n == 1 else f"{row.path} ({ordinal(n)})")
+    k = 0
+    while k < len(table.rows):
+        end = k
+        while end < len(table.rows) and table.rows[end].status == "same":
+            end += 1
+        folds = end - k >= SMALLEST_GROUP
+        if folds:
+            _append(out, 0, f"{end - k} calls agree", -1)
+        for i in range(k, max(end, k + 1)):
+            _append(out, int(folds), labels[i], i)
+        k = max(end, k + 1)
+    return out
+
+
+def _append(out: Outline, depth: int, label: str, row: int) -> None:
+    out.depth.append(depth)
+    out.label.append(label)
+    out.row.append(row)
+
+
+def folded_paths(paths: Sequence[str]) -> list[str]:
+    """Join paths that differ in one number and follow each other.
+
+    Example:
+        >>> folded_paths(["blocks.0.drop", "blocks.1.drop", "blocks.2.drop", "head"])
+        ['blocks.0…2.drop', 'head']
+    """
+    families: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        steps = path.split(".")
+        at = next((k for k, step in enumerate(steps) if step.isdigit()), None)
+        if at is None:
+            families[(path,)] = []
+        else:
+            families.setdefault((".".join(steps[:at]), ".".join(steps[at + 1 :])), []).append(steps[at])
+    out = []
+    for family, numbers in families.items():
+        span = numbers[0] if len(numbers) == 1 else f"{numbers[0]}…{numbers[-1]}" if numbers else ""
+        out.append(".".join(filter(None, [family[0], span, *family[1:]])))
+    return out

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from nbmodule.base.format import count_noun
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.compare import Comparison, Pair
-from nbmodule.calls.differences import Difference, Verdict, relative_norm
+from nbmodule.calls.differences import Difference, Verdict
 from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite
 from nbmodule.calls.recorder import Recorder
@@ -26,6 +24,7 @@ from nbmodule.views.arrays.statistics import statistics_of
 from nbmodule.views.makers.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.makers.of_models import container_record
 from nbmodule.views.makers.registry import picture_for, register_record
+from nbmodule.views.makers.suspects import call_findings
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -61,7 +60,8 @@ def call_table(calls: Calls) -> CallTable:
             0,
             f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]}); calls.step(n) shows another",
         )
-    rows = _rows(listed, pictured=True)
+    returned: dict[int, Any] = {}
+    rows = _rows(listed, pictured=True, returned=returned)
     lifted = sorted({name for call in listed for name in call.lifted})
     if lifted:
         notes.append(f"values are stacked by {', '.join(lifted)}")
@@ -72,7 +72,8 @@ def call_table(calls: Calls) -> CallTable:
         notes.append(timing)
     elif profiled:
         notes.append(f"times: {timing}")
-    return CallTable(calls.name or "calls", with_own_times(rows), calls.not_called, timing, notes=tuple(notes))
+    table = CallTable(calls.name or "calls", with_own_times(rows), calls.not_called, timing, notes=tuple(notes))
+    return dataclasses.replace(table, findings=call_findings(table, returned))
 
 
 def with_own_times(rows: Sequence[CallRow]) -> list[CallRow]:
@@ -94,10 +95,11 @@ def shown_calls(calls: Calls) -> list[Call]:
     return [call for call in calls if call.step == steps[-1]] if len(steps) > 1 else list(calls)
 
 
-def _rows(calls: Sequence[Call], *, pictured: bool) -> list[CallRow]:
+def _rows(calls: Sequence[Call], *, pictured: bool, returned: dict[int, Any] | None = None) -> list[CallRow]:
+    """A row for each call; `returned` takes the first array of each return."""
     begin = min((call.start for call in calls if call.start is not None), default=None)
     places = {id(call): number for number, call in enumerate(calls)}
-    measured = _measured(calls)
+    measured = _measured(calls, {} if returned is None else returned)
     rows: list[CallRow] = []
     budget = PICTURED_LEAVES
     for number, call in enumerate(calls):
@@ -130,10 +132,9 @@ def _outcome(call: Call) -> str:
     return call.return_shapes + call.mark
 
 
-def _measured(calls: Sequence[Call]) -> dict[int, ShownStatistics]:
+def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownStatistics]:
     """Statistics of the first return of each call: those that came out reduced, else worked out here, as far as the work allows."""
     found: dict[int, ShownStatistics] = {}
-    whole: dict[int, Any] = {}
     elements = 0
     for number, call in enumerate(calls[:MEASURED_CALLS]):
         reduced = _first(call.statistics) if "statistics" in call.values else None
@@ -199,81 +200,7 @@ def order_table(order: CallOrder) -> CallTable | VariableTree:
     return CallTable(rows[0].class_name if rows else "calls", rows, root="model.submod_call_order")
 
 
-# -- two runs, two trees ---------------------------------------------------------------------------------
-def comparison_record(comparison: Comparison) -> DifferenceTree:
-    """Make the record of a comparison: a row for each pair of calls, pictures of expected, actual and difference where they differ.
-
-    Example:
-        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
-        >>> with nb.track(model) as calls:
-        ...     _ = model(jnp.ones((2, 3)))
-        >>> [row.status for row in comparison_record(nb.compare(calls, calls)).rows]
-        ['same', 'same', 'same']
-    """
-    first = comparison.first
-    title = () if first is None else (f"first fault: {first.sentence()}",)
-    rows, drawn = [], 0
-    for pair in comparison:
-        pictures = _three(pair) if pair.fault and drawn < PICTURED_LEAVES else ()
-        drawn += len(pictures)
-        rows.append(_pair_row(pair, pictures))
-    notes = (
-        [f"without a counterpart: {', '.join(call.path or call.class_name for call in comparison.unmatched)}"]
-        if comparison.unmatched
-        else []
-    )
-    if comparison.unexpected:
-        notes.append(
-            f"only in the reference: {', '.join(call.path or call.class_name for call in comparison.unexpected)}"
-        )
-    return DifferenceTree("expected", "actual", rows, title=title, notes=tuple(notes))
-
-
-def _pair_row(pair: Pair, pictures: tuple[Picture, ...]) -> DifferenceRow:
-    path = pair.path or pair.actual.class_name or "(root)"
-    status = "same" if not pair.fault else "shape" if pair.gap.reason else "changed"
-    change = None if pair.gap.reason else _change_of(pair)
-    remark = {
-        "module": "at fault",
-        "input": "its input was already different",
-        "inside": "a module inside it is at fault",
-        "tap": "the first named value that differs",
-    }.get(pair.fault)
-    return DifferenceRow(
-        path,
-        path,
-        status,
-        pair.expected.return_shapes,
-        pair.actual.return_shapes,
-        change,
-        None if pair.gap.reason else pair.gap.largest,
-        pair.gap.where,
-        pictures,
-        remark,
-        (f"{path} ({pair.index + 1})" if pair.index else path,),
-    )
-
-
-def _change_of(pair: Pair) -> float | None:
-    found, wanted = (jax.tree.leaves(call.returns)[pair.gap.leaf :] for call in (pair.actual, pair.expected))
-    return relative_norm(np.asarray(wanted[0]), np.asarray(found[0])) if found and is_array(found[0]) else None
-
-
-def _three(pair: Pair) -> tuple[Picture, ...]:
-    found, wanted = (jax.tree.leaves(call.returns) for call in (pair.actual, pair.expected))
-    if (
-        pair.gap.reason
-        or not found
-        or not is_array(found[pair.gap.leaf])
-        or found[pair.gap.leaf].size > PICTURED_ELEMENTS
-    ):
-        return ()
-    a, b = np.asarray(found[pair.gap.leaf]), np.asarray(wanted[pair.gap.leaf])
-    if a.size < 2 or a.dtype.kind not in "fiub":
-        return ()
-    return tuple(picture_for(x, pair.path) for x in (b, a, a.astype(np.float64) - b.astype(np.float64)))
-
-
+# -- two trees ---------------------------------------------------------------------------------------
 def difference_record(difference: Difference) -> DifferenceTree:
     """Make the record of `nb.diff`."""
     rows = [
@@ -317,7 +244,6 @@ register_record(Calls, call_table)
 register_record(Summary, summary_record)
 register_record(SubmodRets, return_table)
 register_record(CallOrder, order_table)
-register_record(Comparison, comparison_record)
 register_record(Difference, difference_record)
 register_record(Recorder, recorder_record)
 for kind in (Memory, NonFinite, Verdict):

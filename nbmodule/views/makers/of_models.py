@@ -21,7 +21,9 @@ from nbmodule.tree.container import Container
 from nbmodule.views.arrays.arrays import place_of
 from nbmodule.views.makers.leaves import array_card, measured, pytree_record
 from nbmodule.views.makers.registry import register_record
-from nbmodule.views.records.records import ArrayCard, ModuleRow, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.makers.suspects import equal_findings, frozen_findings
+from nbmodule.views.records.findings import with_findings
+from nbmodule.views.records.records import ArrayCard, Finding, ModuleRow, ModuleTree, VariableRow, VariableTree
 
 
 # -- what a model is made of -------------------------------------------------------------------------
@@ -37,14 +39,24 @@ def module_tree(module: CoreModule) -> ModuleTree:
     ensure_built(module)
     boxes = plan_of(module).boxes
     modes = {below.training for below in module.modules()}
-    return ModuleTree(
+    rows = list(_Rows().below(module, "", 0, {id(module): ""}))
+    tree = ModuleTree(
         type(module).__name__,
-        list(_Rows().below(module, "", 0, {id(module): ""})),
+        rows,
         *_sizes(boxes),
         device=_devices(boxes),
         mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval",
         variables=_own_variables(module),
     )
+    return with_findings(tree, _suspects(module, rows))
+
+
+def _suspects(module: CoreModule, rows: list[ModuleRow]) -> list[Finding]:
+    """What the variables of a model tell of what is wrong with it."""
+    places = [(place.name, box) for box, place in plan_of(module).places.items()]
+    at = {row.path: k for k, row in enumerate(rows)}
+    held = ((name, box, at.get(name.rpartition(".")[0])) for name, box in places)
+    return [*frozen_findings(rows, places), *equal_findings(held)]
 
 
 class _Rows:
@@ -85,6 +97,7 @@ class _Rows:
             doc=doc,
             source=source,
             variables=_own_variables(module),
+            arguments=module.extra_repr(),
         )
         if id(module) in seen:
             yield row._replace(shared_with=seen[id(module)] or "the model itself")
@@ -167,9 +180,11 @@ def variable_tree(module: CoreModule, *, buffers: bool = True, name: str = "v") 
     chosen = {box: place for box, place in plan.places.items() if buffers or isinstance(box, Parameter)}
     known: dict[Any, tuple[Any, ...]] = {}
     rows = [_variable_row(box, place, others.get(box), known) for box, place in chosen.items()]
-    return measured(
+    tree = measured(
         VariableTree(name, rows, root=f"model.{name}" if name == "v" else name), [_value(box) for box in chosen]
     )
+    places = ((place.name, box, k) for k, (box, place) in enumerate(chosen.items()))
+    return with_findings(tree, equal_findings(places))
 
 
 def _variable_row(

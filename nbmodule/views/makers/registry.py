@@ -15,7 +15,8 @@ from nbmodule.tree.sockets import socket
 from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.arrays.pictures import picture_of, text_picture
 from nbmodule.views.makers.leaves import array_card, pytree_record
-from nbmodule.views.records.records import Note, Picture, Record, Titled
+from nbmodule.views.records.findings import findings_of
+from nbmodule.views.records.records import Finding, Note, Picture, Record, Titled
 
 _makers: dict[type, Callable[[Any], Record]] = {}
 _pictures_by_type: dict[type, Callable[[Any], Any]] = {}
@@ -54,6 +55,29 @@ def record_for(value: Any) -> Record:
     if jax.tree_util.all_leaves([value]):
         return Note(type(value).__name__, repr(value))
     return pytree_record(value)
+
+
+def findings(value: Any) -> tuple[Finding, ...]:
+    """List what is wrong with a value, the worst first: what the bar under the title of its view says.
+
+    Of calls: the first that is not finite, activations that are dead, returns that grow or die with depth, modules that were not
+    called. Of a model: train and eval mixed, layers that differ from their like in one setting, frozen parameters, weights that
+    are equal but not shared. Of a comparison: the modules at fault. Of what is well there are none.
+
+    Args:
+        value: Anything that `nb.show` shows.
+
+    Returns:
+        Records with `text`, `path` and `kind`: 'wrong' (it is), 'doubt' (it may be) or 'note' (it may be meant so).
+
+    Example:
+        >>> import nbmodule as nb
+        >>> model = nb.Sequential(nb.Linear(3, 2), nb.Linear(2, 2))
+        >>> model[1].weight[0] = float("nan")
+        >>> [(found.kind, found.text) for found in findings(model.v)]
+        [('wrong', 'NaN 2 in 1.weight')]
+    """
+    return findings_of(record_for(value))
 
 
 def view_for(kind: type | str, fn: Callable[[Any], Any] | None) -> None:

@@ -12,7 +12,10 @@ import { tsv } from "./format.js";
  * @typedef {(view: View, data: Data, channel: Channel | null) => void} Draw
  * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
  *   say: (text: string) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
- *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, rows?: import("./rows.js").Rows }} View
+ *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, jump?: (finding: Finding) => void,
+ *   bugs?: HTMLElement, rows?: import("./rows.js").Rows }} View
+ * What is wrong: how bad, in words, the line that shows it, in which part of a panel, and the path.
+ * @typedef {[kind: "wrong" | "doubt" | "note", text: string, line: number | null, part: string | null, path: string]} Finding
  */
 
 let styles = "";
@@ -147,6 +150,7 @@ export function mountView(root, data, channel, draw) {
     frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });
   }
   for (const text of data.notes || []) view.note(text);
+  if (data.findings && !view.inside) title.after(bugBar(view, data));
   try {
     draw(view, data, channel);
   } catch (error) {
@@ -160,6 +164,52 @@ export function mountView(root, data, channel, draw) {
     end.abort();
     root.replaceChildren();
   };
+}
+
+const SIGNS = { wrong: "▲", doubt: "●", note: "○" };
+const MOST_SAID = 4;
+
+/**
+ * What is wrong with what the view shows, worst first; each is a button that leads to its row.
+ * @param {View} view
+ * @param {Data} data
+ */
+function bugBar(view, data) {
+  const bar = el("div", "bugs");
+  bar.setAttribute("role", "toolbar");
+  bar.setAttribute("aria-label", "What is wrong here");
+  const all = /** @type {Finding[]} */ (data.findings);
+  const nodes = all.map((finding, k) => {
+    const [kind, text, line] = finding;
+    const leads = line !== null || finding[3] !== null;
+    const node = leads ? button(`${SIGNS[kind]} ${text}`, `${text}: go there`, () => view.jump?.(finding)) : el("span", "bug", `${SIGNS[kind]} ${text}`);
+    node.classList.add("nbm-bug", `nbm-${kind}`);
+    node.hidden = k >= MOST_SAID;
+    return node;
+  });
+  bar.append(...nodes);
+  if (all.length > MOST_SAID) {
+    const more = button(`+ ${all.length - MOST_SAID}`, "Show all that was found", () => {
+      for (const node of nodes) node.hidden = false;
+      more.remove();
+    });
+    bar.append(more);
+  }
+  const said = [(data.title ?? []).join(" · "), ...all.map(([kind, text]) => `${SIGNS[kind]} ${text}`)].join("\n");
+  bar.append(button("copy", "Copy what was found as text", () => void copy(view, said)));
+  const step = (/** @type {KeyboardEvent} */ event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const buttons = /** @type {HTMLElement[]} */ ([...bar.querySelectorAll("button:not([hidden])")]);
+    if (by) buttons[buttons.indexOf(/** @type {HTMLElement} */ (event.target)) + by]?.focus();
+    else if (event.key === "ArrowUp") /** @type {HTMLElement | null} */ (view.tools.querySelector("button, input, select"))?.focus();
+    else if (event.key === "ArrowDown" || event.key === "Escape") view.rows?.list.focus();
+    else return;
+    event.preventDefault();
+  };
+  bar.addEventListener("keydown", step, { signal: view.signal });
+  for (const node of bar.querySelectorAll("button")) node.tabIndex = -1;
+  view.bugs = bar;
+  return bar;
 }
 
 /**

@@ -72,6 +72,7 @@ function draw(view, data, channel) {
     },
   });
   if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });
+  rows.begin(data.first);
   rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
 }

@@ -49,6 +49,7 @@ function draw(view, data, channel) {
       ]);
     },
   });
+  rows.begin(data.first);
   rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
 }
 

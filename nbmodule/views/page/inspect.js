@@ -35,7 +35,7 @@ class Panel {
     this.id = `nbmi${++serial}-`;
     this.columns = columnsOf(data.parts);
     /** @type {Place} what a reader chose, else the innermost call that failed, else the model itself */
-    this.selected = view.memory.get("selected") ?? this.columns.failed ?? { path: "", call: 0 };
+    this.selected = view.memory.get("selected") ?? this.columns.failed ?? this.worst() ?? { path: "", call: 0 };
     this.tab = view.memory.get("tab") ?? (this.columns.places.length ? "calls" : "graph");
     this.wide = true;
     this.frame = el("div", "panes");
@@ -53,8 +53,27 @@ class Panel {
     channel?.send({ type: "joined", path: null, ...chosen });
   }
 
+  /** Where something is wrong; the panel opens there. */
+  worst() {
+    const [line, part, path] = this.data.first ?? [];
+    if (part === "calls") return this.columns.places[line];
+    return part ? { path, call: 0 } : undefined;
+  }
+
+  /**
+   * Select what a finding is about, in the pane that shows it.
+   * @param {import("./base.js").Finding} finding
+   */
+  jump([, , line, part, path]) {
+    if (part && (!this.wide || MIDDLE.includes(part))) this.show(part);
+    const place = part === "calls" && line !== null ? this.columns.places[line] : { path, call: 0 };
+    this.choose(place, "kernel");
+    this.channel?.send({ type: "select", ...place });
+  }
+
   assemble() {
     const { view } = this;
+    view.jump = (finding) => this.jump(finding);
     const sheet = el("style");
     sheet.textContent = INSPECT_STYLES;
     view.root.prepend(sheet);
@@ -277,6 +296,7 @@ class Panel {
     facts(pane, [
       ["class", `${get("cls") ?? ""} ${get("sum") ?? ""}`.trim()],
       ["", get("doc")],
+      ["arguments", get("args")],
       ["parameters", get("p") ? count(get("p")) : ""],
       ["variables", (get("vars") ?? []).join(", ")],
       ["shared", get("shared") ? `with ${get("shared")}` : ""],

@@ -23,7 +23,8 @@ function move(list, key) {
   const page = list.pageOfRows();
   const to = { ArrowDown: k + 1, ArrowUp: k - 1, Home: 0, End: rows.length - 1, PageDown: k + page, PageUp: k - page }[key];
   if (to === undefined) return false;
-  if (key === "ArrowUp" && k <= 0) /** @type {HTMLElement | null} */ (list.view.tools.firstElementChild)?.focus();
+  const above = list.view.bugs?.querySelector("button") ?? list.view.tools.firstElementChild;
+  if (key === "ArrowUp" && k <= 0) /** @type {HTMLElement | null} */ (above)?.focus();
   else list.selectAt(Math.min(Math.max(to, 0), rows.length - 1));
   return true;
 }

@@ -2,6 +2,7 @@
 import { unpack } from "./base.js";
 import { render as array } from "./array.js";
 import { render as calls } from "./calls.js";
+import { render as comparison } from "./comparison.js";
 import { render as difference } from "./difference.js";
 import { render as live } from "./live.js";
 import { render as modules } from "./modules.js";
@@ -16,7 +17,7 @@ useLegendEnd(saving);
  * How each kind of record is drawn, by `data.view`.
  * @type {Record<string, import("./base.js").Render>}
  */
-export const VIEWS = { modules, variables, calls, returns, difference, array, live };
+export const VIEWS = { modules, variables, calls, returns, comparison, difference, array, live };
 
 /**
  * Draw a record into an element or a shadow root.

@@ -11,6 +11,7 @@ function draw(view, data, channel) {
   const [label, cls, sum, p, path] = ["label", "cls", "sum", "p", "path"].map(get);
   const [input, output, kind, shared, doc, src] = ["in", "out", "kind", "shared", "doc", "src"].map(get);
   const [buf, late, error, vars, training] = ["buf", "late", "err", "vars", "training"].map(get);
+  const args = get("args");
   const total = data.total || 1;
   const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
   const longest = Math.max(8, ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.length));
@@ -57,6 +58,7 @@ function draw(view, data, channel) {
       facts(pane, [
         ["class", `${cls(i)} ${sum(i) ?? ""}`],
         ["", doc(i)],
+        ["arguments", args(i)],
         ["parameters", p(i) ? `${count(p(i))} (${((100 * p(i)) / total).toFixed(1)} %)` : "0"],
         ["variables", (vars(i) ?? []).join(", ")],
         ["in", input(i)],
@@ -68,6 +70,7 @@ function draw(view, data, channel) {
     },
   });
   const lines = /** @type {number[]} */ (data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i));
+  list.begin(data.first);
   list.addTool(tableButton(view, () => [["path", "class", "parameters", "in", "out"], ...lines.filter((i) => rowOf(i) >= 0).map((i) => [path(i), `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), String(p(i) ?? ""), input(i) ?? "", output(i) ?? ""].map(String))]));
 }
 

@@ -66,6 +66,49 @@ export class Rows {
     firstColor(this);
     this.refresh();
     view.rows = this;
+    view.jump = ([, , line]) => line !== null && this.jump(line);
+  }
+
+  /**
+   * Lead the eye to a row: what hides it is opened, a filter and a sort that leave it out are taken back.
+   * @param {number} i
+   * @param {boolean} [detail]
+   */
+  jump(i, detail = true) {
+    if (this.query && this.keep && !this.keep[i]) this.clear();
+    if (this.flat) {
+      this.sort = "";
+      if (this.sorting) this.sorting.value = "order";
+    }
+    for (let up = this.shape.parent[i]; up >= 0; up = this.shape.parent[up]) this.open.add(up);
+    this.refresh();
+    this.center(i);
+    this.select(i, detail);
+    if (detail) this.list.focus({ preventScroll: true });
+  }
+
+  /**
+   * Scroll a row into the middle; the page itself stays where it is.
+   * @param {number} i
+   */
+  center(i) {
+    const top = (this.visible ?? []).indexOf(i) * ROW;
+    if (top >= 0) this.main.scrollTop = Math.max(0, top - this.main.clientHeight / 2);
+  }
+
+  /**
+   * Open at the worst row, unless a reader has been here before.
+   * @param {number | undefined} i
+   */
+  begin(i) {
+    if (i === undefined || i === null || this.view.inside || this.view.memory.has("open")) return;
+    for (let up = this.shape.parent[i]; up >= 0; up = this.shape.parent[up]) this.open.add(up);
+    this.selected = i;
+    this.refresh();
+    requestAnimationFrame(() => {
+      this.center(i);
+      this.draw();
+    });
   }
 
   /** @param {number} i */

@@ -101,6 +101,7 @@ function draw(view, data, channel) {
       ]);
     },
   });
+  list.begin(data.first);
   list.addTool(tableButton(view, () => [["path", "type", "bytes", "mean ± std", "notes"], ...leaves().map((/** @type {number} */ i) => [path(i), type(i) ?? value(i) ?? "", String(size(i) ?? ""), spread(stats(i)), words(i).filter(Boolean).map((word) => (Array.isArray(word) ? word[0] : String(word))).join(", ")])]));
   function leaves() {
     return data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i).filter((/** @type {number} */ i) => rowOf(i) >= 0);

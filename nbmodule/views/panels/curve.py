@@ -22,6 +22,7 @@ import numpy as np
 from nbmodule.base.format import format_count, format_number, plain, shown
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.forms.payload import thinned
+from nbmodule.views.makers.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 
 MOST_WAITING = 256
@@ -270,3 +271,6 @@ def _at_end_of_cell(curve: LossCurve) -> Any:
 
     events.register("post_run_cell", end)
     return stop
+
+
+register_record(LossCurve, lambda curve: curve.record())

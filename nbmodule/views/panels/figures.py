@@ -34,6 +34,7 @@ from nbmodule.views.panels.of_inspections import Panel
 from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,
+    ComparisonTable,
     DifferenceTree,
     HistoryRecord,
     ModuleTree,
@@ -208,8 +209,9 @@ def _returns(figure: Any, table: ReturnTable) -> None:
     _titled(figure, table, len(named) - MOST_PANELS, "picture")
 
 
+@drawer(ComparisonTable)
 @drawer(DifferenceTree)
-def _differences(figure: Any, tree: DifferenceTree) -> None:
+def _differences(figure: Any, tree: DifferenceTree | ComparisonTable) -> None:
     changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
     pictured = next((row for row in changed if len(row.pictures) == 3), None)
     if not changed:

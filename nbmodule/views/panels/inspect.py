@@ -20,7 +20,8 @@ from nbmodule.views.makers.registry import record_for, register_record
 from nbmodule.views.panels.looking import NoModules, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
-from nbmodule.views.records.records import CallTable, Note
+from nbmodule.views.records.findings import findings_of
+from nbmodule.views.records.records import CallTable, Finding, Note
 
 _FACTS = tuple(name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent"))
 
@@ -71,6 +72,11 @@ class Inspection:
         self.record = _panel(parts.name, ran, why, made, no_graph)
         self.calls, self.nbytes = _in_host_memory(self.calls)
         keep_view(self, lambda view: f"inspect {view.record.name}")
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with what is shown, the worst first; see `nb.findings`."""
+        return findings_of(self.record)
 
     @property
     def selected(self) -> Call | None:

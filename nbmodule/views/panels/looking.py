@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nbmodule.base.foreign import framework_of
+from nbmodule.base.format import count_noun
 from nbmodule.calls import track
 from nbmodule.calls.calls import Calls
 from nbmodule.core.boxes.frame import framed
@@ -29,7 +30,8 @@ from nbmodule.tree.sockets import socket
 from nbmodule.views.makers.of_models import module_tree
 from nbmodule.views.makers.source import Lines, source_of
 from nbmodule.views.panels.of_graphs import graph_of
-from nbmodule.views.records.records import ModuleTree
+from nbmodule.views.records.findings import with_findings
+from nbmodule.views.records.records import Finding, ModuleTree
 
 REPEATED_WITHIN = 2.0
 """Seconds: a first run that took less is done again, since its times were those of compiling its operations."""
@@ -142,7 +144,20 @@ def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
         else row
         for row in tree.rows
     ]
-    return dataclasses.replace(tree, rows=rows)
+    return with_findings(dataclasses.replace(tree, rows=rows), [*(tree.findings or ()), *_random(tree, first)])
+
+
+def _random(tree: ModuleTree, called: Mapping[str, Any]) -> Iterator[Finding]:
+    """Layers that ran in train mode and do something else in eval: who looks has perhaps forgotten `model.eval()`."""
+    acting = [
+        (k, row)
+        for k, row in enumerate(tree.rows)
+        if row.training and row.path in called and row.class_name.startswith(("Dropout", "BatchNorm"))
+    ]
+    if acting:
+        k, row = acting[0]
+        kinds = ", ".join(sorted({row.class_name for _, row in acting}))
+        yield Finding(f"train mode: {count_noun(len(acting), 'layer')} act so ({kinds})", row.path, "note", 2.0, k)
 
 
 def _sources(module: CoreModule) -> dict[str, Lines]:

@@ -16,7 +16,8 @@ from nbmodule.views.forms.text import text_form, text_of
 from nbmodule.views.forms.titles import title_facts
 from nbmodule.views.makers.source import Lines
 from nbmodule.views.panels.of_graphs import GraphRecord
-from nbmodule.views.records.records import CallTable, ModuleTree, Note, Titled
+from nbmodule.views.records.findings import derived, findings_of
+from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, Titled
 
 MOST_SOURCE = 40_000
 """Letters of code in one panel."""
@@ -51,8 +52,29 @@ def _(panel: Panel) -> list[str]:
     return [plain(panel.name)]
 
 
+@derived.register
+def _(panel: Panel) -> list[Finding]:
+    return [f._replace(part=name) for name, part in panel.parts() if name != "graph" for f in findings_of(part)][::-1]
+
+
+def _bar(panel: Panel, parts: dict[str, Any]) -> dict[str, Any]:
+    """The findings of all parts in one bar, each at its line in its part."""
+    lines = {
+        (name, text): line for name, part in parts.items() for _, text, line, _, _ in part.pop("findings", ()) if name
+    }
+    for part in parts.values():
+        part.pop("first", None)
+    bar = [
+        [f.kind, text := plain(f.text, 300), lines.get((f.part, text)), f.part, plain(f.path)]
+        for f in findings_of(panel)
+    ]
+    worst = next((place for place in bar if place[0] != "note" and place[2] is not None), None)
+    return {**({"findings": bar} if bar else {}), **({"first": worst[2:]} if worst else {})}
+
+
 @payload_of.register
 def _(panel: Panel) -> dict[str, Any]:
+    parts = {name: payload_of(fitted(part, PICTURE_BYTES)) for name, part in panel.parts()}
     notes = [plain(note, 2000) for note in panel.notes]
     texts: dict[Lines, int] = {}
     at: dict[str, int] = {}
@@ -66,7 +88,8 @@ def _(panel: Panel) -> dict[str, Any]:
         "title": [plain(fact, 300) for fact in panel.title] or title_facts(panel),
         "root": panel.root,
         **({"notes": notes} if notes else {}),
-        "parts": {name: payload_of(fitted(part, PICTURE_BYTES)) for name, part in panel.parts()},
+        **_bar(panel, parts),
+        "parts": parts,
         "code": "nb.inspect(model, x)",
         "lines": [_code(lines) for lines in texts],
         "at": at,

@@ -66,6 +66,25 @@ class Picture(NamedTuple):
         return socket("plot")(self, file)
 
 
+class Finding(NamedTuple):
+    """One thing that is wrong with what a view shows, or worth a word.
+
+    `kind` is 'wrong' (it is), 'doubt' (it may be) or 'note' (it may be meant so). `views/records/findings.py` makes them.
+    """
+
+    text: str
+    """What it is and where, as `NaN first in blocks.3.mlp`."""
+    path: str = ""
+    """The place, as an attribute path below the root."""
+    kind: str = "doubt"
+    weight: float = 0.0
+    """Ranks findings of one kind."""
+    row: int | None = None
+    """Which row of the record shows it."""
+    part: str = ""
+    """Of a panel: the part whose row it is."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Titled:
     """What every record may carry."""
@@ -74,6 +93,8 @@ class Titled:
     """The facts of the title line, the name first. Empty: worked out from the rows."""
     notes: tuple[str, ...] = ()
     """What the foot line says: what was left out, what is stale, what failed, what it costs."""
+    findings: tuple[Finding, ...] | None = None
+    """What is wrong with it, the worst first. None: worked out from the rows."""
 
     def plot(self, file: Any = None, **options: Any) -> Any:
         """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
@@ -103,6 +124,8 @@ class ModuleRow(NamedTuple):
     variables: tuple[str, ...] = ()
     """Own variables as text, `weight float32[16, 3]`."""
     error: str | None = None
+    arguments: str = ""
+    """All that it was made with, as `1, 4, kernel_size=3, stride=2`."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +256,51 @@ class DifferenceTree(Titled):
     a: str
     b: str
     rows: Sequence[DifferenceRow]
+
+
+class PairRow(NamedTuple):
+    """One call beside the same call of a reference; rows are in the order in which the calls returned."""
+
+    path: str
+    order: int = 0
+    """Position in the order in which the calls began."""
+    index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Counts repeats within one parent call, from 0."""
+    class_name: str = ""
+    status: str = "same"
+    """'same', 'changed' or 'shape'."""
+    fault: str = ""
+    """'module' (it is at fault), 'inside', 'input', 'tap', or empty: it agrees."""
+    inputs: str = ""
+    given: str = ""
+    """What is known of its input: `agrees to 1e-06`."""
+    a: str = ""
+    b: str = ""
+    change: float | None = None
+    """Norm of b - a over the norm of a; None where they have no one shape."""
+    largest: float | None = None
+    where: tuple[int, ...] | None = None
+    values: tuple[float, float] | None = None
+    """What was expected and what was found there."""
+    pictures: tuple[Picture, ...] = ()
+    """Expected, actual, difference."""
+    source: str | None = None
+    remark: str = ""
+    """Its part in what is wrong, in words."""
+    place: str = ""
+    """The path by which it is looked up: empty for the model itself."""
+
+
+@dataclass(frozen=True)
+class ComparisonTable(Titled):
+    """Two runs side by side."""
+
+    a: str
+    b: str
+    rows: Sequence[PairRow]
+    first: int | None = None
+    """The row that is at fault first."""
+    root: str = "comparison"
 
 
 class SeriesRecord(NamedTuple):

@@ -1,0 +1,124 @@
+// Two runs side by side: the fault first, large; below it one cell for each call, and the calls themselves.
+import { button, closer, copy, el, mountView, reader, tableButton } from "./base.js";
+import { number } from "./format.js";
+import { badges, bar } from "./marks.js";
+import { placeOf } from "./places.js";
+import { drawPicture } from "./picture.js";
+import { Rows } from "./rows.js";
+
+const WORDS = /** @type {Record<string, string>} */ ({ "": "agrees", module: "at fault", tap: "at fault", inside: "holds what is at fault", input: "carried" });
+const LOOKS = /** @type {Record<string, string>} */ ({ "": "agrees", module: "fault", tap: "fault", inside: "holds", input: "carried" });
+const ROOM = 346;
+const HEIGHT = 230;
+const LEAST = 150;
+const MOST = 340;
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data, channel) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [label, fault, cls, place] = ["label", "fault", "cls", "place"].map(get);
+  const [input, given, a, b, src, remark] = ["in", "given", "ca", "cb", "src", "remark"].map(get);
+  const [where, values, picture, order] = ["where", "values", "pic", "order"].map(get);
+  const numeric = (/** @type {string} */ name) => (/** @type {number} */ i) => {
+    const found = get(name)(i);
+    return found === null || found === undefined ? null : Number(found);
+  };
+  const [change, largest] = [numeric("change"), numeric("largest")];
+  const isRow = (/** @type {number} */ i) => data.row[i] >= 0;
+  const calls = /** @type {number[]} */ (data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i).filter(isRow));
+  const most = Math.max(...calls.map((i) => (Number.isFinite(change(i)) ? Number(change(i)) : 0)), 1e-30);
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const nth = new Map(calls.map((i) => {
+    const before = seen.get(place(i)) ?? 0;
+    seen.set(place(i), before + 1);
+    return [i, before];
+  }));
+  const at = (/** @type {number} */ i) => (where(i) ? ` at [${where(i).join(", ")}]` : "");
+  const apart = (/** @type {number} */ i) => (largest(i) === null ? (fault(i) ? `has another shape: ${b(i)}, expected ${a(i)}` : "agrees") : fault(i) ? `differs by ${number(Number(largest(i)), 3)}${at(i)}` : "agrees");
+  const sentence = (/** @type {number} */ i) => [`${label(i)}: input ${given(i)}, return ${apart(i)}`, fault(i) && src(i)].filter(Boolean).join(", ");
+  const code = (/** @type {number} */ i) => (isRow(i) ? `${data.root}[${data.row[i]}]` : data.root);
+
+  const hero = el("div", "hero");
+  hero.setAttribute("role", "region");
+  hero.setAttribute("aria-label", "The selected call");
+  const show = (/** @type {number} */ i) => {
+    hero.replaceChildren();
+    if (!isRow(i)) return;
+    const head = el("div", "herohead", el("span", "mono", `${input(i) || "input"} `), el("span", given(i)?.startsWith("agrees") ? "fine" : "quiet", `(${given(i)})`), " → ", el("b", fault(i) === "module" || fault(i) === "tap" ? "culprit" : "", label(i)), el("span", "quiet", cls(i) ?? ""), " → ");
+    head.append(el("span", fault(i) === "module" ? "culprit" : "", apart(i)));
+    if (values(i)) head.append(el("span", "quiet", `expected ${number(Number(values(i)[0]))}, found ${number(Number(values(i)[1]))}`));
+    if (src(i)) head.append(placeOf(view, src(i)));
+    head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))));
+    if (channel?.explore) head.append(closer(view, channel, data.row[i]));
+    hero.append(head, sideBySide(view, picture(i) ?? [], data));
+  };
+
+  const strip = el("div", "blame");
+  const inOrder = [...calls].sort((x, y) => order(x) - order(y));
+  /** @type {Map<number, HTMLElement>} */
+  const cells = new Map();
+  for (const i of inOrder) {
+    const kind = fault(i) ?? "";
+    const cell = button("", `${label(i)}: ${WORDS[kind]}`, () => rows.jump(i));
+    cell.className = `nbm-blamed nbm-${LOOKS[kind]}`;
+    cell.tabIndex = -1;
+    cells.set(i, cell);
+    strip.append(cell);
+  }
+  const legend = el("div", "legend", ...["", "module", "inside", "input"].filter((kind) => calls.some((i) => (fault(i) ?? "") === kind)).map((kind) => el("span", "", el("span", `swatch blamed ${LOOKS[kind]}`), ` ${WORDS[kind]}`)), el("span", "", "one cell for each call, in order"));
+  const top = el("div", "comparison", hero, strip, legend);
+  if (!calls.length) top.hidden = true;
+  view.body.before(top);
+
+  const rows = new Rows(view, {
+    about: `comparison of ${data.a} and ${data.b}`,
+    role: "treegrid",
+    depth: data.depth,
+    open: data.open,
+    label,
+    flat: label,
+    key: (i) => (isRow(i) ? `${data.row[i]}` : label(i)),
+    text: (i) => `${label(i)} ${cls(i) ?? ""} ${WORDS[fault(i) ?? ""]}`.toLowerCase(),
+    code,
+    place: (i) => (isRow(i) ? { path: place(i), call: nth.get(i) ?? 0 } : null),
+    rowClass: (i) => (["module", "tap"].includes(fault(i)) ? "wrong" : fault(i) ? "carries" : "quiet"),
+    nameTitle: "call",
+    columns: [
+      { title: "input", cls: "drop2", text: (i) => given(i) ?? "", most: 30 },
+      { title: "off by", width: "124px", cls: "time", draw: (cell, i) => change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3)) },
+      { title: "largest", cls: "drop1 mono", text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
+      { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [remark(i) && [remark(i), fault(i) === "module" ? "wrong" : ""]]) },
+    ],
+    sorts: { difference: (i) => (change(i) === null ? (fault(i) ? Infinity : NaN) : Number(change(i))) },
+    empty: "nothing to compare",
+  });
+  const chosen = (/** @type {number} */ i) => {
+    show(i);
+    for (const [k, cell] of cells) cell.setAttribute("aria-pressed", String(k === i));
+  };
+  view.root.addEventListener("nbm-select", () => chosen(rows.selected), { signal: view.signal });
+  const first = data.first ?? calls[calls.length - 1];
+  if (first !== undefined) {
+    rows.begin(first);
+    chosen(first);
+    hero.style.height = `${Math.min(Math.max(hero.scrollHeight, LEAST), MOST)}px`; // then nothing below it moves when another call is chosen
+  }
+  rows.addTool(tableButton(view, () => [["call", "input", data.a, data.b, "off by", "largest", "fault"], ...calls.map((i) => [label(i), given(i), a(i), b(i), change(i), largest(i), WORDS[fault(i) ?? ""]].map((x) => String(x ?? "")))]));
+}
+
+/**
+ * Expected, actual and their difference, beside each other where there is room.
+ * @param {import("./base.js").View} view
+ * @param {import("./picture.js").Picture[]} pictures
+ * @param {import("./base.js").Data} data
+ */
+function sideBySide(view, pictures, data) {
+  const names = [data.a, data.b, "difference"];
+  const room = Math.min(ROOM, ((view.root.clientWidth || 1100) - 50) / 3);
+  const fits = (/** @type {number[]} */ [n, h, w]) => (n === 1 && w ? Math.min(room, (HEIGHT * w) / h) : room);
+  return el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), drawPicture(view, each, fits(each.s)))));
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);
