@@ -15,12 +15,13 @@ from nbmodule.core.running.entry import ConstructorSignature, HasForward, Module
 from nbmodule.core.shape import attributes, building, copying, hooks, naming, state_dict, structure, where
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.hooks import HookHandle
+from nbmodule.core.shape.hull import Hull, attributes_of
 from nbmodule.core.shape.linked import set_v, v_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.container import Container
 
 
-class CoreModule(metaclass=ModuleMeta):
+class CoreModule(Hull, metaclass=ModuleMeta):
     """A model, or a part of one: attributes that hold variables and other modules, and a forward.
 
     Define `forward`, `_forward` or `__call__`, any one of them. Variables come from `_create_variables`, from attributes
@@ -61,9 +62,10 @@ class CoreModule(metaclass=ModuleMeta):
         Array([2., 2.], dtype=float32)
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_nbm")
+    __slots__ = ()
     __signature__ = ConstructorSignature()
     _is_module = True
+    _is_plainly_made = True  # whether no class has a `__new__` of its own
     _takes_attributes = True  # in the bases themselves, keyword arguments are attributes
     _short_names: dict[str, str] = {}  # short names of variables in `v`, by attribute name
 
@@ -81,6 +83,7 @@ class CoreModule(metaclass=ModuleMeta):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._is_plainly_made = cls.__new__ is CoreModule.__new__
         structure.register(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -201,6 +204,15 @@ class CoreModule(metaclass=ModuleMeta):
     def v(self, given: Mapping[str, Any]) -> None:
         ensure_built(self)
         set_v(self, given)
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            """The attributes; of a module that JAX has unflattened they are made at the first look."""
+            if type(self._nbm) is structure.Folded:
+                structure.unfolded(self)
+            return attributes_of(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         attributes.assign(self, name, value)

@@ -15,6 +15,7 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.arrays import boxed, is_holder
+from nbmodule.core.shape.structure import Folded, unfolded
 from nbmodule.core.shape.walk import is_branch, is_module, items, plan_of, remember_parent
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
@@ -86,6 +87,9 @@ def delete(module: Any, name: str) -> None:
 
 def missing(module: Any, name: str) -> Any:
     """What Python did not find: a variable from `_create_variables`, or an error with the closest name, or a property's own."""
+    if type(module._nbm) is Folded:
+        unfolded(module)
+        return getattr(module, name)
     if is_of_class(module, name):
         return object.__getattribute__(module, name)
     if name.startswith("__"):

@@ -9,6 +9,7 @@ defines a class again, or a reloader that swaps `__code__`, is noticed.
 from __future__ import annotations
 
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Mapping
@@ -16,10 +17,12 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.jax_names import is_eager
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, Home, here, now
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Variable, released
+from nbmodule.core.shape.hull import attributes_of
 from nbmodule.core.shape.walk import Plan, is_branch, is_module, plan_of
 
 _SAFE = (int, float, bool, complex, str, bytes, type(None))
@@ -83,12 +86,18 @@ class _Same:
 class Structure:
     """An interned table: `objects` (the root first), `boxes` and `absent` ones, with references between them by index."""
 
-    __slots__ = ("__weakref__", "absent", "boxes", "keys", "objects")
+    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects")
 
     def __init__(
-        self, objects: tuple[Any, ...], boxes: tuple[Any, ...], absent: tuple[Any, ...], keys: tuple[Any, ...]
+        self,
+        objects: tuple[Any, ...],
+        boxes: tuple[Any, ...],
+        absent: tuple[Any, ...],
+        keys: tuple[Any, ...],
+        codes: tuple[Any, ...],
     ) -> None:
         self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
+        self.codes = codes  # the forwards and hooks in it, with the code that they have
 
 
 _SETTLED = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
@@ -134,7 +143,7 @@ def structure_of(root: Any) -> Structure:
             return structure
     functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
     codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
-    structure = _intern(root, plan)
+    structure = _intern(root, plan, codes)
     plan.structure = (codes, structure)
     return structure
 
@@ -152,7 +161,7 @@ def module_codes(module: Any) -> tuple[Any, ...]:
     return tuple(getattr(fn, "__code__", fn) for fn in functions_of(module))
 
 
-def _intern(root: Any, plan: Plan) -> Structure:
+def _intern(root: Any, plan: Plan, codes: tuple[Any, ...]) -> Structure:
     table = _Table(plan)
     table.enter(root)
     boxes = tuple((type(box), box._frozen) for box in plan.boxes)
@@ -161,7 +170,7 @@ def _intern(root: Any, plan: Plan) -> Structure:
     known = _interned.get(key)
     if known is None:
         keys = tuple(CompositeKey(place.path) for place in plan.places.values())
-        known = _interned[key] = Structure(*key, keys)
+        known = _interned[key] = Structure(*key, keys, codes)
     return known
 
 
@@ -220,32 +229,138 @@ def _header(thing: Any) -> Any:
     )
 
 
+class Folded:
+    """Stands for the private state of a module that was built around leaves and not looked at yet.
+
+    What JAX unflattens is often flattened next (`jax.tree.map`, a step that takes and returns a model): then nothing of it is made.
+    The first look at any of its attributes unfolds it.
+    """
+
+    __slots__ = ("_home", "_leaves", "_root", "_structure")
+    leaves: Any = None  # see `flatten`
+
+    def __init__(self, root: Any, structure: Structure, leaves: tuple[Any, ...], home: Home | None) -> None:
+        for name, value in (
+            ("_root", weakref.ref(root)),
+            ("_structure", structure),
+            ("_leaves", leaves),
+            ("_home", home),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(unfolded(self._root()), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(unfolded(self._root()), name, value)
+
+
+_unfolding = threading.RLock()
+
+
+def unfolded(module: Any) -> Inner:
+    """The private state of `module`, with all its attributes in their places."""
+    with _unfolding:
+        folded = module._nbm
+        if type(folded) is Folded:
+            inner = Inner()
+            _Builder(folded._structure, folded._leaves, folded._home).build((module, inner))
+            object.__setattr__(module, "_nbm", inner)
+        return module._nbm
+
+
 def rebuild(structure: Structure, leaves: Any) -> Any:
     """The module that `structure` describes, around `leaves` (anything: arrays, tracers, None, shapes)."""
-    trace = here()
-    home = None if trace == EAGER else Home(now.frame, trace)
-    boxes = []
-    for (kind, frozen), leaf in zip(structure.boxes, leaves):
-        box = object.__new__(kind)
-        box._frozen, box._value, box._home = frozen, leaf, home
-        boxes.append(box)
-    absent = [released(*facts) for facts in structure.absent]
-    made = [_hull(row) for row in structure.objects]
+    home = None
+    if not is_eager():
+        trace = here()
+        home = None if trace == EAGER else Home(now.frame, trace)
+    kind = structure.objects[0][1]
+    if not getattr(kind, "_is_plainly_made", False):
+        return _Builder(structure, leaves, home).build()
+    module = object.__new__(kind)
+    _set_inner(module, "_nbm", Folded(module, structure, tuple(leaves), home))
+    return module
 
-    def resolve(reference: Any) -> Any:
-        if isinstance(reference, Static):
+
+_set_inner = object.__setattr__
+
+
+class _Builder:
+    """Builds the objects of a structure around leaves."""
+
+    def __init__(self, structure: Structure, leaves: Any, home: Home | None) -> None:
+        self.structure, self.home = structure, home
+        self.boxes = []
+        for (kind, frozen), leaf in zip(structure.boxes, leaves):
+            box = object.__new__(kind)
+            box._frozen, box._value, box._home = frozen, leaf, home
+            self.boxes.append(box)
+        self.absent = [released(*facts) for facts in structure.absent]
+        self.made: list[Any] = []
+
+    def build(self, root: tuple[Any, Inner] | None = None) -> Any:
+        """The first of the objects, with all others below it; `root` is that module and its private state, if it is there."""
+        rows = self.structure.objects
+        self.made = [self._hull(row, root if i == 0 else None) for i, row in enumerate(rows)]
+        for i, row in enumerate(rows):
+            if not issubclass(row[1], tuple):
+                self._fill(self.made[i], row, root[1] if root is not None and i == 0 else None)
+        return self.made[0]
+
+    def resolve(self, reference: Any) -> Any:
+        if type(reference) is Static:
             return reference.value
         kind, index = reference
-        if kind != "object":
-            return (boxes if kind == "box" else absent)[index]
-        if isinstance(made[index], _Later):
-            made[index] = made[index].finish(resolve)
-        return made[index]
+        if kind == "box":
+            return self.boxes[index]
+        if kind == "absent":
+            return self.absent[index]
+        if type(self.made[index]) is _Later:
+            self.made[index] = self.made[index].finish(self.resolve)
+        return self.made[index]
 
-    for index, row in enumerate(structure.objects):
-        if not issubclass(row[1], tuple):
-            _fill(made[index], row, resolve)
-    return made[0]
+    def _hull(self, row: Any, root: tuple[Any, Inner] | None) -> Any:
+        shape, kind, header = row[:3]
+        if shape == "sequence" and issubclass(kind, tuple):
+            return _Later(row)
+        if shape != "module":
+            thing = kind.__new__(kind)
+            if hasattr(kind, "_unwatched"):
+                thing._revive()
+            return thing
+        if root is not None:
+            thing, inner = root
+        elif kind._is_plainly_made:
+            thing, inner = object.__new__(kind), Inner()
+            _set_inner(thing, "_nbm", inner)
+        else:
+            thing = kind.__new__(kind)
+            inner = thing._nbm
+        inner.training, inner.built, hooks, config, arguments, _ = header
+        inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
+        inner.home = self.home  # pyright: ignore[reportAttributeAccessIssue]
+        for group, known in zip((inner.pre_hooks, inner.hooks), hooks):
+            if known:
+                group.update((hook.thing.number, hook.thing) for hook in known)
+        return thing
+
+    def _fill(self, thing: Any, row: Any, inner: Inner | None) -> None:
+        shape, parts, resolve = row[0], row[3:], self.resolve
+        if shape == "mapping":
+            for key, reference in parts:
+                thing[key.value] = resolve(reference)
+        elif shape == "sequence":
+            thing.extend([resolve(reference) for _, reference in parts])
+        else:
+            own = attributes_of(thing) if shape == "module" else vars(thing)
+            for name, reference in parts:
+                if name == "_nbm.variables":
+                    (inner or thing._nbm).variables = resolve(reference)
+                else:
+                    own[name] = resolve(reference)
+            if shape == "module":
+                (inner or thing._nbm).special = True  # until the first call
 
 
 class _Later:
@@ -258,39 +373,6 @@ class _Later:
         parts = [resolve(reference) for _, reference in self.row[3:]]
         kind = self.row[1]
         return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
-
-
-def _hull(row: Any) -> Any:
-    shape, kind, header = row[:3]
-    if shape == "sequence" and issubclass(kind, tuple):
-        return _Later(row)
-    thing = kind.__new__(kind)
-    if hasattr(kind, "_unwatched"):
-        thing._revive()
-    if shape == "module":
-        inner = thing._nbm
-        inner.training, inner.built, hooks, config, arguments, _ = header
-        inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
-        for group, known in zip((inner.pre_hooks, inner.hooks), hooks):
-            group.update((hook.thing.number, hook.thing) for hook in known)
-    return thing
-
-
-def _fill(thing: Any, row: Any, resolve: Any) -> None:
-    shape, parts = row[0], row[3:]
-    if shape == "mapping":
-        for key, reference in parts:
-            thing[key.value] = resolve(reference)
-    elif shape == "sequence":
-        thing.extend(resolve(reference) for _, reference in parts)
-    else:
-        for name, reference in parts:
-            if name == "_nbm.variables":
-                thing._nbm.variables = resolve(reference)
-            else:
-                vars(thing)[name] = resolve(reference)
-        if shape == "module":
-            thing._nbm.special = True  # until the first call
 
 
 class CompositeKey:
@@ -317,15 +399,27 @@ def flatten(module: Any) -> tuple[tuple[Any, ...], Structure]:
     inner = module._nbm
     known = inner.leaves
     if known is not None:
-        values, epoch, plan, codes, found = known
+        values, epoch, plan, lists, codes, found = known
         if values == clock.values and epoch == clock.structure and inner.plan is plan and now.frame is None:
-            if lists_hold(plan) and codes_hold(codes):
-                return found
+            try:  # as `lists_hold` and `codes_hold`, whose calls would be a tenth of this one
+                for live, then in lists:
+                    if live != then:
+                        break
+                else:
+                    for fn, code in codes:
+                        if fn.__code__ is not code:
+                            break
+                    else:
+                        return found
+            except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
+                pass
+    if type(inner) is Folded and codes_hold(inner._structure.codes):
+        return inner._leaves, inner._structure
     structure = structure_of(module)
     plan = inner.plan
     found = tuple([box.value for box in plan.boxes]), structure
     if now.frame is None and not plan.watched:
-        inner.leaves = (clock.values, clock.structure, plan, plan.structure[0], found)
+        inner.leaves = (clock.values, clock.structure, plan, plan.lists, plan.structure[0], found)
     return found
 
 
