@@ -28,8 +28,14 @@ _HOMES: dict[str, str] = {
     "nbmodule.flow": "Graph",
     "nbmodule.doors.files": "save load save_checkpoint restore_checkpoint",
     "nbmodule.doors.health": "doctor",
-    "nbmodule.calls": "Call Calls Recorder check compare diff first_nonfinite load_calls memory patch tap track",
+    "nbmodule.calls": "Call Calls Recorder check compare diff first_nonfinite load_calls memory tap track",
     "nbmodule.calls.summary": "summary Summary",
+    "nbmodule.touch.settings": "zero to_mean from_example scale_by add_noise freeze skip Setting",
+    "nbmodule.touch.patch": "patch",
+    "nbmodule.touch.what_if": "what_if WhatIf",
+    "nbmodule.touch.sweep": "sweep Sweep trace_causes",
+    "nbmodule.touch.attribute": "attribute Attribution",
+    "nbmodule.touch.edit": "edit Edits",
     "nbmodule.scale": (
         "make_mesh shard shard_batch layout Layout data_parallel fsdp tensor_parallel join_hosts is_first_host"
     ),

@@ -25,6 +25,9 @@ HOUSE: list[dict[str, str]] = [
         "optim": "optimizers over optax",
         "scale": "meshes, sharding rules, many hosts",
     },
+    {
+        "touch": "what if: returns are changed and what follows is looked at, sweeps, attribution; the model changed by hand, and back"
+    },
     {"views": "records in; text, HTML and what a live view asks for out; the front end in `page/`"},
     {"live": "the running training loop: control, history, the live view"},
     {"doors": "`Module` with its verbs, and what joins several rooms: files, graphs, health"},

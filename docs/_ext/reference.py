@@ -18,6 +18,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "transforms": ("Transforms and random streams", ("core.transforms", "core.running.explain", "core.numbers")),
     "state": ("The functional way", ("core.shape.state",)),
     "tracking": ("What ran", ("calls",)),
+    "touch": ("What if", ("touch",)),
     "views": ("Views", ("views",)),
     "live": ("Live", ("live",)),
     "files": ("Files", ("files", "doors.files")),

@@ -12,7 +12,7 @@ from nbmodule.errors import ArgumentTypeError
 def tap(x: Any, name: str) -> Any:
     """Give `x` back; while the model is tracked, record it under `name`, below the module that is being called.
 
-    Untracked it does nothing, compiled or not.
+    Untracked it does nothing, compiled or not. `nb.patch` can change it by that name.
 
     Args:
         x: Any value.
@@ -34,6 +34,8 @@ def tap(x: Any, name: str) -> Any:
     if tracker is None or log is None or not now.stack:
         return x
     module = now.stack[-1]
+    for change in tracker.changes_of((module, name)):
+        x = change.after((), x)
     kept = tracker.kept_by_any(module)
     index = log.begin(slot_of(module), "", name=name, kept=bool(kept), kind="tap")
     values: dict[str, Any] = {}

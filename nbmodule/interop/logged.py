@@ -21,6 +21,7 @@ from nbmodule.interop.slopes import sloped
 def logged(part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Make a call that stands under a transform of JAX, and log it."""
     __tracebackhide__ = True
+    args, kwargs = now.tracker.given(part, args, kwargs)
     index = tracker.begin(part, (args, kwargs))
     try:
         with calling(part), scope_of(part):
@@ -28,7 +29,7 @@ def logged(part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             with jax.ensure_compile_time_eval():
                 known = concrete(((args, kwargs), outputs))
             if now.tracker.replaces(part):
-                outputs = _replaced(part, outputs, known)
+                outputs = _replaced(part, args, outputs, known)
                 with jax.ensure_compile_time_eval():
                     known = concrete(((args, kwargs), outputs))
     except Exception as error:
@@ -60,13 +61,13 @@ def logged(part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     return sloped(outputs, told, part)
 
 
-def _replaced(part: Any, outputs: Any, known: Any) -> Any:
+def _replaced(part: Any, args: Any, outputs: Any, known: Any) -> Any:
     if known is None:
         raise TraceError(
             f"the return of {type(part).__name__} cannot be replaced: it is called in a function that raw JAX compiles. Call the "
             "model itself, or use the transform of the same name from nbmodule. Nothing was replaced."
         )
-    return instead(lambda rows: now.tracker.replaced(part, rows), outputs)
+    return instead(lambda rows: now.tracker.replaced(part, args, rows), outputs)
 
 
 # -- values under JAX's own transforms ---------------------------------------------------------------

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import patch, track
+from nbmodule.calls import track
+from nbmodule.touch.patch import patch
 
 from jax_settings import FLOAT
 

@@ -16,6 +16,7 @@ class Inner:
         "compiled",  # the compiled call, once asked for
         "config",  # `Config`: the constructor's choices
         "current",  # (tick of values, the container `v` that was current then)
+        "dials",  # what interventions are set to: kept, so that a compiled function takes another number as an input
         "given",  # variables handed to the constructor, to be used instead of fresh ones
         "home",  # where the module was made inside a trace, else None
         "hooks",
@@ -43,6 +44,7 @@ class Inner:
         self.building = self.compiled = self.config = self.current = self.given = self.home = self.instead = (
             self.leaves
         ) = self.plan = self.released = self.shown = self.slot = None
+        self.dials: dict[Any, Any] = {}
         self.hooks: dict[int, Any] = {}
         self.pre_hooks: dict[int, Any] = {}
         self.parents: list[weakref.ref[Any]] = []

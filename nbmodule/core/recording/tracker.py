@@ -53,6 +53,8 @@ class Tracker:
             since it runs while tracing and is part of the signature of compiled functions.
         key: What distinguishes this request from others, for the signature of compiled functions.
         replacements: Interventions: for a module, a function from its return to what it shall return instead.
+        changes: Interventions of another kind, which add up: for a module, or (module, name) of a tap, what has
+            `before(args, kwargs)`, which gives the arguments of its call, and `after(args, outputs)`, which gives its return.
         keep_gradient: What is kept, from (gradient, `return` or `variables`): a dict of PyTrees; None if gradients are not asked for.
         keep_before: What is kept of a module before it is called.
         timed: Whether eager calls are to be timed, which waits for their arrays.
@@ -63,6 +65,7 @@ class Tracker:
     """
 
     __slots__ = (
+        "changes",
         "keep",
         "keep_before",
         "keep_gradient",
@@ -84,6 +87,7 @@ class Tracker:
         key: Hashable,
         replacements: dict[Any, Callable[[Any], Any]] | None = None,
         *,
+        changes: dict[Any, Any] | None = None,
         keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None,
         keep_before: Callable[[Any], dict[str, Any]] | None = None,
         timed: bool = False,
@@ -92,6 +96,7 @@ class Tracker:
         span: Any = None,
     ) -> None:
         self.wants, self.keep, self.replacements = wants, keep, replacements or {}
+        self.changes = changes or {}
         self.key: Hashable = key
         self.keep_gradient, self.keep_before, self.timed = keep_gradient, keep_before, timed
         self.log = Log() if log is None else log
@@ -150,9 +155,27 @@ class Tracker:
         tracker: Tracker | None = self
         while tracker is not None and module not in tracker.replacements:
             tracker = tracker.around()
-        return tracker is not None
+        return tracker is not None or bool(self.changes_of(module))
 
-    def replaced(self, module: Any, outputs: Any) -> Any:
+    def changes_of(self, place: Any) -> list[Any]:
+        """What changes the calls of a module, or a tap: the outermost first."""
+        place = place if isinstance(place, tuple) else slot_of(place)()
+        found, tracker = [], self
+        while tracker is not None:
+            if place in tracker.changes:
+                found.append(tracker.changes[place])
+            tracker = tracker.around()
+        return found[::-1]
+
+    def given(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the call of `module` is to be given instead of these arguments."""
+        for change in self.changes_of(module):
+            args, kwargs = change.before(args, kwargs)
+        return args, kwargs
+
+    def replaced(self, module: Any, args: tuple[Any, ...], outputs: Any) -> Any:
         """What the call of `module` is to return instead of `outputs`: the innermost intervention decides."""
         tracker: Tracker | None = self
         while tracker is not None:
@@ -160,6 +183,8 @@ class Tracker:
                 outputs = tracker.replacements[replaced](outputs)
                 break
             tracker = tracker.around()
+        for change in self.changes_of(module):
+            outputs = change.after(args, outputs)
         return self.tapped(module, outputs)
 
     def tapped(self, module: Any, outputs: Any) -> Any:

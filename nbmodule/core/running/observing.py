@@ -15,8 +15,11 @@ from nbmodule.core.shape import hooks
 def observe(call: ModuleCall, way: Way) -> Any:
     """The call in its scope; told to whoever is recording, also when it fails."""
     __tracebackhide__ = True
-    module, arguments = call.module, (call.args, call.kwargs)
+    module = call.module
     recording = now.tracker is not None
+    if recording:
+        call.args, call.kwargs = now.tracker.given(module, call.args, call.kwargs)
+    arguments = call.args, call.kwargs
     index = tracker.begin(module, arguments) if recording else -1
     scope = scope_of(module)
     if now.frame is not None and len(now.stack) == now.frame.base:
@@ -27,7 +30,7 @@ def observe(call: ModuleCall, way: Way) -> Any:
                 way[0](call, way[1:]) if way else call.run(module, *call.args, **call.kwargs)
             )  # `go_on`, one call less
             if recording:
-                outputs = now.tracker.replaced(module, outputs)
+                outputs = now.tracker.replaced(module, arguments[0], outputs)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         if recording:
             tracker.fail(index, error)

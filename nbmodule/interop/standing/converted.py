@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbmodule.base.foreign import framework_of
-from nbmodule.calls import first_nonfinite, patch
+from nbmodule.calls import first_nonfinite
 from nbmodule.calls.summary import summary
 from nbmodule.doors.graphs import graph
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Leaf, Path, text_of
 from nbmodule.interop.into import Wrapped, meet_parts, wrap
+from nbmodule.touch.patch import patch
 from nbmodule.views.makers.of_models import module_tree
 from nbmodule.views.panels.looking import parts_of
 from nbmodule.views.records.records import Note
@@ -138,12 +139,17 @@ def variables_of(model: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     return {text_of(path): leaf.value for path, leaf in unpacked(model)[1].items()}
 
 
+def touched(model: Any, args: Args, kwargs: Kwargs) -> tuple[Wrapped, Args, Kwargs]:
+    return as_module(model, args, kwargs, "nb.what_if")
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "summary": summarized,
     "graph": graphed,
     "first_nonfinite": searched,
     "inspect": inspected,
     "patch": patched,
+    "module": touched,
     "show": shown,
     "variables": variables_of,
 }

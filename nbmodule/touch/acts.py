@@ -1,0 +1,218 @@
+"""What happens to a return while a model runs: one act for each setting at a place.
+
+The numbers of an act are boxes (`Dials`), kept on the module: compiled functions take them as inputs, so that the same kind of setting
+with another number or another head uses what is compiled already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.recording.tracker import describe
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.touch.settings import Setting
+from nbmodule.touch.spots import PartAxis, Spot, home_of
+
+FROM_RUN = frozenset({"example", "freeze"})
+"""Kinds that need values of another run."""
+
+
+class Dials:
+    """The numbers of one setting, as boxes.
+
+    Attributes:
+        on: Whether the setting acts.
+        number: Its factor or deviation.
+        seed: Of its noise.
+        at: For each part the indices.
+        values: What is put in place of the return, one box for each array; None for kinds that put nothing.
+    """
+
+    __slots__ = ("at", "is_taken", "met", "number", "on", "seed", "shapes", "values")
+
+    def __init__(self, counts: tuple[int, ...], shapes: Any) -> None:
+        self.on, self.number, self.seed = Buffer(True), Buffer(1.0, dtype=jnp.float32), Buffer(np.uint32(0))
+        self.at = [Buffer(np.zeros(count, np.int32)) for count in counts]
+        self.shapes = shapes
+        self.values = None if shapes is None else [Buffer(np.zeros(shape, dtype)) for shape, dtype in shapes]
+        self.is_taken = False
+        self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
+
+    def set(self, setting: Setting, values: list[Any] | None = None, *, on: bool = True) -> None:
+        """Turn them to what a setting says."""
+        self.on.value, self.number.value, self.seed.value = on, setting.number, np.uint32(setting.seed)
+        for box, (_, at) in zip(self.at, setting.parts):
+            box.value = np.asarray(at, np.int32)
+        for box, value in zip(self.values or (), values or ()):
+            box.value = value
+
+    @property
+    def boxes(self) -> list[Buffer]:
+        """All of them, in one order."""
+        return [self.on, self.number, self.seed, *self.at, *(self.values or ())]
+
+
+def dials_for(setting: Setting, spot: Spot, values: list[Any] | None) -> Dials:
+    """Free dials of a place for one kind of setting: those of before, if nobody uses them now."""
+    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
+    counts = tuple(len(at) for _, at in setting.parts)
+    names = tuple(name for name, _ in setting.parts)
+    known = spot.module._nbm.dials.setdefault(
+        (spot.tap, spot.receiver is None, setting.kind, names, counts, shapes), []
+    )
+    free = next((dials for dials in known if not dials.is_taken), None)
+    if free is None:
+        free = Dials(counts, shapes)
+        known.append(free)
+    return free
+
+
+class Act:
+    """One setting at one place.
+
+    Args:
+        spot: Where it was said to act.
+        setting: What is done.
+        dials: Its numbers.
+    """
+
+    def __init__(self, spot: Spot, setting: Setting, dials: Dials) -> None:
+        self.spot, self.kind, self.dials = spot, setting.kind, dials
+        self.place, self.at_input, self.parts = home_of(spot, setting)
+        self.largest = tuple(at[-1] for _, at in setting.parts)
+        if dials.met:  # what is compiled already checks nothing
+            self.check(max(dials.met))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from others, for the signature of compiled functions."""
+        return self.kind, self.place, self.spot.receiver, self.at_input, self.parts, self.dials
+
+    def changed(self, old: Any, given: Any = None) -> Any:
+        """What is put in place of `old`, a PyTree; of parts the first floating array has them."""
+        leaves, tree = jax.tree.flatten(old)
+        floating = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+        if not floating:
+            raise ArgumentError(
+                f'"{self.spot.name}" returns {describe(old)}: there is no floating array to change. Nothing was changed.'
+            )
+        chosen = floating[:1] if self.parts else floating
+        for number, i in enumerate(chosen):
+            new = self._new(leaves[i], number, given)
+            leaves[i] = jnp.where(self._mask(leaves[i]), new.astype(leaves[i].dtype), leaves[i])
+        return jax.tree.unflatten(tree, leaves)
+
+    def _new(self, old: Any, number: int, given: Any) -> Any:
+        dials = self.dials
+        if self.kind == "zero":
+            return jnp.zeros_like(old)
+        if self.kind == "scale":
+            return old * dials.number.value
+        if self.kind == "noise":
+            key = jax.random.key(dials.seed.value)
+            return old + dials.number.value * jax.random.normal(key, old.shape, jnp.float32)
+        if self.kind == "skip":
+            return self._fitting(jax.tree.leaves(given)[0] if jax.tree.leaves(given) else jnp.zeros(0), old, "is given")
+        if dials.values is not None:
+            value = dials.values[number].value
+            return old + value if self.kind == "add" else self._fitting(value, old, "is to return")
+        channel = next((part.axis for part in self.parts if part.name == "channel"), -1)
+        axes = tuple(axis for axis in range(old.ndim) if axis != channel % old.ndim)
+        return jnp.broadcast_to(old.mean(axes, keepdims=True), old.shape)
+
+    def _fitting(self, value: Any, old: Any, said: str) -> Any:
+        try:
+            if value.ndim <= old.ndim:
+                return jnp.broadcast_to(value, old.shape)
+        except ValueError:
+            pass
+        raise ShapeError(
+            f'"{self.spot.name}" returns {describe(old)}, and {said} {describe(value)}: these do not fit. Nothing was changed.'
+        )
+
+    def _mask(self, old: Any) -> Any:
+        self.check(old.shape)
+        self.dials.met.add(tuple(old.shape))
+        mask = self.dials.on.value
+        for part, box in zip(self.parts, self.dials.at):
+            axis = part.axis % old.ndim
+            index = jnp.arange(old.shape[axis], dtype=jnp.int32) // part.width
+            chosen = (index[:, None] == box.value).any(1)
+            mask = mask & chosen.reshape([-1 if i == axis else 1 for i in range(old.ndim)])
+        return mask
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise if a part is not there."""
+        for part, largest in zip(self.parts, self.largest):
+            self._check_one(part, shape, largest)
+
+    def _check_one(self, part: PartAxis, shape: tuple[int, ...], largest: int) -> None:
+        if -part.axis > len(shape):
+            raise ArgumentError(
+                f'"{self.spot.name}" returns {list(shape)}, which has no axis for {part.name}s. Nothing was changed.'
+            )
+        count = shape[part.axis] // part.width
+        if largest >= count:
+            raise ArgumentError(
+                f'"{self.spot.name}" has {count} {part.name}s, counted from 0: there is no {part.name} {largest}. Nothing was changed.'
+            )
+
+
+class Acts:
+    """The acts at one place: what a tracker calls before and after a module."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Act] = []
+        self.returns: list[Act] = []
+        self.sent: list[tuple[Act, Any]] = []  # acts on edges, each with the notes of what went along it
+        self.received: list[dict[str, Any]] = []
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        for act in self.inputs:
+            args = (act.changed(args[0]), *args[1:])
+        for notes in self.received:
+            if notes and args:
+                args = (_received(args[0], notes), *args[1:])
+        return args, kwargs
+
+    def after(self, args: tuple[Any, ...], outputs: Any) -> Any:
+        for act, notes in self.sent:
+            notes.update(old=outputs, new=act.changed(outputs, args), name=act.spot.name)
+        for act in self.returns:
+            outputs = act.changed(outputs, args)
+        return outputs
+
+
+def _received(given: Any, notes: dict[str, Any]) -> Any:
+    """What the receiver is given: the changed return, or the sum it is part of with the change added."""
+    old, new = notes["old"], notes["new"]
+    if given is old:
+        return new
+    if jnp.shape(given) != jnp.shape(old):
+        raise ShapeError(
+            f'"{notes["name"]}": the sender returns {describe(old)}, the receiver is given {describe(given)}: an edge joins places of one shape.'
+        )
+    return given + (new - old)
+
+
+def by_place(acts: list[Act]) -> dict[Any, Acts]:
+    """What a tracker is told: for each place its acts."""
+    found: dict[Any, Acts] = {}
+    for act in acts:
+        at = found.setdefault(act.place, Acts())
+        if act.spot.receiver is not None:
+            notes: dict[str, Any] = {}
+            at.sent.append((act, notes))
+            found.setdefault(act.spot.receiver, Acts()).received.append(notes)
+        else:
+            (at.inputs if act.at_input else at.returns).append(act)
+    return found
+
+
+def _is_floating(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)

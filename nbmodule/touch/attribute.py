@@ -1,0 +1,333 @@
+"""`nb.attribute`: which inputs, and which modules' returns, a chosen output comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.base.format import format_number, shown
+from nbmodule.calls.shown import Shown
+from nbmodule.core.recording.tracker import describe
+from nbmodule.core.transforms.jit import jit
+from nbmodule.errors import ArgumentError, PathError, ShapeError
+from nbmodule.touch.acts import Act, Dials
+from nbmodule.touch.patch import watched_at
+from nbmodule.touch.run import Metric, Run, ask, observed
+from nbmodule.touch.settings import Setting
+from nbmodule.touch.spots import Spot, heads_of, names_of, spots
+
+METHODS = ("gradient", "integrated", "direct")
+
+
+def attribute(
+    model: Any,
+    x: Any,
+    metric: Metric = None,
+    *,
+    method: str = "gradient",
+    target: Any = None,
+    loss: Callable[..., Any] | None = None,
+    baseline: Any = None,
+    steps: int = 50,
+    stream: Any = None,
+    components: Any = None,
+    heads: bool = False,
+    labels: Sequence[str] = (),
+    **kwargs: Any,
+) -> Attribution:
+    """Say which inputs and which modules a chosen output comes from.
+
+    `gradient` multiplies the gradient with the input, and for each module with its return. `integrated` takes the mean gradient on the
+    straight way from a baseline to the input (integrated gradients): what it finds for the inputs adds up to the difference of the
+    metric between the two. `direct` looks at the last residual stream alone: what each module that writes into it says about the
+    output by itself, with the scale of the last norm held.
+
+    Token numbers have no gradient: for them it is that of what their embedding returns, added up over its features.
+
+    Args:
+        model: A module, or a model of Flax, Equinox, Haiku or Keras.
+        x: Its input; a tuple is a list of arguments, of which the first is looked at.
+        metric: What is explained: the index of a class, a whole index such as `(0, -1, 5)`, or a function of the output.
+        method: `gradient`, `integrated` or `direct`.
+        target: What the output should be: its loss is explained instead.
+        loss: A function of (output, target), as in `nb.what_if`.
+        baseline: Where the straight way begins; zeros by default, for tokens a vector of zeros.
+        steps: Points of the way at which the gradient is taken (Gauss-Legendre).
+        stream: For `direct`, the module that reads the last residual stream: the last norm, or the last linear layer.
+        components: For `direct`, the modules that write into it: paths or globs.
+        heads: For `direct`, whether attention layers are divided into their heads.
+        labels: Texts of the tokens, or names of the columns, for the picture.
+        **kwargs: Keyword arguments of the model.
+
+    Raises:
+        ArgumentError: neither metric nor target was given, or the method lacks what it needs.
+
+    Example:
+        >>> model = nb.Linear(3, 2, with_bias=False)
+        >>> found = nb.attribute(model, jnp.array([[1.0, 2.0, 0.0]]), 0)
+        >>> bool(abs(found.inputs.sum() - found.metric) < 1e-6), float(found.inputs[0, 2])
+        (True, 0.0)
+
+    Source: Sundararajan et al. (2017), arXiv:1703.01365, for `integrated`; Elhage et al. (2021), transformer-circuits.pub, for `direct`.
+    """
+    if method not in METHODS:
+        raise ArgumentError(f"method is one of {', '.join(METHODS)}; found {method!r}.")
+    args = x if isinstance(x, tuple) else (x,)
+    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
+    if run.question is None:
+        raise ArgumentError("nb.attribute explains a number: give metric=, such as the index of a class, or target=.")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ArgumentError(f"steps must be a whole number of at least 1, found {steps!r}.")
+    if method == "direct":
+        return _direct(run, stream, components, heads, labels)
+    if stream is not None or components is not None or heads:
+        raise ArgumentError(f"stream=, components= and heads= are for method='direct'; the method is {method!r}.")
+    return _by_gradient(run, method, baseline, steps, labels)
+
+
+class Attribution(Shown):
+    """What `nb.attribute` gives; see there.
+
+    Attributes:
+        method: How it was found.
+        metric: The number that is explained.
+        inputs: How much each entry of the first input has to do with it; None for `direct`. Of tokens one number each.
+        of: What `inputs` was taken of: empty for the input itself, the path of the embedding for tokens.
+        modules: For each module (of `direct`: component, or head of it) how much its return has to do with it.
+        labels: Texts of the tokens or columns.
+        notes: What was left out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        method: str,
+        metric: float,
+        inputs: np.ndarray | None,
+        modules: Mapping[str, float],
+        *,
+        of: str = "",
+        labels: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.name, self.method, self.metric, self.inputs, self.modules = name, method, metric, inputs, dict(modules)
+        self.of, self.labels, self.notes = of, tuple(map(str, labels)), tuple(notes)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The title."""
+        how = {
+            "gradient": "gradient × input",
+            "integrated": "integrated gradients",
+            "direct": "direct, from the last residual stream",
+        }
+        return self.name, how[self.method], f"explained: {format_number(self.metric)}"
+
+    @shown
+    def __repr__(self) -> str:
+        lines = [" · ".join(self.facts)]
+        if self.inputs is not None:
+            low, high = float(self.inputs.min()), float(self.inputs.max())
+            total = format_number(float(self.inputs.sum()))
+            where = f" (returned by {self.of})" if self.of else ""
+            lines.append(f"  inputs{where}  sum {total}, from {format_number(low)} to {format_number(high)}")
+        width = max(map(len, self.modules), default=0)
+        for path, found in sorted(self.modules.items(), key=lambda entry: -abs(entry[1])):
+            lines.append(f"  {(path or self.name).ljust(width)}  {format_number(found)}")
+        return "\n".join([*lines, *self.notes])
+
+
+def _by_gradient(run: Run, method: str, baseline: Any, steps: int, labels: Sequence[str]) -> Attribution:
+    modules, repeated = _called_once(run)
+    first = next((i for i, leaf in enumerate(run.arrays) if jnp.issubdtype(leaf.dtype, jnp.inexact)), None)
+    is_input = first == 0
+    source = "" if is_input else _embedding(run, modules)
+    point = run.arrays[0] if is_input else run.before.returns[source]
+    start = jnp.zeros_like(point) if baseline is None else jnp.asarray(baseline, point.dtype)
+    try:
+        start = jnp.broadcast_to(start, point.shape)
+    except ValueError:
+        raise ShapeError(f"baseline must fit the input {list(point.shape)}, found {describe(baseline)}.") from None
+    gradients = _Gradients(run, [spot for spot in modules if spot.name], source)
+    at_point, by_module = gradients(point)
+    notes = [f"called several times, and left out: {', '.join(repeated)}"] if repeated else []
+    of_modules = {name: float((by_module[name] * run.before.returns[name]).sum()) for name in by_module}
+    if method == "integrated":
+        nodes, weights = np.polynomial.legendre.leggauss(steps)
+        mean = jnp.zeros_like(point)
+        for node, weight in zip((nodes + 1) / 2, weights / 2):
+            mean = mean + float(weight) * gradients(start + float(node) * (point - start))[0]
+        inputs = mean * (point - start)
+        gradients(start)
+        notes += _completeness(float(inputs.sum()), float(run.before.metric) - float(gradients.metric), steps)
+    else:
+        inputs = at_point * (point - start)
+    inputs = np.asarray(inputs if is_input else inputs.sum(-1))
+    return Attribution(
+        type(run.model).__name__,
+        method,
+        float(run.before.metric),
+        inputs,
+        of_modules,
+        of=source,
+        labels=labels,
+        notes=notes,
+    )
+
+
+def _completeness(found: float, wanted: float, steps: int) -> list[str]:
+    """A word where the inputs do not add up to the difference of the metric: the way is too uneven for so few steps."""
+    if abs(found - wanted) <= 0.01 * max(abs(found), abs(wanted)):
+        return []
+    return [
+        f"the inputs add up to {format_number(found)}, the metric differs by {format_number(wanted)}: {steps} steps are too few for this "
+        "way, or the baseline is a bad place to begin"
+    ]
+
+
+def _called_once(run: Run) -> tuple[list[Spot], list[str]]:
+    """The modules that ran once, and the paths of those that ran several times."""
+    repeated = sorted({name.partition("#")[0] for name in run.calls if "#" in name})
+    named = names_of(run.model)
+    return [Spot(name, named[name]) for name in run.calls if name in named and name not in repeated], repeated
+
+
+def _embedding(run: Run, modules: list[Spot]) -> str:
+    """The module that makes vectors of numbers: the first that returned something floating, and no module below it did."""
+    for spot in modules:
+        is_leaf = not any(
+            other.name.startswith(f"{spot.name}." if spot.name else "") and other != spot for other in modules
+        )
+        if is_leaf and run.before.returns[spot.name].ndim == run.arrays[0].ndim + 1:
+            return spot.name
+    raise ArgumentError(
+        f"the first input of {type(run.model).__name__} is {run.arrays[0].dtype}, which has no gradient, and no module makes a vector of "
+        "each entry. Nothing was changed."
+    )
+
+
+class _Gradients:
+    """The gradient of the metric by the input (or by what stands for it) and by each module's return."""
+
+    def __init__(self, run: Run, modules: list[Spot], source: str) -> None:
+        self.run, self.source, self.modules = run, source, modules
+        shapes = [run.before.returns[spot.name] for spot in modules]
+        self.dials = [Dials((), (((x.shape), x.dtype),)) for x in shapes]
+        self.zeros = [jnp.zeros(x.shape, x.dtype) for x in shapes]
+        at = [spot.name for spot in modules].index(source) if source else None
+        question, arguments, dials = run.question, run.arguments, self.dials
+        kinds = ["example" if number == at else "add" for number in range(len(modules))]
+
+        def metric(given: Any, model: Any, arrays: list[Any], target: Any) -> Any:
+            point, adds = given
+            arrays = [point, *arrays[1:]] if at is None else arrays
+            args, kwargs = arguments(arrays)
+            values = [point if number == at else add for number, add in enumerate(adds)]
+            places = names_of(model)
+            acts = [Act(Spot(s.name, places[s.name]), Setting(kind), d) for s, kind, d in zip(modules, kinds, dials)]
+            pairs = [
+                (box, x) for d, value in zip(dials, values) for box, x in zip(d.boxes, [d_on, d_one, d_seed, value])
+            ]
+            output, _ = observed(model, args, kwargs, acts, pairs)
+            return ask(question, output, target)
+
+        d_on, d_one, d_seed = np.asarray(True), np.float32(1), np.uint32(0)
+        self.compiled = jit(
+            lambda given, model, arrays, target: jax.value_and_grad(metric)(given, model, arrays, target)
+        )
+
+    def __call__(self, point: Any) -> tuple[Any, dict[str, Any]]:
+        """The gradient at a point: by it, and by module."""
+        run = self.run
+        self.metric, (by_point, by_adds) = run._run(
+            self.compiled, (point, self.zeros), run.model, run.arrays, run.target
+        )
+        found = {spot.name: gradient for spot, gradient in zip(self.modules, by_adds)}
+        if self.source:
+            found[self.source] = by_point
+        return by_point, found
+
+
+def _direct(run: Run, stream: Any, components: Any, heads: bool, labels: Sequence[str]) -> Attribution:
+    if stream is None or components is None:
+        raise ArgumentError(
+            "method='direct' needs stream=, the module that reads the last residual stream (the last norm), and components=, those that "
+            "write into it, as in stream='norm', components=['embed', 'blocks.*.attention', 'blocks.*.mlp']."
+        )
+    (reader,) = spots(run.model, stream)
+    entries = components if isinstance(components, (list, tuple)) else [components]
+    writers = {
+        spot.name: spot for entry in entries for spot in spots(run.model, entry) if spot.name in run.before.returns
+    }
+    chosen = dict.fromkeys(name for name in run.calls if name in writers)
+    if not chosen or reader.name not in run.before.returns:
+        raise PathError("the stream, or all of its components, did not run: there is nothing to attribute to.")
+    gradient = _Gradients(run, [reader], "")
+    if not jnp.issubdtype(run.arrays[0].dtype, jnp.inexact):
+        gradient = _Gradients(run, [reader], reader.name)
+    by_return = gradient(run.before.returns[reader.name] if gradient.source else run.arrays[0])[1][reader.name]
+    given = _given(run, reader, [writers[name] for name in chosen])
+    r = given[reader.name]
+    through = _linear_part(reader.module, r)
+
+    def said(part: Any) -> float:
+        return float((by_return * through(part)).sum())
+
+    found: dict[str, float] = {}
+    rest = r
+    for name in chosen:
+        written = run.before.returns[name]
+        if written.shape != r.shape:
+            raise ShapeError(
+                f'"{name}" returns {list(written.shape)}, the stream is {list(r.shape)}: it does not write into it.'
+            )
+        rest = rest - written
+        count, projection = heads_of(writers[name].module) if heads else (0, None)
+        if projection is None:
+            found[name] = said(written)
+            continue
+        parts = _by_head(given[f"{name}.heads"], projection, count)
+        found |= {f"{name} head {h}": said(part) for h, part in enumerate(parts)}
+        if (left := said(written - sum(parts))) and getattr(projection, "bias", None) is not None:
+            found[f"{name} bias"] = left
+    found["rest of the stream"] = said(rest)
+    metric = float(run.before.metric)
+    found["biases after it"] = metric - sum(found.values())
+    return Attribution(type(run.model).__name__, "direct", metric, None, found, labels=labels)
+
+
+def _given(run: Run, reader: Spot, writers: list[Spot]) -> dict[str, Any]:
+    """What the reader of the stream is given, and for attention layers what their output projections are."""
+    places = {reader.module: reader.name}
+    for spot in writers:
+        _, projection = heads_of(spot.module)
+        if projection is not None:
+            places[projection] = f"{spot.name}.heads"
+    met = watched_at(run.model, None, run.args, {(place, True) for place in places}, run.kwargs)
+    return {name: met[place, True][0][0] for place, name in places.items() if (place, True) in met}
+
+
+def _by_head(z: Any, projection: Any, count: int) -> list[Any]:
+    width = z.shape[-1] // count
+    weight = projection.weight.value
+    cut = [slice(h * width, (h + 1) * width) for h in range(count)]
+    return [z[..., at] @ weight[:, at].T for at in cut]
+
+
+def _linear_part(module: Any, r: Any) -> Callable[[Any], Any]:
+    """What the reader of the stream makes of a part of it: a norm with its scale held, anything else by its derivative."""
+    kind = type(module).__name__
+    if kind in ("LayerNorm", "RMSNorm") and hasattr(module, "eps"):
+        axes = tuple(range(r.ndim - len(getattr(module, "normalized_shape", (0,))), r.ndim))
+        middle = (lambda x: x - x.mean(axes, keepdims=True)) if kind == "LayerNorm" else (lambda x: x)
+        scale = jax.lax.rsqrt((middle(r) ** 2).mean(axes, keepdims=True) + module.eps)
+        weight = getattr(module, "weight", None)
+        return lambda part: middle(part) * scale * (1.0 if weight is None else weight.value)
+    return lambda part: jax.jvp(lambda x: module(x), (r,), (part,))[1]
+
+
+__all__ = ["Attribution", "attribute"]

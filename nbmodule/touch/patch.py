@@ -1,0 +1,293 @@
+"""`nb.patch`: run a model with the returns of some submodules changed, while a block runs or once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, overload
+
+import jax
+
+from nbmodule.base.foreign import is_foreign
+from nbmodule.calls.track import track
+from nbmodule.core.boxes.frame import EAGER, framed, here, now
+from nbmodule.core.boxes.record import CallInfo, Log
+from nbmodule.core.recording.tracker import Tracker, untracked
+from nbmodule.core.running.capture import find_modules
+from nbmodule.core.shape.looking import unchanged
+from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
+from nbmodule.touch.acts import FROM_RUN, Act, by_place, dials_for
+from nbmodule.touch.settings import Setting
+from nbmodule.touch.spots import Spot, home_of, settings_by_spot
+from nbmodule.tree.sockets import socket
+
+
+class Patch(NamedTuple):
+    """What the model returned: on the clean input, on the corrupt one, and on the corrupt one with returns of the clean run."""
+
+    clean: Any
+    corrupt: Any
+    patched: Any
+
+
+@overload
+def patch(model: Any, settings: Mapping[Any, Any], /) -> Patching: ...
+@overload
+def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch: ...
+def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> Any:
+    """Change what submodules return while a block runs; or run once with the returns of another input.
+
+    `with nb.patch(model, {'blocks.3.attention': nb.zero(head=2)}):` changes every call of the model in the block, compiled by `nb.jit`
+    or not, also training steps. A place is a module, its path, a glob, the name of an `nb.tap` below a path, or an edge
+    `'a -> b'`, whose change is seen by `b` alone: where `b` is given a sum that has what `a` returns in it, as a residual stream
+    has. The numbers of settings are inputs of what is compiled: another number, head or example of the same shapes compiles nothing.
+    Blocks inside each other add up, the outermost first.
+
+    `nb.patch(model, x_clean, x_corrupt, path)` runs the model three times and gives the returns: clean, corrupt, and corrupt with
+    the returns at `path` as they were on the clean input.
+
+    Args:
+        model: The model; with settings also one of Flax, Equinox or Haiku as it stands, which is then run without `jax.jit`.
+        x_clean: The settings: a mapping from places to `nb.zero`, `nb.scale_by` and the like, or lists of them. Or the clean input; a
+            tuple is a list of arguments, variables first where they stand beside the model.
+        x_corrupt: Another input, of the same shapes.
+        path: A submodule, its path, a glob such as `blocks.*.mlp`, or several of these.
+
+    Raises:
+        PathError: no such submodule, or it did not run.
+        ArgumentError: there is no such head, unit or token; or a place runs several times in one call, and has no one value to be
+            put in its place.
+        TraceError: the block was entered inside of a function that is being traced.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.patch(model, {'1': nb.scale_by(2.0)}):
+        ...     y = model(jnp.ones((1, 3)))
+        >>> bool((y == 2 * model(jnp.ones((1, 3)))).all())
+        True
+        >>> found = nb.patch(model, jnp.ones((1, 3)), jnp.zeros((1, 3)), '0')
+        >>> bool((found.patched == found.clean).all())
+        True
+    """
+    if x_corrupt is None and path is None:
+        return Patching(model, x_clean)
+    return _patched_once(model, x_clean, x_corrupt, path)
+
+
+def _patched_once(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch:
+    clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
+    if is_foreign(model):
+        return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
+    entries = path if isinstance(path, (list, tuple)) else [path]
+    modules = [module for entry in entries for module in find_modules(model, entry)]
+    names = {module: plan_of(model).modules[module].name for module in modules if module in plan_of(model).modules}
+    if len(names) != len(set(modules)):
+        raise ArgumentTypeError(
+            "nb.patch replaces returns of submodules of the model; one that is no part of it was given."
+        )
+    with untracked():
+        with track(model, only=list(names), inputs=False) as calls:
+            first = model(*clean)
+        instead = {name: _only(calls.find(lambda call, name=name: call.path == name), name) for name in names.values()}
+        return Patch(first, model(*corrupt), model(*corrupt, replace_submod_rets=instead))
+
+
+def _only(calls: Any, name: str) -> Any:
+    if not len(calls):
+        raise PathError(f'"{name}" did not run on the clean input, so there is nothing to patch with.')
+    if len(calls) > 1:
+        raise ArgumentError(
+            f'"{name}" runs {len(calls)} times in one call, and one return would replace all of them. Use replace_submod_rets with a function.'
+        )
+    if not jax.tree.leaves(calls[0].returns):
+        raise ArgumentError(f'"{name}" returned no array to patch with.')
+    return calls[0].returns
+
+
+class Patching:
+    """The context manager that `nb.patch` gives; see there."""
+
+    def __init__(self, model: Any, settings: Mapping[Any, Any]) -> None:
+        self.foreign = None if is_module(model) else socket("watched")(model)
+        self.called = model
+        self.model = model if self.foreign is None else self.foreign.module
+        self.settings = settings
+        if self.foreign is None:
+            settings_by_spot(self.model, settings)
+        self._open: list[tuple[Tracker, Seen, list[Act]]] = []
+
+    def __enter__(self) -> Patching:
+        if now.frame is not None or here() != EAGER:
+            raise TraceError(
+                "nb.patch was entered inside a function that is being traced, or under v=. Put the `with` around the call of the "
+                "compiled function. Nothing was changed."
+            )
+        acts = acts_for(self.model, settings_by_spot(self.model, self.settings), self.called)
+        changes = by_place(acts)
+        seen = Seen(now.tracker, [notes for each in changes.values() for notes in each.received])
+        tracker = Tracker(_nothing, _none, ("patch", *(act.key for act in acts)), changes=changes, log=seen)
+        tracker.__enter__()
+        self._open.append((tracker, seen, acts))
+        if self.foreign is not None:
+            self.foreign.__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        tracker, seen, acts = self._open.pop()
+        tracker.span.release()
+        let_go(acts)
+        if self.foreign is not None:
+            self.foreign.__exit__(kind, error, trace)
+        missing = sorted({act.spot.name for act in acts if not seen.has_met(act.place)})
+        if error is None and missing:
+            warnings.warn(
+                f"nb.patch changed nothing at {', '.join(missing)}: it was not called in the block, or only inside of a function that "
+                "jax.jit had compiled before (use nb.jit).",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Seen(Log):
+    """A log that keeps nothing but which modules and taps were met, and hands the calls on to the tracker around it.
+
+    When an outermost call ends, what went along edges in it is forgotten.
+    """
+
+    __slots__ = ("met", "notes", "outer")
+
+    def __init__(self, outer: Any, notes: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.notes = notes
+        self.outer: Log | None = None if outer is None else outer.log
+        self.met: set[Any] = set()
+
+    def has_met(self, place: Any) -> bool:
+        """Whether a module, or (module, name) of a tap, was called."""
+        return place in self.met
+
+    def end(self, index: int, outputs: str, values: dict[str, Any], error: str = "", captured: bool = True) -> None:
+        super().end(index, outputs, values, error, captured)
+        self._let_go()
+
+    def merge(self, infos: tuple[CallInfo, ...], values: Any, *, lifted: str = "") -> None:
+        super().merge(infos, values, lifted=lifted)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.open >= 0:
+            return
+        for info in self.infos:
+            module = info.module()
+            self.met.add((module, info.name) if info.kind == "tap" else module)
+        if self.outer is not None:
+            self.outer.merge(tuple(self.infos), list(self.values))
+        self.rewind((0, -1, 0))
+        for notes in self.notes:
+            notes.clear()
+
+
+def acts_for(model: Any, chosen: list[tuple[Spot, Setting]], called: Any = None) -> list[Act]:
+    """Settings as acts, their numbers set; values of other examples are found by running the model on these."""
+    values = values_for(model, chosen, called)
+    acts: list[Act] = []
+    try:
+        for (spot, setting), found in zip(chosen, values):
+            dials = dials_for(setting, spot, found)
+            acts.append(Act(spot, setting, dials))
+            dials.set(setting, found)
+            dials.is_taken = True
+    except BaseException:
+        let_go(acts)
+        raise
+    return acts
+
+
+def let_go(acts: list[Act]) -> None:
+    """The dials of these acts may be used by others."""
+    for act in acts:
+        act.dials.is_taken = False
+
+
+def values_for(model: Any, chosen: list[tuple[Spot, Setting]], called: Any = None) -> list[list[Any] | None]:
+    """For each setting the arrays that are put in place of the return; None where none are."""
+    runs: dict[tuple[int, ...], dict[Any, list[Any]]] = {}
+    found: list[list[Any] | None] = []
+    for spot, setting in chosen:
+        if setting.example is None:
+            if setting.kind in FROM_RUN:
+                raise ArgumentError(
+                    f'"{spot.name}": nb.freeze() does not know for which input here; write nb.freeze(x). Nothing was changed.'
+                )
+            found.append(None)
+            continue
+        key = tuple(map(id, setting.example))
+        if key not in runs:
+            places = [home_of(s, t) for s, t in chosen if t.example is not None and tuple(map(id, t.example)) == key]
+            runs[key] = watched_at(model, called, setting.example, {(place, at_input) for place, at_input, _ in places})
+        place, at_input, parts = home_of(spot, setting)
+        met = runs[key].get((place, at_input), [])
+        if len(met) != 1:
+            times = "did not run" if not met else f"runs {len(met)} times in one call"
+            raise (ArgumentError if met else PathError)(
+                f'"{spot.name}" {times} on the example, so there is no one value to put in its place. Nothing was changed.'
+            )
+        arrays = met[0][:1] if parts else met[0]
+        found.append([_mean(x, parts) for x in arrays] if setting.kind == "mean" else arrays)
+    return found
+
+
+def _mean(x: Any, parts: Any) -> Any:
+    channel = next((part.axis for part in parts if part.name == "channel"), -1)
+    return x.mean(tuple(axis for axis in range(x.ndim) if axis != channel % x.ndim), keepdims=channel != -1)
+
+
+class _Listener:
+    """Keeps the floating arrays of each call at a place."""
+
+    def __init__(self, met: dict[Any, list[Any]], place: Any) -> None:
+        self.met, self.place = met, place
+
+    def before(self, args: Any, kwargs: Any) -> Any:
+        if args:
+            self.met.setdefault((self.place, True), []).append(_floating(args[0]))
+        return args, kwargs
+
+    def after(self, args: Any, outputs: Any) -> Any:
+        self.met.setdefault((self.place, False), []).append(_floating(outputs))
+        return outputs
+
+
+def _floating(tree: Any) -> list[Any]:
+    return [
+        x for x in jax.tree.leaves(tree) if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)
+    ]
+
+
+def watched_at(
+    model: Any,
+    called: Any,
+    example: tuple[Any, ...],
+    places: set[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[Any, list[Any]]:
+    """What the places return, or are given, on an example; the run leaves no trace."""
+    met: dict[Any, list[Any]] = {}
+    changes = {place: _Listener(met, place) for place, _ in places}
+    with unchanged([model]), untracked(), Tracker(_nothing, _none, ("listen", object()), changes=changes):
+        if called is None or called is model:
+            framed(lambda frame: model(*example, **kwargs))
+        else:
+            with socket("watched")(called):
+                called(*example, **kwargs)
+    return met
+
+
+def _nothing(module: Any) -> bool:
+    return False
+
+
+def _none(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+    return {}
