@@ -9,6 +9,7 @@ import { badges, facts, numbers, numberWords } from "./marks.js";
 import { render as modules } from "./modules.js";
 import { render as note } from "./note.js";
 import { drawPicture } from "./picture.js";
+import { render as whatIf } from "./what_if.js";
 
 /**
  * A submodule's call: its path, and how many calls of that path came before it.
@@ -16,9 +17,9 @@ import { drawPicture } from "./picture.js";
  */
 
 /** @type {Record<string, import("./base.js").Render>} */
-const PARTS = { modules, calls, graph, note };
+const PARTS = { modules, calls, graph, note, what_if: whatIf };
 const WIDE = 900;
-const MIDDLE = ["calls", "graph"];
+const MIDDLE = ["calls", "graph", "what if"];
 let serial = 0;
 
 /** The panes of one inspection, and what is selected in all of them. */
@@ -93,9 +94,9 @@ class Panel {
     bar.addEventListener("keydown", (event) => this.tabKey(event), { signal: view.signal });
     view.tools.before(bar);
     view.tools.append(button("show all", "Show the whole height", () => this.frame.classList.toggle("nbm-tall")));
-    const { modules: left, calls: middle, graph: other, selected: right } = this.panes;
+    const { modules: left, calls: middle, graph: other, "what if": tried, selected: right } = this.panes;
     this.dividers = [new Divider(view, "width", 28, 1), new Divider(view, "detail", 32, -1)];
-    this.frame.append(left, this.dividers[0].node, middle, other, this.dividers[1].node, right);
+    this.frame.append(left, this.dividers[0].node, middle, other, ...(tried ? [tried] : []), this.dividers[1].node, right);
     this.dividers.forEach((divider) => (divider.moved = () => this.size()));
     view.body.append(this.frame);
   }
@@ -137,8 +138,9 @@ class Panel {
 
   size() {
     const [left, right] = (this.dividers ?? []).map((divider) => divider.share);
-    const widths = { modules: left, calls: 100 - left - right, graph: 100 - left - right, selected: right };
-    for (const [name, share] of Object.entries(widths)) this.panes[name].style.flexBasis = this.wide ? `${share}%` : "100%";
+    const middle = 100 - left - right;
+    const widths = { modules: left, calls: middle, graph: middle, "what if": middle, selected: right };
+    for (const [name, share] of Object.entries(widths)) if (this.panes[name]) this.panes[name].style.flexBasis = this.wide ? `${share}%` : "100%";
   }
 
   /**
@@ -149,8 +151,14 @@ class Panel {
     const pane = this.panes[name];
     const data = this.data.parts[name];
     if (!data || pane.childNodes.length) return;
-    this.ends.push(PARTS[data.view](pane, { ...data, inside: true }, null));
+    this.ends.push(PARTS[data.view](pane, { ...data, inside: true }, data.view === "what_if" ? this.line() : null));
     this.mark(name);
+  }
+
+  /** What a part may ask the kernel; null where none answers. */
+  line() {
+    const channel = /** @type {any} */ (this.channel);
+    return channel?.ask ? /** @type {any} */ ({ isThere: channel.isThere, ask: (/** @type {string} */ kind, /** @type {any} */ more) => channel.ask(kind, more) }) : null;
   }
 
   /** @param {string} name */

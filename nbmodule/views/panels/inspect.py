@@ -7,12 +7,17 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import numpy as np
+
 from nbmodule.base.format import count_noun, format_bytes, plain, shown
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.statistics import reduce_tree
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.flow import Graph, headline
+from nbmodule.touch.run import Run
+from nbmodule.touch.what_if import WhatIf, WhatIfResult
 from nbmodule.views.joined.held import BUDGET, keep_view, to_host
 from nbmodule.views.joined.sources import LiveSource, register_source
 from nbmodule.views.makers.of_calls import call_table
@@ -20,6 +25,8 @@ from nbmodule.views.makers.registry import record_for, register_record
 from nbmodule.views.panels.looking import NoModules, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
+from nbmodule.views.panels.of_touch import PlaceRow, WhatIfRecord, counts_of, what_if_record
+from nbmodule.views.panels.touching import ACTS, answered
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
 
@@ -58,7 +65,6 @@ class Inspection:
     Attributes:
         calls: What ran, with the returns, in host memory.
         graph: The computation graph; None where it could not be made.
-        record: What the panel shows.
     """
 
     def __init__(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -69,7 +75,9 @@ class Inspection:
         self.graph: Graph | None = made
         self._selected: tuple[str, int] | None = None
         self._send: Callable[[dict[str, Any]], None] | None = None
-        self.record = _panel(parts.name, ran, why, made, no_graph)
+        self._asked = (model, args, kwargs)
+        self._what_if: WhatIf | None = None
+        self._shown = _panel(parts.name, ran, why, made, no_graph)
         self.calls, self.nbytes = _in_host_memory(self.calls)
         keep_view(self, lambda view: f"inspect {view.record.name}")
 
@@ -77,6 +85,25 @@ class Inspection:
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong with what is shown, the worst first; see `nb.findings`."""
         return findings_of(self.record)
+
+    @property
+    def record(self) -> Panel:
+        """What the panel shows; with what was tried last."""
+        tried = self._what_if
+        return self._shown if tried is None else dataclasses.replace(self._shown, what_if=what_if_record(tried))
+
+    @property
+    def what_if(self) -> WhatIf:
+        """What is tried in the panel, as `nb.what_if` gives it; made when it is first asked for. It looks at the largest output."""
+        if self._what_if is None:
+            model, args, kwargs = self._asked
+            self._what_if = WhatIf(Run(model, args, kwargs, metric=_largest(self.calls)))
+        return self._what_if
+
+    @property
+    def result(self) -> WhatIfResult:
+        """What was tried last in the panel: output before and after, and by how much each module changes."""
+        return self.what_if.result
 
     @property
     def selected(self) -> Call | None:
@@ -168,6 +195,33 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
         return None, error
 
 
+def _largest(calls: Calls) -> Any:
+    """The largest output of the first row, at the last position of a sequence: an index."""
+    outer = next((call for call in calls if call.parent is None and not call.error), None)
+    arrays = [] if outer is None else [x for x in jax.tree.leaves(outer.returns) if getattr(x, "ndim", 0)]
+    x = next((np.asarray(x) for x in arrays if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)), None)
+    if x is None:
+        return None
+    if x.ndim == 3:
+        return 0, -1, int(np.nanargmax(x[0, -1])) if np.isfinite(x[0, -1]).any() else 0
+    row = x if x.ndim == 1 else x.reshape(-1, x.shape[-1])[0]
+    return int(np.nanargmax(row)) if np.isfinite(row).any() else 0
+
+
+def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
+    """The part before anything was tried: the places, without a run."""
+    places = tuple(dict.fromkeys(PlaceRow(call.path, *_counts(call)) for call in ran.calls if call.kind == "call"))
+    return WhatIfRecord(
+        name, places=places, code="y = model(x)", title=(name, "nothing is changed: choose a place and a setting")
+    )
+
+
+def _counts(call: Call) -> tuple[int, int, int, int]:
+    """Heads, channels, units and tokens of what a call returned."""
+    x = next((x for x in jax.tree.leaves(call.returns) if getattr(x, "ndim", 0)), None) if not call.error else None
+    return (0, 0, 0, 0) if x is None or call.module is None else counts_of(call.module, x)
+
+
 def _panel(name: str, ran: Ran | None, why: Exception | None, made: Graph | None, no_graph: Exception | None) -> Panel:
     graph = _missing("graph", no_graph) if made is None else dataclasses.replace(graph_record(made), root="view.graph")
     if ran is None:
@@ -175,7 +229,8 @@ def _panel(name: str, ran: Ran | None, why: Exception | None, made: Graph | None
         return Panel(name, _missing("modules", why), _missing("calls", why), graph, title=title)
     table = dataclasses.replace(call_table(ran.calls), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
-    return Panel(name, ran.modules, table, graph, dict(ran.sources), notes=notes, title=_facts(name, ran, table))
+    tried = _tried_first(name, ran) if ran.error is None and len(ran.calls) else None
+    return Panel(name, ran.modules, table, graph, tried, dict(ran.sources), notes=notes, title=_facts(name, ran, table))
 
 
 def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
@@ -229,6 +284,10 @@ class _Line(LiveSource):
         view = self._view()
         if view is not None:
             view.hear(message)
+
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+        view = self._view()
+        return None if view is None or kind not in ACTS else answered(view.what_if, kind, message)
 
     def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:
         view = self._view()

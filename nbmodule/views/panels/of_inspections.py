@@ -16,6 +16,7 @@ from nbmodule.views.forms.text import text_form, text_of
 from nbmodule.views.forms.titles import title_facts
 from nbmodule.views.makers.source import Lines
 from nbmodule.views.panels.of_graphs import GraphRecord
+from nbmodule.views.panels.of_touch import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, Titled
 
@@ -33,6 +34,7 @@ class Panel(Titled):
     modules: ModuleTree | Note
     calls: CallTable | Note
     graph: GraphRecord | Note
+    what_if: WhatIfRecord | None = None
     sources: Mapping[str, Lines] = field(default_factory=dict)
     root: str = "view"
     most: int | None = None
@@ -40,11 +42,13 @@ class Panel(Titled):
 
     def within(self, lines: int) -> Panel:
         """The same, each part with its share of the lines of a text."""
-        return dataclasses.replace(self, most=lines // 3 - 2)
+        return dataclasses.replace(self, most=lines // 4 - 2)
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The parts with their names, in the order of reading."""
         yield from (("modules", self.modules), ("calls", self.calls), ("graph", self.graph))
+        if self.what_if is not None:
+            yield "what if", self.what_if
 
 
 @title_facts.register

@@ -1,0 +1,56 @@
+// A heat map of places: a row for each module, a cell for each part; a click goes there.
+import { button, el } from "./base.js";
+import { number } from "./format.js";
+
+/**
+ * @param {import("./base.js").View} view
+ * @param {any} data
+ * @param {((path: string, index: number | null) => void) | null} pick
+ * @returns {HTMLElement}
+ */
+export function heat(view, data, pick) {
+  const all = data.cells.flat().filter((/** @type {any} */ x) => typeof x === "number");
+  const limit = Math.max(...all.map(Math.abs), 0);
+  const table = el("table", "heat");
+  table.setAttribute("aria-label", data.title.slice(1).join(", "));
+  if (data.over !== "layers") table.append(el("tr", "", el("th", "quiet", data.over), ...data.columns.map((/** @type {string} */ text) => el("th", "quiet", text))));
+  data.rows.forEach((/** @type {string} */ path, /** @type {number} */ r) => {
+    const cells = data.cells[r].map((/** @type {any} */ x, /** @type {number} */ c) => {
+      if (x === null || x === "NaN") return el("td");
+      const where = `${path}${data.columns[c] ? ` ${data.over.slice(0, -1)} ${data.columns[c]}` : ""}: ${typeof x === "number" ? number(x) : x}`;
+      const cell = button("", where, () => {
+        pick?.(path, data.columns[c] ? Number(data.columns[c]) : null);
+        view.say(where);
+      });
+      cell.className = "nbm-heatcell";
+      cell.style.setProperty("--share", `${limit && typeof x === "number" ? Math.round((Math.abs(x) / limit) * 100) : 0}%`);
+      cell.style.setProperty("--hue", x < 0 ? "var(--blue)" : "var(--orange)");
+      return el("td", "", cell);
+    });
+    table.append(el("tr", "", el("th", "mono", path || data.title[0]), ...cells));
+  });
+  const legend = el("div", "quiet", `${data.title.slice(1).join(" · ")} · blue below zero, orange above, full at ${number(limit)}`);
+  return el("div", "heatbox", legend, table, ...(data.notes ?? []).map((/** @type {string} */ text) => el("div", "quiet", text)));
+}
+
+/**
+ * Rows of a name, a bar and a number.
+ * @param {[string, any][]} rows
+ * @param {string} name what stands for the model itself
+ * @param {(path: string) => void} pick
+ */
+export function bars(rows, name, pick) {
+  const largest = Math.max(...rows.map(([, x]) => (typeof x === "number" ? Math.abs(x) : 0)), 1e-30);
+  const box = el("div", "bars");
+  for (const [path, x] of rows) {
+    const full = typeof x === "number" ? Math.min(1, Math.abs(x) / largest) : 1;
+    const bar = el("span", "bar");
+    bar.style.width = `${Math.round(full * 100)}%`;
+    const value = typeof x === "number" ? number(x) : String(x);
+    const row = button("", `Go to ${path || name}, ${value}`, () => pick(path));
+    row.className = "nbm-barrow";
+    row.append(el("span", "mono", path || name), el("span", "track", bar), el("span", "number", value));
+    box.append(row);
+  }
+  return box;
+}

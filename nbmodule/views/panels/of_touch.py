@@ -1,0 +1,271 @@
+"""The views of `nb.what_if`, `nb.sweep` and `nb.attribute`: what was tried, what it changes, where it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbmodule.base.format import format_number, plain
+from nbmodule.touch.attribute import Attribution
+from nbmodule.touch.spots import heads_of, names_of
+from nbmodule.touch.sweep import Sweep
+from nbmodule.touch.what_if import WhatIf
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.forms.html import Markup, tag
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.payload_values import number, picture_payload
+from nbmodule.views.forms.static import body_of
+from nbmodule.views.forms.text import text_form
+from nbmodule.views.forms.titles import title_facts
+from nbmodule.views.makers.registry import register_record
+from nbmodule.views.records.records import Picture, Titled
+
+MOST_CELLS = 4096
+MOST_ROWS = 400
+MOST_PLACES = 2000
+
+
+class TriedRow(NamedTuple):
+    """One setting: where, what, and whether it is on."""
+
+    path: str
+    part: str
+    words: str
+    kind: str
+    number: float
+    on: bool
+
+
+class PlaceRow(NamedTuple):
+    """A place that can be set, with how many heads, channels, units and tokens it has; 0 where it has none."""
+
+    path: str
+    heads: int = 0
+    channels: int = 0
+    units: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class SweepRecord(Titled):
+    """A heat map: what each place changes."""
+
+    name: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[float, ...], ...]
+    over: str = ""
+    text: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AttributionRecord(Titled):
+    """Which inputs and modules an output comes from."""
+
+    name: str
+    picture: Picture | None
+    rows: tuple[tuple[str, float], ...]
+    text: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WhatIfRecord(Titled):
+    """What was tried, and what it changes."""
+
+    name: str
+    tried: tuple[TriedRow, ...] = ()
+    rows: tuple[tuple[str, float], ...] = ()
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    places: tuple[PlaceRow, ...] = ()
+    edits: tuple[str, ...] = ()
+    code: str = ""
+    noun: str = ""
+    sweep: SweepRecord | None = None
+    attribution: AttributionRecord | None = None
+    can_undo: bool = False
+    can_keep: bool = False
+    text: tuple[str, ...] = ()
+
+
+def sweep_record(found: Sweep) -> SweepRecord:
+    """Make the record of a sweep.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+        >>> record = sweep_record(nb.sweep(model, jnp.ones((1, 3)), 'units', only='0', metric=0))
+        >>> record.rows, record.columns
+        (('0',), ('0', '1', '2', '3'))
+    """
+    most = max(1, MOST_CELLS // max(1, len(found.rows)))
+    notes = (f"{len(found.columns) - most} columns left out: see .values",) if len(found.columns) > most else ()
+    cells = tuple(tuple(float(x) for x in row[:most]) for row in found.shown_values)
+    return SweepRecord(
+        found.name,
+        found.rows,
+        found.columns[:most],
+        cells,
+        found.over,
+        tuple(repr(found).split("\n")),
+        title=found.facts,
+        notes=notes,
+    )
+
+
+def attribution_record(found: Attribution) -> AttributionRecord:
+    """Make the record of an attribution: the picture of the input, and modules by how much they matter."""
+    rows = tuple(sorted(found.modules.items(), key=lambda entry: -abs(entry[1])))[:MOST_ROWS]
+    picture = None if found.inputs is None else picture_of(_first(found.inputs), labels=found.labels)
+    notes = list(found.notes)
+    if found.inputs is not None and found.inputs.ndim > 1 and found.inputs.shape[0] > 1:
+        notes.append(f"the picture is of the first of {found.inputs.shape[0]}")
+    text = tuple(repr(found).split("\n"))
+    return AttributionRecord(found.name, picture, rows, text, title=found.facts, notes=tuple(notes))
+
+
+def _first(x: np.ndarray) -> np.ndarray:
+    """The first entry along the rows; an image without its one channel."""
+    x = x[0] if x.ndim > 1 else x
+    return x[..., 0] if x.ndim == 3 and x.shape[-1] == 1 else x
+
+
+def what_if_record(found: WhatIf) -> WhatIfRecord:
+    """Make the record of what was tried.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> record = what_if_record(nb.what_if(model, jnp.ones((1, 3)), {'0': nb.zero()}, metric=0))
+        >>> record.tried[0].words, record.rows[1]
+        ('set to zero', ('0', 1.0))
+    """
+    result = found.result
+    title = [found.name]
+    if result.metric_before is not None and result.metric_after is not None:
+        title.append(f"{found.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}")
+    title.append(f"{len(found.tried)} tried" if found.tried or found.edited else "nothing is changed")
+    pictures = {"before": result.before, "after": result.after, "difference": result.difference}
+    shown = {
+        name: picture_of(_shown(x)) for name, x in pictures.items() if name == "before" or found.tried or found.edited
+    }
+    tried = tuple(
+        TriedRow(e.where, e.setting.where, e.setting.words, e.setting.kind, e.setting.number, e.on) for e in found.tried
+    )
+    rows = tuple(result.changes.items())[:MOST_PLACES]
+    notes = (
+        ()
+        if result.before.ndim < 3 or result.before.shape[0] == 1
+        else (f"outputs are those of the first of {result.before.shape[0]}",)
+    )
+    return WhatIfRecord(
+        found.name,
+        tried,
+        rows,
+        shown,
+        _places(found),
+        tuple(found.edit_code.splitlines()),
+        found.code,
+        found.noun,
+        None if found.swept is None else sweep_record(found.swept),
+        None if found.attributed is None else attribution_record(found.attributed),
+        bool(found.can_undo),
+        bool(found.edited or any(e.on for e in found.tried)),
+        tuple(repr(found).split("\n")),
+        title=tuple(title),
+        notes=notes,
+    )
+
+
+def _shown(x: np.ndarray) -> np.ndarray:
+    return x[0] if x.ndim > 2 or (x.ndim == 2 and x.shape[0] == 1) else x
+
+
+def _places(found: WhatIf) -> tuple[PlaceRow, ...]:
+    run = found.current
+    named = names_of(run.model)
+    rows = []
+    for path, x in list(run.before.returns.items())[:MOST_PLACES]:
+        if path not in named:
+            continue
+        rows.append(PlaceRow(path, *counts_of(named[path], x)))
+    return tuple(rows)
+
+
+def counts_of(module: Any, x: Any) -> tuple[int, int, int, int]:
+    """Heads, channels, units and tokens of what a module returned."""
+    layout = getattr(module, "data_format", None)
+    channels = x.shape[layout.index("C")] if layout and x.ndim == len(layout) else 0
+    units, tokens = x.shape[-1] if x.ndim else 0, x.shape[-2] if x.ndim > 2 and not channels else 0
+    return heads_of(module)[0], channels, 0 if channels else units, tokens
+
+
+# -- forms -------------------------------------------------------------------------------------------
+Touched = SweepRecord | AttributionRecord | WhatIfRecord
+
+
+def _facts(record: Touched) -> list[str]:
+    return [plain(record.name)]
+
+
+def _lines(record: Touched, width: int, color: bool) -> list[str]:
+    return [line[: max(width, 20)] for line in record.text[1:]]
+
+
+def _static(record: Touched) -> Markup:
+    return tag("pre", "\n".join(record.text))
+
+
+for kind in (SweepRecord, AttributionRecord, WhatIfRecord):
+    title_facts.register(kind)(_facts)
+    text_form(kind)(_lines)
+    body_of.register(kind)(_static)
+
+
+def _head(record: Touched, view: str, code: str) -> dict[str, Any]:
+    notes = [plain(note, 500) for note in record.notes]
+    return {
+        "view": view,
+        "title": [plain(fact, 300) for fact in record.title],
+        "code": code,
+        **({"notes": notes} if notes else {}),
+    }
+
+
+@payload_of.register
+def _(record: SweepRecord) -> dict[str, Any]:
+    return _head(record, "sweep", "nb.sweep(model, x, ...)") | {
+        "rows": [plain(row) for row in record.rows],
+        "columns": [plain(column) for column in record.columns],
+        "cells": [[number(x) for x in row] for row in record.cells],
+        "over": record.over,
+    }
+
+
+@payload_of.register
+def _(record: AttributionRecord) -> dict[str, Any]:
+    return _head(record, "attribution", "nb.attribute(model, x, ...)") | {
+        "rows": [[plain(path), number(x)] for path, x in record.rows],
+        "picture": None if record.picture is None else picture_payload(record.picture),
+    }
+
+
+@payload_of.register
+def _(record: WhatIfRecord) -> dict[str, Any]:
+    return _head(record, "what_if", record.code) | {
+        "root": plain(record.name),
+        "tried": [[plain(t.path), plain(t.part), plain(t.words), t.kind, number(t.number), t.on] for t in record.tried],
+        "rows": [[plain(path), number(x)] for path, x in record.rows],
+        "pictures": {name: picture_payload(picture) for name, picture in record.pictures.items()},
+        "places": [[plain(p.path), p.heads, p.channels, p.units, p.tokens] for p in record.places],
+        "edits": [plain(line, 200) for line in record.edits],
+        "noun": plain(record.noun),
+        "sweep": None if record.sweep is None else payload_of(record.sweep),
+        "attribution": None if record.attribution is None else payload_of(record.attribution),
+        "can": {"undo": record.can_undo, "keep": record.can_keep},
+    }
+
+
+register_record(Sweep, sweep_record)
+register_record(Attribution, attribution_record)
+register_record(WhatIf, what_if_record)

@@ -1,0 +1,111 @@
+"""What the page of `nb.what_if` asks of its kernel: try, turn, switch, sweep, attribute, edit, undo, keep; each is answered by what to draw."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.errors import ArgumentError
+from nbmodule.touch.settings import FUNCTIONS, Setting
+from nbmodule.touch.what_if import EDITS, WhatIf
+from nbmodule.tree.sockets import socket
+from nbmodule.views.forms.html import packed_data
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.joined.sources import Gone, LiveSource, register_source
+from nbmodule.views.panels.of_touch import what_if_record
+
+KINDS = tuple(kind for kind in FUNCTIONS if kind != "example")
+"""What a page can set a place to; another example is given in code."""
+
+
+class WhatIfSource(LiveSource):
+    """Brings what a hand does in the page to the object."""
+
+    def __init__(self, found: WhatIf) -> None:
+        self._found = weakref.ref(found)
+
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+        found = self._found()
+        if found is None:
+            raise Gone("what was tried is gone: run the cell again")
+        return answered(found, kind, message)
+
+
+def answered(found: WhatIf, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+    """Do what a page asks; None for an unknown question."""
+    act = ACTS.get(kind)
+    if act is None:
+        return None
+    act(found, message)
+    return {"data": packed_data(payload_of(what_if_record(found)))}
+
+
+def _add(found: WhatIf, message: dict[str, Any]) -> None:
+    kind = str(message.get("what"))
+    if kind not in KINDS:
+        raise ArgumentError(f"a page asked to set a place to {kind!r}, which is not known")
+    part, index = str(message.get("part") or ""), message.get("index")
+    parts = ((part, (int(index or 0),)),) if part else ()
+    number = {"scale": 0.5, "noise": 0.1}.get(kind, 1.0) if message.get("number") is None else float(message["number"])
+    found.add({str(message.get("path", "")): Setting(kind, parts, number=number)})
+
+
+def _turn(found: WhatIf, message: dict[str, Any]) -> None:
+    found.turn(int(message["at"]), float(message["number"]))
+
+
+def _switch(found: WhatIf, message: dict[str, Any]) -> None:
+    found.switch(int(message["at"]), bool(message["on"]))
+
+
+def _drop(found: WhatIf, message: dict[str, Any]) -> None:
+    found.drop(int(message["at"]))
+
+
+def _look_at(found: WhatIf, message: dict[str, Any]) -> None:
+    found.look_at(int(message["index"]))
+
+
+def _sweep(found: WhatIf, message: dict[str, Any]) -> None:
+    only = str(message.get("only") or "") or None
+    found.sweep(str(message["over"]), only=only)
+
+
+def _attribute(found: WhatIf, message: dict[str, Any]) -> None:
+    found.attribute(str(message.get("method", "gradient")))
+
+
+def _edit(found: WhatIf, message: dict[str, Any]) -> None:
+    method, path = str(message.get("method")), str(message.get("path", ""))
+    if method not in EDITS:
+        raise ArgumentError(f"a page asked for the edit {method!r}, which is not known")
+    if method in ("replace", "insert"):
+        found.edit(method, path, socket("activation")(str(message.get("by"))))
+    elif method == "share":
+        found.edit(method, path, str(message.get("by")))
+    elif method == "set":
+        found.edit(method, path, str(message.get("name")), message.get("value"))
+    else:
+        found.edit(method, path)
+
+
+ACTS: dict[str, Callable[[WhatIf, dict[str, Any]], None]] = {
+    "add": _add,
+    "turn": _turn,
+    "switch": _switch,
+    "drop": _drop,
+    "look_at": _look_at,
+    "sweep": _sweep,
+    "attribute": _attribute,
+    "edit": _edit,
+    "undo": lambda found, _: void(found.undo()),
+    "keep": lambda found, _: void(found.keep()),
+}
+
+
+def void(_: Any) -> None:
+    """Nothing."""
+
+
+register_source(WhatIf, WhatIfSource)
