@@ -31,7 +31,6 @@ if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else 
     get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
 
 # %%
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits

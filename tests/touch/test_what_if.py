@@ -235,8 +235,9 @@ def test_what_is_lacking_is_said(run, said, tiny, tokens):
         run(tiny, tokens)
 
 
-def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked(x=jnp.ones((2, 3))):
+def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked():
     nb.seed(0)
+    x = jnp.ones((2, 3))
     model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
     text, before = repr(model), np.asarray(model(x))
     w0, b0 = model[0].weight.value, model[0].bias.value
