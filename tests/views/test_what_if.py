@@ -1,0 +1,109 @@
+"""The views of `nb.what_if`, `nb.sweep` and `nb.attribute`: text, saved page, and what a page may ask of the kernel."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.joined.sources import Gone, source_for
+from nbmodule.views.panels.of_touch import sweep_record, what_if_record
+from nbmodule.views.panels.touching import ACTS, answered
+from nbmodule.views.showing.show import html_of
+
+
+@pytest.fixture
+def model():
+    nb.seed(0)
+    return nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+
+
+@pytest.fixture
+def x():
+    return jnp.arange(6.0).reshape(2, 3)
+
+
+def drawn(found):
+    return payload_of(what_if_record(found))
+
+
+def test_every_act_of_a_page_does_what_the_method_does(model, x):
+    found = nb.what_if(model, x, metric=0)
+    acts = [
+        ("add", {"path": "0", "part": "unit", "index": 2, "what": "scale"}),
+        ("turn", {"at": 0, "number": -1.5}),
+        ("add", {"path": "1", "part": "", "index": 0, "what": "zero"}),
+        ("switch", {"at": 1, "on": False}),
+        ("sweep", {"over": "layers"}),
+        ("attribute", {"method": "integrated"}),
+        ("edit", {"method": "replace", "path": "1", "by": "Tanh"}),
+    ]
+    for kind, message in acts:
+        assert set(answered(found, kind, message)) == {"data"}
+    assert found.code == 'model[1] = Tanh()\nwith nb.patch(model, {"0": nb.scale_by(-1.5, unit=2)}):\n    y = model(x)'
+    data = drawn(found)
+    assert data["tried"] == [
+        ["0", "unit 2", "scale -1.5", "scale", -1.5, True],
+        ["1", "", "set to zero", "zero", 1.0, False],
+    ]
+    assert data["sweep"]["rows"] == ["0", "1", "2"] and data["attribution"]["picture"]["k"] == "bars"
+    assert data["can"] == {"undo": True, "keep": True} and data["code"] == found.code
+    w, b = (np.asarray(p.value) for p in (model[0].weight, model[0].bias))
+    h = np.asarray(x) @ w.T + b
+    h[:, 2] *= -1.5
+    wanted = np.tanh(h) @ np.asarray(model[2].weight.value).T + np.asarray(model[2].bias.value)
+    np.testing.assert_allclose(found.result.after, wanted, rtol=1e-5)
+    for kind in ("undo", "drop", "look_at", "keep"):
+        answered(found, kind, {"at": 1, "index": 1})
+    assert found.noun == "output 1" and set(ACTS) >= {kind for kind, _ in acts}
+
+
+def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
+    found = nb.what_if(model, x)
+    for kind, message, said in (
+        ("add", {"path": "0", "what": "explode"}, "not known"),
+        ("add", {"path": "9", "what": "zero"}, "no submodule"),
+        ("edit", {"method": "__init__", "path": "0"}, "not known"),
+        ("edit", {"method": "replace", "path": "0", "by": "os"}, "no activation"),
+        ("sweep", {"over": "layers"}, "a number must be looked at"),
+    ):
+        with pytest.raises(nb.NbModuleError, match=said):
+            answered(found, kind, message)
+    assert not found.tried and not found.edited and answered(found, "unknown", {}) is None
+
+
+def test_a_view_of_what_is_gone_says_so(model, x):
+    found = nb.what_if(model, x)
+    source = source_for(found, what_if_record(found), False)
+    del found
+    with pytest.raises(Gone, match="run the cell again"):
+        source.answer("undo", {})
+
+
+def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
+    view = nb.inspect(model, x)
+    before = payload_of(view.record)["parts"]["what if"]
+    assert view._what_if is None and [row[0] for row in before["places"]] == ["", "0", "1", "2"] and not before["tried"]
+    source = source_for(view, view.record, False)
+    source.answer("add", {"path": "0", "what": "zero"})
+    assert view.what_if.tried[0].where == "0" and payload_of(view.record)["parts"]["what if"]["tried"]
+    assert view.result.changes["0"] == 1.0 and source.answer("unknown", {}) is None
+    assert view.what_if.run.question == ("metric", int(np.asarray(model(x))[0].argmax()))
+
+
+def test_a_heat_map_and_its_text_say_the_same(model, x):
+    sweep = nb.sweep(model, x, "units", metric=0)
+    record = sweep_record(sweep)
+    assert record.columns == ("0", "1", "2", "3") and np.isnan(record.cells[1][3])
+    data = payload_of(record)
+    assert data["cells"][1][2] in (None, "NaN") and data["rows"] == ["0", "2"]
+    first = repr(sweep).splitlines()
+    assert first[0].startswith("Sequential · each unit set to zero · output 0") and first[2].startswith("0 ")
+
+
+def test_saved_pages_stand_alone_and_hold_what_was_tried(model, x):
+    found = nb.what_if(model, x, {"0": nb.zero(unit=1)}, metric=0)
+    for value in (found, found.sweep("layers"), found.attribute()):
+        page = html_of(value)
+        assert "http" not in page.replace("http://www.w3.org", "") and "nbm-view" in page and len(page) < 60_000
+    assert "set to zero" in html_of(found) and html_of(found) == html_of(found)
