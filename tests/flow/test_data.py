@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+import nbmodule as nb
 from nbmodule.errors import PathError
 from nbmodule.flow import data, trace_graph
 from nbmodule.flow.graph import read_graph
@@ -116,10 +117,16 @@ console.log(JSON.stringify(cases.map(({ data, opened, focus }) => {
   return {
     boxes: s.boxes.map((b) => [b.item.place, b.x, b.y, b.width, b.height, b.item.path]),
     lines: s.lines.map((l) => [l.source.item.place, l.target.item.place, l.posts, l.bytes, l.values.size]),
+    sides: s.sides.map((l) => [l.source.item.place, l.target.item.place, l.posts, l.bytes, l.values.size]),
     ends: s.ends, words: s.words.map((w) => w.text),
   };
 })));
 """
+
+
+def norms():
+    """A model that writes statistics, and passes the state of its random numbers on."""
+    return nb.Sequential(*(nb.Sequential(nb.BatchNorm1d(3), nb.Dropout(0.1), nb.Linear(3, 3)) for _ in range(2)))
 
 
 def spell(place) -> str:
@@ -134,6 +141,8 @@ def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path
         (trace_graph(model, X), {"randomness_factor": 0.8, "with_edge_labels": False}),
         (trace_graph(model, X), {"focus": "encoder.layers.1"}),
         (read_graph(forward, [parameters, tokens], variables=1), {"focus": "blocks.1.attention"}),
+        (nb.graph(norms(), X), {}),
+        (nb.graph(norms(), X), {"focus": "1"}),
         (read_graph(jax.grad(lambda p, t: forward(p, t).mean()), [parameters, tokens], variables=1), {}),
     ]
     cases, expected = [], []
@@ -153,11 +162,13 @@ def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path
 
     for found, scene in zip(json.loads(done.stdout), expected, strict=True):
         boxes = [[spell(b.place), b.x, b.y, b.width, b.height, b.path] for b in scene.boxes]
-        lines = [
-            [spell(a.source), spell(a.target), [list(p) for p in a.posts], a.bytes, len(a.slots)] for a in scene.lines
-        ]
+        lines, sides = (
+            [[spell(a.source), spell(a.target), [list(p) for p in a.posts], a.bytes, len(a.slots)] for a in roads]
+            for roads in (scene.lines, scene.sides)
+        )
         assert sorted(found["boxes"]) == sorted(boxes)
         assert sorted(found["lines"]) == sorted(lines)
+        assert sorted(found["sides"]) == sorted(sides)
         assert sorted(found["ends"]) == sorted([list(post) for post in end] for end in scene.ends)
         assert set(found["words"]) <= {text for _, _, text in scene.labels}
 

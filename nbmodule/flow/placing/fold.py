@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbmodule.flow.model import ROOT, WRITTEN, Computation, Group, Node, Ref
+from nbmodule.flow.model import ROOT, WRITTEN, Computation, Group, Node, Ref, Value
 from nbmodule.flow.placing.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Label, Record, Wire, add_totals
 from nbmodule.flow.placing.neighbors import goes_on, longest_run, run_name, stretches
 
 MOST_ENDS = 8
+STREAM = "random"  # the name of the default random stream among the variables
 
 
 class _Part(NamedTuple):
@@ -35,6 +36,7 @@ class _Builder:
     tops: dict[Ref, int]
     depths: list[int]
     shared: dict[int, int]
+    sides: frozenset[Ref]
     pills: dict[int, list[int]] = field(default_factory=dict)
     forms: dict[tuple, Form] = field(default_factory=dict)
     records: dict[Record, Record] = field(default_factory=dict)
@@ -67,8 +69,9 @@ class _Builder:
     def leaf(self, node: Node) -> _Part:
         name = _short_name(node.name) if node.kind in PILLS else node.title
         record = Record(
-            node.operation, node.kind, node.parameters, node.outputs, node.source, node.flops, node.bytes, node.dead
-        )
+            node.operation, node.kind, node.parameters, node.outputs, node.source, node.flops, node.bytes, node.dead,
+            tuple(i for i in range(len(node.outputs)) if Ref(node.index, i) in self.sides),
+        )  # fmt: skip
         record = self.records.setdefault(record, record)
         entries = tuple(x for x in node.inputs if isinstance(x, Ref))
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
@@ -103,18 +106,23 @@ class _Builder:
                 feeds.append(wire or Wire(OUTSIDE, entries.setdefault(value, len(entries))))
             wires.append(tuple(feeds))
         leaving = [value for part in parts for value in part.exits if leaves(value)]
-        form = self.intern(parts, kind, count, title, tuple(wires), tuple(makers[v] for v in leaving), tuple(entries))
+        aside = (
+            tuple(tuple(i for i, value in enumerate(part.entries) if value in self.sides) for part in parts),
+            tuple(i for i, value in enumerate(leaving) if value in self.sides),
+        )
+        exits = tuple(makers[value] for value in leaving)
+        form = self.intern(parts, kind, count, title, tuple(wires), exits, tuple(entries), aside)
         labels = tuple(label for part in parts for label in part.labels)
         return _Part(Child(form, *own), tuple(entries), tuple(leaving), labels, key)
 
-    def intern(self, parts, kind, count, title, wires, exits, entries) -> Form:
+    def intern(self, parts, kind, count, title, wires, exits, entries, aside) -> Form:
         children = tuple(part.child for part in parts)
         things = tuple((id(child.thing), *child[1:]) for child in children)
         values = tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries)
-        key = (kind, count, title, things, wires, exits, values)
+        key = (kind, count, title, things, wires, exits, values, aside)
         form = self.forms.get(key)
         if form is None:
-            form = Form(len(self.forms), kind, count, title, children, wires, exits, values)
+            form = Form(len(self.forms), kind, count, title, children, wires, exits, values, *aside)
             add_totals(form)
             self.forms[key] = form
         return form
@@ -233,7 +241,7 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     for group in graph.groups:
         depths.append(1 if group.parent == ROOT else depths[group.parent] + 1)
     homes = _homes(graph, shown)
-    builder = _Builder(graph, shown, _tops(graph, shown, depths), depths, _shared(graph, homes))
+    builder = _Builder(graph, shown, _tops(graph, shown, depths), depths, _shared(graph, homes), side_roads(graph, shown))
     for node, groups in homes.items():
         for group in groups:
             builder.pills.setdefault(group, []).append(node)
@@ -294,6 +302,31 @@ def _shared(graph: Computation, homes: dict[int, dict[int, None]]) -> dict[int, 
         if len(phases) > len(set(phases)):
             numbers[node] = len(numbers) + 1
     return numbers
+
+
+def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
+    """Values that only go into variables, and the state of the random stream from one reader to the next."""
+    readers: dict[Ref, list[Node]] = {}
+    stream: dict[int, Value] = {}  # nodes made of the stream's state and of numbers alone, and that state's shape
+    numbers: set[int] = set()
+    sides: set[Ref] = set()
+    for node in graph.nodes:
+        if not shown[node.index]:
+            continue
+        refs = [x for x in node.inputs if isinstance(x, Ref)]
+        for ref in refs:
+            readers.setdefault(ref, []).append(node)
+        if node.kind == "variable" and node.name == STREAM:
+            stream[node.index] = node.outputs[0]
+        elif node.kind == "operation" and all(ref.node in numbers for ref in refs):
+            numbers.add(node.index)
+        elif refs and all(ref.node in stream or ref.node in numbers for ref in refs):
+            stream[node.index] = state = next(stream[ref.node] for ref in refs if ref.node in stream)
+            sides.update(Ref(node.index, i) for i, value in enumerate(node.outputs) if value == state)
+    for ref, nodes in readers.items():
+        if graph.nodes[ref.node].kind not in PILLS and all(node.operation == WRITTEN for node in nodes):
+            sides.add(ref)
+    return frozenset(sides)
 
 
 def _tops(graph: Computation, shown: Sequence[bool], depths: Sequence[int]) -> dict[Ref, int]:

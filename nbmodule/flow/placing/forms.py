@@ -30,6 +30,7 @@ class Record(NamedTuple):
     flops: int
     bytes: int
     dead: bool
+    side: tuple[int, ...] = ()  # the results that are side roads
 
 
 class Child(NamedTuple):
@@ -93,6 +94,8 @@ class Form:
         exits: Which children's exit slots are read outside.
         entry_values: Shape and dtype of what comes in.
         variables: Number of variables and constants inside, at any depth.
+        side_entries: For each child, those of its entry slots that are fed by a side road.
+        side_exits: The exit slots that are side roads.
         has_submodules: Whether a submodule is called inside, at any depth.
     """
 
@@ -104,11 +107,24 @@ class Form:
     wires: tuple[tuple[Wire, ...], ...]
     exits: tuple[Wire, ...]
     entry_values: tuple[Value, ...]
+    side_entries: tuple[tuple[int, ...], ...] = ()
+    side_exits: tuple[int, ...] = ()
     flops: int = 0
     bytes: int = 0
     operations: int = 0
     variables: int = 0
     has_submodules: bool = False
+
+    @property
+    def enters(self) -> bool:
+        """Whether anything comes in on the main road."""
+        aside = {w.slot for wires, slots in zip(self.wires, self.side_entries, strict=True) for w in map(wires.__getitem__, slots) if w.child == OUTSIDE}  # fmt: skip
+        return len(aside) < len(self.entry_values)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether anything leaves on the main road."""
+        return len(self.side_exits) < len(self.exits)
 
     @property
     def is_function(self) -> bool:

@@ -108,13 +108,14 @@ def node_note(child: Child, longest: int = 22) -> str:
 
 
 def exit_text(child: Child) -> str:
-    """The label of the edge that leaves a box: the shape of its one value, or how many leave."""
+    """The label of the edge that leaves a box: the shape of its one value, or how many leave; side roads do not count."""
     thing = child.thing
     values: Sequence[Value]
     if isinstance(thing, Form):
-        values = [thing.exit_value(i) for i in range(len(thing.exits))]
+        values = [thing.exit_value(i) for i in range(len(thing.exits)) if i not in thing.side_exits]
     else:
-        values = thing.outputs if thing.kind not in ("input", "output") else ()
+        made = thing.outputs if thing.kind not in ("input", "output") else ()
+        values = [value for i, value in enumerate(made) if i not in thing.side]
     if not values:
         return ""
     return shape_text(values[0]) if len(values) == 1 else f"{len(values)} values"

@@ -5,6 +5,8 @@ that boxes make room for it; all edges from one source share these places (its *
 the boxes by far, the longest trunks run in lanes beside the rows instead. Everything here is linear in the number of
 children, wires and places.
 
+Side roads (what is written into variables, the state of random numbers) have no places here: they never push the main road aside.
+
 This is layered drawing after Sugiyama, Tagawa and Toda (1981, "Methods for visual understanding of hierarchical system
 structures"): ranks by longest path, a dummy place in each row that an edge passes, rows ordered by barycenters, swept down
 and up. Two things differ: the dummies of all edges from one source are one trunk, and each level of nesting is laid out by
@@ -19,6 +21,7 @@ from itertools import pairwise
 
 from nbmodule.flow.placing.forms import OUTSIDE, PILLS, Form, Record
 
+ASIDE = -1  # as the bundle of an entry slot: a side road, which has no place in the rows
 EXIT = -1  # as the target of a trunk: the lower border of the form
 WIDEST = 8  # boxes in one row
 SWEEPS = 6
@@ -88,19 +91,22 @@ class Plans:
         self._known[key] = plan
         self.all.append(plan)
         lay_out(plan)
-        for child, wires in zip(form.children, form.wires, strict=True):
+        for child, wires, aside in zip(form.children, form.wires, form.side_entries, strict=True):
             if isinstance(child.thing, Form):
-                plan.inner.append(self._plan(child.thing, _bundles(wires, bundles)))
+                plan.inner.append(self._plan(child.thing, _bundles(wires, aside, bundles)))
             else:
                 plan.inner.append(None)
         return plan
 
 
-def _bundles(wires: Sequence[tuple[int, int]], outer: Sequence[int]) -> tuple[int, ...]:
-    """Number the sources of a child's entry slots in the order in which they first come."""
+def _bundles(wires: Sequence[tuple[int, int]], aside: Sequence[int], outer: Sequence[int]) -> tuple[int, ...]:
+    """Number the sources of a child's entry slots in the order in which they first come; `ASIDE` for side roads."""
     numbers: dict[int, int] = {}
-    sources = (child if child != OUTSIDE else ~outer[slot] for child, slot in wires)
-    return tuple(numbers.setdefault(source, len(numbers)) for source in sources)
+    bundles = []
+    for i, (child, slot) in enumerate(wires):
+        source = child if child != OUTSIDE else ~outer[slot]
+        bundles.append(ASIDE if i in aside else numbers.setdefault(source, len(numbers)))
+    return tuple(bundles)
 
 
 def lay_out(plan: FormRows) -> None:
@@ -108,13 +114,15 @@ def lay_out(plan: FormRows) -> None:
     form = plan.form
     readers: dict[int, dict[int, None]] = {}
     feeds: list[list[int]] = []
-    for child, wires in enumerate(form.wires):
-        sources = dict.fromkeys(w.child if w.child != OUTSIDE else ~plan.bundles[w.slot] for w in wires)
+    for child, (wires, aside) in enumerate(zip(form.wires, form.side_entries, strict=True)):
+        main = (w for i, w in enumerate(wires) if i not in aside)
+        sources = dict.fromkeys(w.child if w.child != OUTSIDE else ~plan.bundles[w.slot] for w in main)
         feeds.append(list(sources))
         for source in sources:
             readers.setdefault(source, {})[child] = None
-    for wire in form.exits:
-        readers.setdefault(wire.child, {})[EXIT] = None
+    for slot, wire in enumerate(form.exits):
+        if slot not in form.side_exits:
+            readers.setdefault(wire.child, {})[EXIT] = None
     plan.sides = _sides(form, readers)
     beside = {pill for pills in plan.sides for pill in pills}
     plan.row_of = _ranks(form, feeds, readers, beside)

@@ -285,7 +285,7 @@ def _settle(row: Sequence[int], near: dict[int, list[Pull]], extents, x: dict[in
 def _stack(frame: Rectangle, measures, spacing: Spacing, outer: bool) -> None:
     """Give rows and boxes their heights."""
     plan = frame.plan
-    y = HEADER + (EDGE_ROOM if plan.form.entry_values else 6.0) if outer else 0.0
+    y = HEADER + (EDGE_ROOM if plan.form.enters else 6.0) if outer else 0.0
     gap = (LABEL_GAP if spacing.labels else ROW_GAP) + 2 * spacing.reach
     frame.boxes = [(0.0, 0.0, 0.0, 0.0)] * len(measures)
     for row in plan.rows:
@@ -296,7 +296,7 @@ def _stack(frame: Rectangle, measures, spacing: Spacing, outer: bool) -> None:
         frame.rows.append((y, y + height))
         y += height + gap
     y -= gap if plan.rows else 0.0
-    frame.height = _round(y + ((EDGE_ROOM if plan.form.exits else PAD) if outer else 0.0))
+    frame.height = _round(y + ((EDGE_ROOM if plan.form.leaves else PAD) if outer else 0.0))
 
 
 def _item_height(frame: Rectangle, item: int, measures) -> float:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from nbmodule.flow.model import Value
 from nbmodule.flow.placing.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Record, Wire
 from nbmodule.flow.placing.labels import exit_text, text_width
-from nbmodule.flow.placing.layout import FormRows, Plans, Trunk
+from nbmodule.flow.placing.layout import ASIDE, FormRows, Plans, Trunk
 from nbmodule.flow.placing.placement import HEADER, Placer, Rectangle, Spacing
 
 Place = tuple[int, ...]
@@ -76,6 +76,7 @@ class Scene:
 
     Attributes:
         ends: Lines to and from what lies outside of a group that fills the picture.
+        sides: Side roads, straight from box to box: what goes into variables, and the state of random numbers.
         labels: Words beside the lines.
     """
 
@@ -85,6 +86,7 @@ class Scene:
     lines: list[EdgeLine]
     ends: list[list[Post]]
     labels: list[Word]
+    sides: list[EdgeLine] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -134,7 +136,7 @@ class PlacedGraph:
             ends += leaving
             labels += [(x + 6, y, text) for x, y, text in words]
         width = max([frame.width, *(x + text_width(text, 10) for x, _, text in labels)])
-        return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels)
+        return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels, _sides(root))
 
     def open_at_first(self, focus: Place = (), fewest: int = FEWEST, most: int = MOST) -> set[Place]:
         """Places to open, level by level, until at least `fewest` and at most `most` boxes are visible.
@@ -258,6 +260,8 @@ def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[list[Post]]]:
             if child in at.inner:
                 continue
             for slot in range(len(wires)):
+                if slot in form.side_entries[child]:
+                    continue
                 found = trace(at, child, slot, stub)
                 if found.source is None or found.value is None:
                     ends.append(found.posts)
@@ -267,6 +271,53 @@ def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[list[Post]]]:
                 line.slots[found.slot] = found.value
         stack.extend(at.inner.values())
     return list(lines.values()), ends
+
+
+def _sides(root: _Open) -> list[EdgeLine]:
+    """Side roads between visible boxes."""
+    lines: dict[tuple[Place, Place], EdgeLine] = {}
+    stack = [root]
+    while stack:
+        at = stack.pop()
+        form = at.frame.plan.form
+        for child, slots in enumerate(form.side_entries):
+            for slot in () if child in at.inner else slots:
+                source = _maker(at, form.wires[child][slot])
+                if source is None:
+                    continue
+                (x, y, width, height), thing = source.corner, source.thing
+                to_x, to_y, to_width, _ = at.frame.boxes[child]
+                post = (x + width / 2, y + height, y + height)
+                end = (at.x + to_x + to_width / 2, at.y + to_y, at.y + to_y)
+                line = lines.setdefault((source.place, (*at.place, child)), EdgeLine(source.place, (*at.place, child), [post, end]))
+                line.slots[source.slot] = thing.exit_value(source.slot) if isinstance(thing, Form) else thing.outputs[source.slot]
+        stack.extend(at.inner.values())
+    return list(lines.values())
+
+
+class _Maker(NamedTuple):
+    """The visible box that makes a value."""
+
+    place: Place
+    slot: int
+    thing: Record | Form
+    corner: tuple[float, float, float, float]
+
+
+def _maker(at: _Open, wire: Wire) -> _Maker | None:
+    """Follow a wire to the visible box at its upper end; None if that lies outside of the picture."""
+    while True:
+        if wire.child == OUTSIDE:
+            if at.parent is None:
+                return None
+            at, wire = at.parent, at.parent.frame.plan.form.wires[at.child][wire.slot]
+            continue
+        inner = at.inner.get(wire.child)
+        if inner is None:
+            x, y, width, height = at.frame.boxes[wire.child]
+            thing = at.frame.plan.form.children[wire.child].thing
+            return _Maker((*at.place, wire.child), wire.slot, thing, (at.x + x, at.y + y, width, height))
+        at, wire = inner, inner.frame.plan.form.exits[wire.slot]
 
 
 class _Found(NamedTuple):
@@ -358,11 +409,15 @@ def _outside(root: _Open, outer: Sequence[tuple[Form, int]], stub: float) -> tup
     ends: list[list[Post]] = []
     words: dict[tuple[float, str], Word] = {}
     for slot, wire in enumerate(form.exits):
+        if slot in form.side_exits:
+            continue
         x = root.x + frame.exits[wire.child]
         ends.append(_follow(root, wire, len(frame.rows), [(x, bottom, bottom + ROOM)], stub).posts)
         names = list(dict.fromkeys(_reader_names(outer, slot)))[:2]
         words[x, "down"] = (x, bottom + ROOM - 4, f"to {', '.join(names)}")
     for slot, bundle in enumerate(frame.plan.bundles):
+        if bundle == ASIDE:
+            continue
         x = root.x + frame.entries[bundle]
         words.setdefault((x, "up"), (x, root.y - ROOM + 10, f"from {_feeder_name(outer, slot)}"))
     kept: list[Word] = []

@@ -99,7 +99,7 @@ class _Writer:
             "numbers": dict(options.color) if isinstance(options.color, Mapping) else None, "seconds": dict(options.seconds or {}),
             "returns": {path: returns_of(found) for path, found in options.returns.items()},
             "edges": int(options.with_edge_labels), "ins": int(options.with_arg_labels),
-            "outs": int(options.with_output_labels), "jitter": float(options.randomness_factor),
+            "outs": int(options.with_output_labels), "writes": int(options.with_writes), "jitter": float(options.randomness_factor),
         }  # fmt: skip
 
     def notes(self, graph: Computation) -> list[str]:
@@ -130,7 +130,7 @@ class _Writer:
         return {
             "k": self.texts[form.kind], "n": form.count, "note": self.texts[group_note(form)],
             "facts": self.texts[group_facts(form)], "f": form.flops, "b": form.bytes, "v": form.variables, "o": exits,
-            **({"u": 1} if form.is_function else {}),
+            **({"u": 1} if form.is_function else {}), **({"z": list(form.side_exits)} if form.side_exits else {}),
         }  # fmt: skip
 
     def form(self, plan: FormRows) -> dict[str, Any]:
@@ -152,6 +152,7 @@ class _Writer:
             "p": _sparse([self.texts[child.phase] if child.phase != "forward" else 0 for child in form.children]),
             "w": [[x for wire in wires for x in wire] for wires in form.wires],
             "x": [x for wire in form.exits for x in wire],
+            "y": [x for child, slots in enumerate(form.side_entries) for slot in slots for x in (child, slot)],
             "s": [_short(x) for size in sizes for x in (size.width, size.title, size.label)],
         }  # fmt: skip
 
@@ -174,6 +175,7 @@ class _Writer:
             "src": [-1 if r.source is None else self.sources[r.source] for r in records],
             "f": [r.flops for r in records],
             "b": [r.bytes for r in records],
+            "side": {i: list(r.side) for i, r in enumerate(records) if r.side},
             "dead": [i for i, r in enumerate(records) if r.dead],
         }
 

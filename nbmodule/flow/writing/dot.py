@@ -51,6 +51,8 @@ def dot_text(drawing: Drawing) -> str:
         words = [text if drawing.options.with_edge_labels else "", look.returns.get(line.source, "")]
         label = _plain("\n".join(filter(None, words))) if any(words) else None
         written.edge(_id(line.source), _id(line.target), label, penwidth=str(stroke_width(line.bytes)))
+    for line in scene.sides if drawing.options.with_writes else ():
+        written.edge(_id(line.source), _id(line.target), style="dashed", constraint="false")
     return written.source
 
 

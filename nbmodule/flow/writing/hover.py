@@ -21,6 +21,7 @@ class Look:
         argument_labels: Say in the hover text what goes in.
         output_labels: Say in the hover text what comes out.
         returns: What is known of the return of a box, in words.
+        writes: Draw the side roads.
     """
 
     highlight: frozenset[Place] = frozenset()
@@ -29,6 +30,7 @@ class Look:
     argument_labels: bool = True
     output_labels: bool = True
     returns: Mapping[Place, str] = field(default_factory=dict)
+    writes: bool = False
 
 
 def hover_texts(scene: Scene, labels: Sequence[Label], look: Look) -> dict[Place, str]:
@@ -58,7 +60,7 @@ def _ends(scene: Scene, boxes: Mapping[Place, Box], look: Look) -> dict[Place, s
     """What goes into each box and what comes out of it."""
     given: dict[Place, list[str]] = {}
     made: dict[Place, dict[int, str]] = {}
-    for line in scene.lines:
+    for line in (*scene.lines, *scene.sides):
         name = boxes[line.source].child.name
         given.setdefault(line.target, []).extend(f"in: {value} from {name}" for value in line.slots.values())
         made.setdefault(line.source, {}).update({slot: f"out: {value}" for slot, value in line.slots.items()})

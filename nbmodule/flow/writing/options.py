@@ -31,6 +31,8 @@ class Options:
         with_edge_labels: Draw dtype and shape beside the edges.
         with_arg_labels: Say what goes into a box in its hover text.
         with_output_labels: Say what comes out of a box in its hover text.
+        with_writes: Draw side roads, dashed: what is written into variables, and the state of random numbers. Without it they
+            are there on a page, where one points at a box.
         output_connected_only: Leave out what no output depends on.
         highlight_subgraph: Path of a submodule, or an index into `graph.groups`; drawn in red.
         color: `flops`, `bytes`, `time`, `non-finite`, or numbers by path.
@@ -45,6 +47,7 @@ class Options:
     with_edge_labels: bool = True
     with_arg_labels: bool = True
     with_output_labels: bool = True
+    with_writes: bool = False
     output_connected_only: bool = True
     highlight_subgraph: str | int | Group | None = None
     color: str | Mapping[str, float] | None = None
@@ -129,7 +132,7 @@ class Drawing:
         colors, legend = fills(scene, self.options.color, self.options.numbers, self.forms.aliases)
         options = self.options
         returns = return_texts(scene.boxes, options.returns)
-        return Look(self.highlight, colors, legend, options.with_arg_labels, options.with_output_labels, returns)
+        return Look(self.highlight, colors, legend, options.with_arg_labels, options.with_output_labels, returns, options.with_writes)
 
 
 def prepare(graph: Computation, options: Options, *, most: int | None = None) -> Drawing:

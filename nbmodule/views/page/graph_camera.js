@@ -3,6 +3,7 @@ import { svg } from "./base.js";
 
 const [LEAST, MOST_ZOOM, MARGIN] = [0.08, 4, 12];
 const OPEN_HEIGHT = 420;
+const LEGIBLE = 0.9; // a zoom at which the words of a box can be read
 
 /** A window onto a scene. The wheel alone belongs to the page; with Ctrl it zooms. */
 export class Camera {
@@ -161,6 +162,18 @@ export class Camera {
     else if (box.x + box.width > right - space) this.x = Math.min(box.x - space, box.x + box.width + space - (right - left));
     if (box.y < top + space + above) this.y = box.y - space - above;
     else if (box.y + box.height > bottom - space) this.y = Math.min(box.y - space, box.y + box.height + space - (bottom - top));
+    this.clamp();
+  }
+
+  /**
+   * Bring a box to the middle, at a size that can be read.
+   * @param {{ x: number, y: number, width: number, height: number }} box
+   */
+  lookAt(box) {
+    this.zoom = Math.min(Math.max(this.zoom, LEGIBLE), MOST_ZOOM);
+    this.fitHeight();
+    this.x = box.x + box.width / 2 - this.width / this.zoom / 2;
+    this.y = box.y + Math.min(box.height, 60) / 2 - this.height / this.zoom / 2;
     this.clamp();
   }
 

@@ -46,11 +46,11 @@ export class Drawing {
     for (const box of inside) if (box.open) back.append(this.frame(box, look));
     for (const posts of scene.ends) lines.append(svg("path", { class: "nbm-gline", d: linePath(posts) }));
     for (const { x, y, text } of scene.words) labels.append(svg("text", { class: "nbm-glabel", x: x + 6, y }, text));
-    for (const line of scene.lines) if (lineOverlaps(area, line)) lines.append(this.line(line));
+    for (const line of [...scene.sides, ...scene.lines]) if (lineOverlaps(area, line)) lines.append(this.line(line));
     for (const box of inside) {
       (box.open ? heads : front).append(box.open ? this.heading(box, look) : this.box(box, look));
       if (look.marked.has(box.item.key)) marks.append(mark(box));
-      if (!box.open && scene.from.get(box)?.some((line) => line.posts.length)) addLabel(labels, box, look);
+      if (!box.open && scene.from.get(box)?.some((line) => line.posts.length && !line.side)) addLabel(labels, box, look);
     }
     this.stage.replaceChildren(back, lines, front, labels, heads, marks);
   }
@@ -76,7 +76,7 @@ export class Drawing {
       const from = source.y + source.height / 2;
       path = `M${source.x + source.width} ${from}L${target.x} ${Math.min(Math.max(from, target.y + 4), target.y + target.height - 4)}`;
     }
-    const node = svg("path", { class: "nbm-gline", d: path, "stroke-width": width, style: `--w:${Math.max(width, 1.8)}px` });
+    const node = svg("path", { class: `nbm-gline${line.side ? " nbm-gside" : ""}`, d: path, "stroke-width": line.side ? 1 : width, style: `--w:${Math.max(width, 1.8)}px` });
     this.lines.set(line, node);
     return node;
   }

@@ -6,7 +6,8 @@
  * @typedef {{ name: string, note: string, label: string, call: number, phase: string, form: number, record: number,
  *   kind: string, width: number, height: number, title: number, labelWidth: number, isFunction: boolean, key: string }} Child
  * @typedef {{ kind: string, count: number | null, note: string, facts: string, flops: number, bytes: number,
- *   variables: number, isFunction: boolean, out: number[], children: Child[], wires: number[][], exits: number[] }} Form
+ *   variables: number, isFunction: boolean, out: number[], children: Child[], wires: number[][], exits: number[],
+ *   sideEntries: Set<number>[], sideExits: Set<number> }} Form
  * @typedef {{ source: number, first: number, places: number[], lane: number, targets: number[] }} Trunk
  * @typedef {{ number: number, index: number, form: Form, bundles: number[], rows: number[][], rowOf: number[],
  *   sides: number[][], trunks: Map<number, Trunk>, lanes: number, inner: number[], links: [number, number][] }} Plan
@@ -28,6 +29,7 @@ export class Forms {
     this.forms = [];
     /** @type {Plan[]} */
     this.plans = [];
+    this.hasSides = /** @type {any[]} */ (data.forms).some((form) => form.y?.length);
   }
 
   /** @param {number} i */
@@ -84,6 +86,7 @@ export class Forms {
     return {
       kind: this.text(f.k), count: f.n, note: this.text(f.note), facts: this.text(f.facts), flops: f.f, bytes: f.b,
       variables: f.v, isFunction: Boolean(f.u), out: f.o, children: (f.c ?? []).map(child), wires: f.w ?? [], exits: f.x ?? [],
+      sideEntries: sideEntriesOf(f), sideExits: new Set(f.z ?? []),
     };
   }
 
@@ -136,7 +139,20 @@ export class Forms {
 }
 
 /**
- * Who reads each source of a form: a child's number, or `~bundle` for what comes from outside.
+ * For each child of a form its entry slots that are fed by a side road.
+ * @param {any} f
+ * @returns {Set<number>[]}
+ */
+function sideEntriesOf(f) {
+  /** @type {Set<number>[]} */
+  const found = (f.c ?? []).map(() => new Set());
+  const pairs = f.y ?? [];
+  for (let i = 0; i < pairs.length; i += 2) found[pairs[i]].add(pairs[i + 1]);
+  return found;
+}
+
+/**
+ * Who reads each source of a form, on the main road: a child's number, or `~bundle` for what comes from outside.
  * @param {Form} form
  * @param {number[]} bundles
  */
@@ -149,9 +165,11 @@ function readersOf(form, bundles) {
     else if (!found.includes(target)) found.push(target);
   };
   form.wires.forEach((wires, child) => {
-    for (let i = 0; i < wires.length; i += 2) add(wires[i] >= 0 ? wires[i] : ~bundles[wires[i + 1]], child);
+    for (let i = 0; i < wires.length; i += 2) {
+      if (!form.sideEntries[child].has(i / 2)) add(wires[i] >= 0 ? wires[i] : ~bundles[wires[i + 1]], child);
+    }
   });
-  for (let i = 0; i < form.exits.length; i += 2) add(form.exits[i], EXIT);
+  for (let i = 0; i < form.exits.length; i += 2) if (!form.sideExits.has(i / 2)) add(form.exits[i], EXIT);
   return readers;
 }
 

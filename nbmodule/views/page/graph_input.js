@@ -100,6 +100,7 @@ function act(graph, box, name) {
     i: () => box && graph.lightAll(box, "into"),
     o: () => box && graph.lightAll(box, "from"),
     d: detail,
+    w: () => graph.writes && graph.toggleWrites(),
     n: () => graph.findNext(1),
     p: () => graph.findNext(-1),
     "[": () => box && graph.sibling(box, -1),
@@ -143,7 +144,7 @@ function toolKey(graph, event) {
     graph.port.focus();
     if (!graph.scene.byKey.has(graph.selected)) selectBox(graph, graph.scene.boxes[0]);
   } else if (step) {
-    const all = /** @type {HTMLElement[]} */ ([...graph.view.tools.children]).filter((node) => !node.hidden);
+    const all = /** @type {HTMLElement[]} */ ([...graph.view.tools.children]).filter((node) => !node.hidden && node.matches("button, input, select"));
     all[all.indexOf(/** @type {HTMLElement} */ (event.target)) + step]?.focus();
   } else return;
   event.preventDefault();

@@ -20,7 +20,11 @@ export function addTools(graph) {
   field.addEventListener("input", () => graph.find(field.value));
   graph.view.tools.append(
     field,
+    graph.count,
+    button("‹", "The hit before (key p)", () => graph.findNext(-1)),
+    button("›", "The next hit (key n, or Enter in the field)", () => graph.findNext(1)),
     colorChoice(graph),
+    ...writesButton(graph),
     button("−", "Zoom out (key −)", () => camera.zoomBy(1 / 1.25)),
     button("+", "Zoom in (key +)", () => camera.zoomBy(1.25)),
     button("fit", "Show all of it (key 0)", () => camera.fit()),
@@ -28,6 +32,19 @@ export function addTools(graph) {
     button("svg", "Save the picture as SVG", () => saveSvg(graph.picture, graph.scene, graph.name)),
   );
   for (const node of graph.view.tools.children) /** @type {HTMLElement} */ (node).tabIndex = -1;
+}
+
+/**
+ * Side roads are drawn where one points, or all of them.
+ * @param {GraphView} graph
+ */
+function writesButton(graph) {
+  if (!graph.forms.hasSides) return [];
+  const node = button("writes", "Draw what is written into variables, and the state of random numbers (key w)", () => graph.toggleWrites());
+  node.setAttribute("aria-pressed", "false");
+  graph.writes = node;
+  if (graph.forms.data.writes) graph.toggleWrites();
+  return [node];
 }
 
 /** @param {GraphView} graph */

@@ -270,7 +270,7 @@ function settle(row, near, extents, x) {
  */
 function stack(frame, labels, reach, outer) {
   const { plan } = frame;
-  let y = outer ? HEADER + (plan.bundles.length ? EDGE_ROOM : 6) : 0;
+  let y = outer ? HEADER + (plan.bundles.some((bundle) => bundle >= 0) ? EDGE_ROOM : 6) : 0;
   const gap = (labels ? LABEL_GAP : ROW_GAP) + 2 * reach;
   frame.boxes = plan.form.children.map(() => [0, 0, 0, 0]);
   for (const row of plan.rows) {
@@ -280,7 +280,7 @@ function stack(frame, labels, reach, outer) {
     y += height + gap;
   }
   y -= plan.rows.length ? gap : 0;
-  frame.height = round(y + (outer ? (plan.form.exits.length ? EDGE_ROOM : PAD) : 0));
+  frame.height = round(y + (outer ? (plan.form.exits.length > 2 * plan.form.sideExits.size ? EDGE_ROOM : PAD) : 0));
 }
 
 /**

@@ -7,8 +7,8 @@ import { HEADER, LABEL_STUB } from "./graph_place.js";
  * @typedef {import("./graph_forms.js").Item} Item
  * @typedef {{ item: Item, x: number, y: number, width: number, height: number, open: boolean }} Box
  * @typedef {{ source: Box, target: Box, posts: number[][], values: Map<number, { text: string, bytes: number }>,
- *   bytes: number }} Line
- * @typedef {{ width: number, height: number, boxes: Box[], lines: Line[], byKey: Map<string, Box>,
+ *   bytes: number, side: boolean }} Line
+ * @typedef {{ width: number, height: number, boxes: Box[], lines: Line[], sides: Line[], byKey: Map<string, Box>,
  *   into: Map<Box, Line[]>, from: Map<Box, Line[]>, ends: number[][][], words: { x: number, y: number, text: string }[] }} Scene
  * @typedef {{ frame: import("./graph_place.js").Frame, x: number, y: number, parent: Open | null, item: Item,
  *   inner: Map<number, Open>, boxes: Box[] }} Open
@@ -30,7 +30,7 @@ export function sceneOf(placer, focus, opened) {
   const root = { frame, x: 0, y: focus.child ? OUTSIDE : 0, parent: null, item: focus, inner: new Map(), boxes: [] };
   /** @type {Scene} */
   const scene = {
-    width: frame.width, height: frame.height + 2 * root.y, boxes: [], lines: [], byKey: new Map(), into: new Map(),
+    width: frame.width, height: frame.height + 2 * root.y, boxes: [], lines: [], sides: [], byKey: new Map(), into: new Map(),
     from: new Map(), ends: [], words: [],
   };
   if (focus.child) scene.boxes.push({ item: focus, x: 0, y: root.y, width: frame.width, height: frame.height, open: true });
@@ -38,6 +38,7 @@ export function sceneOf(placer, focus, opened) {
   for (const box of scene.boxes) scene.byKey.set(box.item.key, box);
   const stub = placer.labels ? LABEL_STUB : 0;
   addLines(forms, root, scene, stub);
+  addSides(forms, root, scene);
   if (focus.child) addOutside(root, scene, stub);
   return scene;
 }
@@ -80,6 +81,7 @@ function addLines(forms, root, scene, stub) {
       const lines = known.get(target) ?? new Map();
       known.set(target, lines);
       for (let slot = 0; 2 * slot < wires.length; slot++) {
+        if (open.frame.plan.form.sideEntries[child].has(slot)) continue;
         const { source, slot: made, posts } = trace(open, child, slot, stub);
         if (!source) {
           scene.ends.push(posts);
@@ -87,20 +89,93 @@ function addLines(forms, root, scene, stub) {
         }
         let line = lines.get(source);
         if (!line) {
-          line = { source, target, posts, values: new Map(), bytes: 0 };
+          line = { source, target, posts, values: new Map(), bytes: 0, side: false };
           lines.set(source, line);
           scene.lines.push(line);
-          add(scene.into, target, line);
-          add(scene.from, source, line);
+          join(scene, line);
         }
-        if (line.values.has(made)) continue;
-        const value = forms.value(/** @type {import("./graph_forms.js").Child} */ (source.item.child), made);
-        line.values.set(made, value);
-        line.bytes += value.bytes;
+        addValue(forms, line, made);
       }
     });
     waiting.push(...open.inner.values());
   }
+}
+
+/**
+ * Side roads, straight from box to box: what goes into variables, and the state of random numbers.
+ * @param {import("./graph_forms.js").Forms} forms
+ * @param {Open} root
+ * @param {Scene} scene
+ */
+function addSides(forms, root, scene) {
+  const waiting = [root];
+  while (waiting.length) {
+    const open = /** @type {Open} */ (waiting.pop());
+    const { form } = open.frame.plan;
+    form.sideEntries.forEach((slots, child) => {
+      const target = open.boxes[child];
+      /** @type {Map<Box, Line>} */
+      const lines = new Map();
+      for (const slot of open.inner.has(child) ? [] : slots) {
+        const { source, slot: made } = makerOf(open, form.wires[child].slice(2 * slot, 2 * slot + 2));
+        if (!source) continue;
+        let line = lines.get(source);
+        if (!line) {
+          const [from, to] = [source.x + source.width / 2, target.x + target.width / 2];
+          const bottom = source.y + source.height;
+          line = { source, target, posts: [[from, bottom, bottom], [to, target.y, target.y]], values: new Map(), bytes: 0, side: true };
+          lines.set(source, line);
+          scene.sides.push(line);
+          join(scene, line);
+        }
+        addValue(forms, line, made);
+      }
+    });
+    waiting.push(...open.inner.values());
+  }
+}
+
+/**
+ * Follow a wire to the visible box at its upper end; none if that lies outside of the picture.
+ * @param {Open} start
+ * @param {number[]} wire
+ */
+function makerOf(start, wire) {
+  let open = start;
+  for (;;) {
+    if (wire[0] < 0) {
+      const { index } = open.item;
+      if (!open.parent) return { source: null, slot: wire[1] };
+      open = open.parent;
+      wire = open.frame.plan.form.wires[index].slice(2 * wire[1], 2 * wire[1] + 2);
+      continue;
+    }
+    const inner = open.inner.get(wire[0]);
+    if (!inner) return { source: open.boxes[wire[0]], slot: wire[1] };
+    wire = inner.frame.plan.form.exits.slice(2 * wire[1], 2 * wire[1] + 2);
+    open = inner;
+  }
+}
+
+/**
+ * @param {Scene} scene
+ * @param {Line} line
+ */
+function join(scene, line) {
+  add(scene.into, line.target, line);
+  add(scene.from, line.source, line);
+}
+
+/**
+ * @param {import("./graph_forms.js").Forms} forms
+ * @param {Line} line
+ * @param {number} slot
+ */
+function addValue(forms, line, slot) {
+  if (line.values.has(slot)) return;
+  const value = forms.value(/** @type {import("./graph_forms.js").Child} */ (line.source.item.child), slot);
+  line.values.set(slot, value);
+  line.bytes += value.bytes;
 }
 
 /**
@@ -217,6 +292,7 @@ function addOutside(root, scene, stub) {
   const words = new Map();
   const bottom = root.y + frame.height;
   for (let slot = 0; 2 * slot < exits.length; slot++) {
+    if (frame.plan.form.sideExits.has(slot)) continue;
     const wire = exits.slice(2 * slot, 2 * slot + 2);
     const x = root.x + /** @type {number} */ (frame.exits.get(wire[0]));
     const { posts } = follow(root, wire, frame.rows.length, [[x, bottom, bottom + OUTSIDE]], stub);
@@ -224,6 +300,7 @@ function addOutside(root, scene, stub) {
     words.set(`${x} down`, { x, y: bottom + OUTSIDE - 4, text: `to ${[...new Set(readerNames(item, slot))].slice(0, 2).join(", ")}` });
   }
   frame.plan.bundles.forEach((bundle, slot) => {
+    if (bundle < 0) return;
     const x = root.x + /** @type {number} */ (frame.entries.get(bundle));
     if (!words.has(`${x} up`)) words.set(`${x} up`, { x, y: root.y - OUTSIDE + 10, text: `from ${feederName(item, slot)}` });
   });

@@ -2,6 +2,7 @@
 
 const RULES = [
   ".nbm-gbody{flex:1 1 auto;min-width:0;position:relative}",
+  ".nbm-gcount{min-width:84px;color:var(--quiet);font-size:12px}.nbm-gcount.nbm-gnone{color:var(--doubt)}",
   ".nbm-gport{position:relative;overflow:hidden;outline:none;touch-action:pan-y;cursor:grab;user-select:none;-webkit-user-select:none}",
   ".nbm-gport:active{cursor:grabbing}",
   ".nbm-gport:focus-visible{box-shadow:inset 2px 0 0 var(--accent)}",
@@ -14,6 +15,7 @@ const RULES = [
   ".nbm-gport .nbm-gpill text{font-size:11px}",
   ".nbm-gport .nbm-glabel{font-size:10px;fill:var(--quiet);paint-order:stroke;stroke:color-mix(in srgb,var(--gmix) 75%,transparent);stroke-width:3px;stroke-linejoin:round}",
   ".nbm-gline{fill:none;stroke:color-mix(in srgb,var(--quiet) 72%,var(--gmix))}",
+  ".nbm-gside{stroke-dasharray:3 3;visibility:hidden}.nbm-gwrites .nbm-gside,.nbm-gside.nbm-glit1{visibility:visible}",
   ".nbm-gframe{fill:color-mix(in srgb,var(--blue) 3%,transparent);stroke:color-mix(in srgb,var(--blue) 32%,var(--gmix))}",
   ".nbm-gbox{cursor:pointer}",
   ".nbm-gbox>rect{fill:var(--gmix);stroke:color-mix(in srgb,var(--quiet) 55%,var(--gmix))}",

@@ -17,6 +17,7 @@ import { fullName, returnOf, shapeText, wordsOf } from "./graph_words.js";
 
 const WIDE = 900;
 const DRAW_ALL = 700;
+const MOST_FOUND = 500;
 const EVERYWHERE = { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity };
 let serial = 0;
 
@@ -37,10 +38,15 @@ export class GraphView {
   /** @type {Map<string, string>} */
   fills = new Map();
   field = el("input", "filter");
+  count = el("span", "gcount");
+  /** @type {Set<string> | null} what was open before the search */
+  unfolded = null;
   way = el("div", "gway");
   port = el("div", "gport");
   pane = el("div", "detail");
   legend = el("div", "legend");
+  /** @type {HTMLButtonElement | null} */
+  writes = null;
   more = button("show all", "Show the whole height", () => this.stretch());
   stage = svg("g");
   picture = svg("svg", { class: "nbm-gpicture", role: "presentation" }, this.stage);
@@ -275,12 +281,19 @@ export class GraphView {
 
   /** @param {string} query */
   find(query) {
-    this.matches = search(this.forms, this.focus, query);
+    this.matches = search(this.forms, this.focus, query, MOST_FOUND);
     this.match = -1;
     this.paint();
-    const text = this.matches.length ? `${this.matches.length} found; Enter goes to the next` : "nothing found";
-    this.field.title = query.trim() ? text : "";
-    this.view.say(this.field.title);
+    if (!query.trim()) this.unfolded = null;
+    else if (this.matches.length) return this.findNext(1);
+    this.sayFound(query.trim() ? "nothing found" : "");
+  }
+
+  /** @param {string} text */
+  sayFound(text) {
+    this.count.textContent = text;
+    this.count.classList.toggle("nbm-gnone", text === "nothing found");
+    this.view.say(text);
   }
 
   clearSearch() {
@@ -294,8 +307,13 @@ export class GraphView {
     if (!n) return;
     this.match = (Math.max(this.match, step > 0 ? -1 : 0) + step + n) % n;
     const item = this.matches[this.match];
+    this.unfolded ??= new Set(this.opened);
+    this.opened = new Set(this.unfolded);  // what the search opened for the hit before is folded again
     this.goTo(item);
-    this.view.say(`${this.match + 1} of ${n}: ${item.child?.name}`);
+    const box = this.scene.byKey.get(item.key);
+    if (box) this.camera.lookAt(box);
+    this.sayFound(`${this.match + 1} of ${n < MOST_FOUND ? n : `${n}+`}`);
+    this.view.say(`${this.count.textContent}: ${item.child?.name}`);
   }
 
   /**
@@ -346,6 +364,13 @@ export class GraphView {
     else if (this.detailed && box) this.select(box.item, false);
     else if (this.field.value) this.clearSearch();
     else if (this.focus.parent) this.focusOn(this.focus.parent);
+  }
+
+  /** Draw all side roads, or only those of what one points at. */
+  toggleWrites() {
+    const on = this.port.classList.toggle("nbm-gwrites");
+    this.writes?.setAttribute("aria-pressed", String(on));
+    this.view.say(on ? "what is written is drawn" : "what is written is drawn where one points");
   }
 
   stretch() {

@@ -133,17 +133,25 @@ test("the arrows reach the tools and come back", () => {
   press("Home");
   press("ArrowUp");
   assert.equal(document.activeElement, host.querySelector(".nbm-filter"));
-  press("ArrowRight", document.activeElement);
+  for (let i = 0; i < 3; i++) press("ArrowRight", document.activeElement);
   assert.equal(document.activeElement.tagName, "SELECT");
   press("ArrowDown", document.activeElement);
   assert.equal(document.activeElement, port());
 });
 
+/**
+ * @param {string} text
+ * @param {HTMLInputElement} field
+ */
+function type(text, field) {
+  field.value = text;
+  field.dispatchEvent(new window.Event("input"));
+}
+
 test("a search marks what is visible and opens the way to what is not", () => {
   const field = host.querySelector(".nbm-filter");
-  field.value = "tanh";
-  field.dispatchEvent(new window.Event("input"));
-  press("Enter", field);
+  type("tanh", field);
+  assert.equal(host.querySelector(".nbm-gcount").textContent, "1 of 1");
   assert.ok(named("tanh").classList.contains("nbm-gfound"));
   assert.equal(named("tanh").getAttribute("aria-selected"), "true");
   press("Escape", field);
@@ -152,13 +160,30 @@ test("a search marks what is visible and opens the way to what is not", () => {
 
 test("a hidden repeat is found one after another", () => {
   const field = host.querySelector(".nbm-filter");
-  field.value = "sin";
-  field.dispatchEvent(new window.Event("input"));
-  const places = [1, 2, 3, 4, 5].map(() => {
+  type("sin", field);
+  const place = () => [sent.at(-1).path, host.querySelector(".nbm-gcount").textContent];
+  const places = [place()];
+  for (let i = 0; i < 4; i++) {
     press("Enter", field);
-    return sent.at(-1).path;
-  });
-  assert.deepEqual(places, ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2", "encoder.layers.3", "encoder.layers.0"]);
+    places.push(place());
+  }
+  assert.deepEqual(places.map(([, said]) => said), ["1 of 4", "2 of 4", "3 of 4", "4 of 4", "1 of 4"]);
+  assert.deepEqual(places.map(([path]) => path), ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2", "encoder.layers.3", "encoder.layers.0"]);
+});
+
+test("what a search has unfolded for one hit is folded again for the next, and nothing found is said", () => {
+  const field = host.querySelector(".nbm-filter");
+  type("", field);
+  const open = () => [...host.querySelectorAll(".nbm-ghead")].map((node) => node.getAttribute("data-key"));
+  const before = open();
+  type("sin", field);
+  press("Enter", field);
+  const inner = open().filter((key) => !before.includes(key));
+  assert.ok(inner.every((key) => !key.includes("layers.0")), inner.join());
+  type("nowhere", field);
+  assert.equal(host.querySelector(".nbm-gcount").textContent, "nothing found");
+  type("", field);
+  assert.equal(host.querySelector(".nbm-gcount").textContent, "");
 });
 
 test("pointing at a box lights its inputs and outputs two steps far", () => {
