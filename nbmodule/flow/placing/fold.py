@@ -37,6 +37,7 @@ class _Builder:
     depths: list[int]
     shared: dict[int, int]
     sides: frozenset[Ref]
+    forward_tops: dict[Ref, int]
     pills: dict[int, list[int]] = field(default_factory=dict)
     forms: dict[tuple, Form] = field(default_factory=dict)
     records: dict[Record, Record] = field(default_factory=dict)
@@ -109,11 +110,17 @@ class _Builder:
         aside = (
             tuple(tuple(i for i, value in enumerate(part.entries) if value in self.sides) for part in parts),
             tuple(i for i, value in enumerate(leaving) if value in self.sides),
+            tuple(i for i, value in enumerate(leaving) if own[2] == "forward" and self.is_saved(value, key)),
         )
         exits = tuple(makers[value] for value in leaving)
         form = self.intern(parts, kind, count, title, tuple(wires), exits, tuple(entries), aside)
         labels = tuple(label for part in parts for label in part.labels)
         return _Part(Child(form, *own), tuple(entries), tuple(leaving), labels, key)
+
+    def is_saved(self, value: Ref, group: int) -> bool:
+        """Whether all that a group's value goes to outside of it is the backward pass."""
+        made, depth = self.graph.nodes[value.node], self.depth(group) if group >= ROOT else 0
+        return made.phase == "forward" and value not in self.sides and self.forward_tops.get(value, depth) >= depth > 0
 
     def intern(self, parts, kind, count, title, wires, exits, entries, aside) -> Form:
         children = tuple(part.child for part in parts)
@@ -241,7 +248,7 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     for group in graph.groups:
         depths.append(1 if group.parent == ROOT else depths[group.parent] + 1)
     homes = _homes(graph, shown)
-    builder = _Builder(graph, shown, _tops(graph, shown, depths), depths, _shared(graph, homes), side_roads(graph, shown))
+    builder = _Builder(graph, shown, _tops(graph, shown, depths), depths, _shared(graph, homes), side_roads(graph, shown), _tops(graph, shown, depths, "forward"))
     for node, groups in homes.items():
         for group in groups:
             builder.pills.setdefault(group, []).append(node)
@@ -329,11 +336,11 @@ def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
     return frozenset(sides)
 
 
-def _tops(graph: Computation, shown: Sequence[bool], depths: Sequence[int]) -> dict[Ref, int]:
-    """For each value the depth of the innermost group that holds its maker and all its readers."""
+def _tops(graph: Computation, shown: Sequence[bool], depths: Sequence[int], phase: str = "") -> dict[Ref, int]:
+    """For each value the depth of the innermost group that holds its maker and all its readers, or those of one pass."""
     meets: dict[Ref, int] = {}
     for node in graph.nodes:
-        if not shown[node.index]:
+        if not shown[node.index] or (phase and node.phase != phase):
             continue
         for x in node.inputs:
             if isinstance(x, Ref) and graph.nodes[x.node].kind not in PILLS:

@@ -96,6 +96,7 @@ class Form:
         variables: Number of variables and constants inside, at any depth.
         side_entries: For each child, those of its entry slots that are fed by a side road.
         side_exits: The exit slots that are side roads.
+        saved_exits: The exit slots that only the backward pass reads.
         has_submodules: Whether a submodule is called inside, at any depth.
     """
 
@@ -109,6 +110,7 @@ class Form:
     entry_values: tuple[Value, ...]
     side_entries: tuple[tuple[int, ...], ...] = ()
     side_exits: tuple[int, ...] = ()
+    saved_exits: tuple[int, ...] = ()
     flops: int = 0
     bytes: int = 0
     operations: int = 0

@@ -108,14 +108,22 @@ def node_note(child: Child, longest: int = 22) -> str:
 
 
 def exit_text(child: Child) -> str:
-    """The label of the edge that leaves a box: the shape of its one value, or how many leave; side roads do not count."""
+    """The label of the edge that leaves a box: the shape of its one value, or how many leave.
+
+    Side roads do not count, and what only the backward pass reads is counted apart.
+    """
     thing = child.thing
     values: Sequence[Value]
+    saved = 0
     if isinstance(thing, Form):
-        values = [thing.exit_value(i) for i in range(len(thing.exits)) if i not in thing.side_exits]
+        main = [i for i in range(len(thing.exits)) if i not in thing.side_exits]
+        forward = [i for i in main if i not in thing.saved_exits]
+        saved = len(main) - len(forward) if forward else 0
+        values = [thing.exit_value(i) for i in forward or main]
     else:
         made = thing.outputs if thing.kind not in ("input", "output") else ()
         values = [value for i, value in enumerate(made) if i not in thing.side]
     if not values:
         return ""
-    return shape_text(values[0]) if len(values) == 1 else f"{len(values)} values"
+    text = shape_text(values[0]) if len(values) == 1 else f"{len(values)} values"
+    return f"{text} + {saved} saved" if saved else text
