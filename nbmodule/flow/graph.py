@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from nbmodule.errors import ArgumentTypeError
 from nbmodule.flow import lookup
 from nbmodule.flow.model import Computation, Group
 from nbmodule.flow.reading.trace import trace
 from nbmodule.flow.writing import export
+from nbmodule.flow.writing.comparing import GraphComparison, compare_graphs
 from nbmodule.flow.writing.options import Options, prepare
 from nbmodule.flow.writing.text import headline, outline
 from nbmodule.tree.sockets import socket
@@ -81,6 +83,29 @@ class Graph(Computation):
         checked = Options(**options)
         prepare(self, checked)
         return replace(self, options=checked)
+
+    def compare(self, other: Graph) -> GraphComparison:
+        """What differs between this graph and another, before and after a change or of two models; shown side by side.
+
+        Args:
+            other: The graph that is looked at; what it has more is `unexpected`, what it lacks is `missing`.
+
+        Raises:
+            ArgumentTypeError: if `other` is no graph.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> from nbmodule.flow import trace_graph
+            >>> before = trace_graph(lambda x: jnp.tanh(x) * 2, jnp.ones(3))
+            >>> after = trace_graph(lambda x: jnp.tanh(jnp.sin(x)) * 2, jnp.ones(3))
+            >>> [(change.status, change.b) for change in before.compare(after)]
+            [('unexpected', 'sin')]
+        """
+        if not isinstance(other, Computation):
+            raise ArgumentTypeError(
+                f"a graph is compared with a graph, as `nb.graph(model, x)` makes it; found {type(other).__name__}."
+            )
+        return compare_graphs(self, other)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> Any:
         """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or with Graphviz `.png`, `.pdf`.

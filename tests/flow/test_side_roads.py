@@ -74,12 +74,16 @@ def test_the_last_step_into_variables_of_a_gradient_step_is_a_side_road_and_noth
 
     assert targets
     assert all(name.startswith("written") for name in targets)
-    assert any("backward" in box.child.phase for box in found.boxes if any(line.target == box.place for line in found.lines))
+    assert any(
+        "backward" in box.child.phase for box in found.boxes if any(line.target == box.place for line in found.lines)
+    )
 
 
 def test_what_only_the_backward_pass_reads_is_counted_apart_from_the_activation():
     model = nb.Sequential(nb.Linear(3, 5), nb.Tanh(), nb.Linear(5, 2))
-    graph = nb.graph(lambda x, y: nb.value_and_grad(lambda m, x, y: nb.cross_entropy(m(x), y))(model, x, y), X, jnp.zeros(4, int))
+    graph = nb.graph(
+        lambda x, y: nb.value_and_grad(lambda m, x, y: nb.cross_entropy(m(x), y))(model, x, y), X, jnp.zeros(4, int)
+    )
     children = {child.name: child for child in fold(graph).root.children if child.phase == "forward"}
 
     assert exit_text(children["Sequential"]).startswith("[4, 2] + ")

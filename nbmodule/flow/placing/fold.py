@@ -248,7 +248,15 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     for group in graph.groups:
         depths.append(1 if group.parent == ROOT else depths[group.parent] + 1)
     homes = _homes(graph, shown)
-    builder = _Builder(graph, shown, _tops(graph, shown, depths), depths, _shared(graph, homes), side_roads(graph, shown), _tops(graph, shown, depths, "forward"))
+    builder = _Builder(
+        graph,
+        shown,
+        _tops(graph, shown, depths),
+        depths,
+        _shared(graph, homes),
+        side_roads(graph, shown),
+        _tops(graph, shown, depths, "forward"),
+    )
     for node, groups in homes.items():
         for group in groups:
             builder.pills.setdefault(group, []).append(node)
@@ -327,8 +335,11 @@ def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
             stream[node.index] = node.outputs[0]
         elif node.kind == "operation" and all(ref.node in numbers for ref in refs):
             numbers.add(node.index)
-        elif refs and all(ref.node in stream or ref.node in numbers for ref in refs):
-            stream[node.index] = state = next(stream[ref.node] for ref in refs if ref.node in stream)
+        elif all(ref.node in stream or ref.node in numbers for ref in refs):
+            states = [stream[ref.node] for ref in refs if ref.node in stream]
+            if not states:
+                continue
+            stream[node.index] = state = states[0]
             sides.update(Ref(node.index, i) for i, value in enumerate(node.outputs) if value == state)
     for ref, nodes in readers.items():
         if graph.nodes[ref.node].kind not in PILLS and all(node.operation == WRITTEN for node in nodes):

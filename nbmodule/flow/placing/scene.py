@@ -289,8 +289,12 @@ def _sides(root: _Open) -> list[EdgeLine]:
                 to_x, to_y, to_width, _ = at.frame.boxes[child]
                 post = (x + width / 2, y + height, y + height)
                 end = (at.x + to_x + to_width / 2, at.y + to_y, at.y + to_y)
-                line = lines.setdefault((source.place, (*at.place, child)), EdgeLine(source.place, (*at.place, child), [post, end]))
-                line.slots[source.slot] = thing.exit_value(source.slot) if isinstance(thing, Form) else thing.outputs[source.slot]
+                line = lines.setdefault(
+                    (source.place, (*at.place, child)), EdgeLine(source.place, (*at.place, child), [post, end])
+                )
+                line.slots[source.slot] = (
+                    thing.exit_value(source.slot) if isinstance(thing, Form) else thing.outputs[source.slot]
+                )
         stack.extend(at.inner.values())
     return list(lines.values())
 

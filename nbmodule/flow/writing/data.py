@@ -93,8 +93,8 @@ class _Writer:
             "records": self.record_columns(), "texts": self.texts.all, "values": [str(v) for v in self.values.all],
             "bytes": [v.bytes for v in self.values.all], "files": self.files.all, "sources": self.source_columns(),
             "labels": [label.name for label in drawing.forms.labels],
-            "aliases": dict(drawing.forms.aliases), "shared": {i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared}, "focus": _spell(drawing.focus),
-            "open": sorted(map(_spell, drawing.opened)), "highlight": sorted(map(_spell, drawing.highlight)),
+            "aliases": dict(drawing.forms.aliases), "shared": {i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared}, "focus": spelled(drawing.focus),
+            "open": sorted(map(spelled, drawing.opened)), "highlight": sorted(map(spelled, drawing.highlight)),
             "color": options.color if isinstance(options.color, str) else "value" if numbers else "",
             "numbers": dict(options.color) if isinstance(options.color, Mapping) else None, "seconds": dict(options.seconds or {}),
             "returns": {path: returns_of(found) for path, found in options.returns.items()},
@@ -184,7 +184,12 @@ class _Writer:
         return [[s.place, self.texts[s.function], self.texts[s.code], self.files[s.file], s.line] for s in sources]
 
 
-def _spell(place: Sequence[int]) -> str:
+def spelled(place: Sequence[int]) -> str:
+    """A place as a page names it.
+
+    >>> spelled((1, 0, 2))
+    '1/0/2'
+    """
     return "/".join(map(str, place))
 
 

@@ -132,7 +132,15 @@ class Drawing:
         colors, legend = fills(scene, self.options.color, self.options.numbers, self.forms.aliases)
         options = self.options
         returns = return_texts(scene.boxes, options.returns)
-        return Look(self.highlight, colors, legend, options.with_arg_labels, options.with_output_labels, returns, options.with_writes)
+        return Look(
+            self.highlight,
+            colors,
+            legend,
+            options.with_arg_labels,
+            options.with_output_labels,
+            returns,
+            options.with_writes,
+        )
 
 
 def prepare(graph: Computation, options: Options, *, most: int | None = None) -> Drawing:

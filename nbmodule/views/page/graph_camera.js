@@ -18,6 +18,7 @@ export class Camera {
     this.stage = stage;
     this.moved = moved;
     this.tall = false;
+    this.following = false;
     this.x = 0;
     this.y = 0;
     this.zoom = 1;
@@ -175,6 +176,25 @@ export class Camera {
     this.x = box.x + box.width / 2 - this.width / this.zoom / 2;
     this.y = box.y + Math.min(box.height, 60) / 2 - this.height / this.zoom / 2;
     this.clamp();
+  }
+
+  /** Where it looks, as the share of the way down, and how near. */
+  get where() {
+    return { zoom: this.zoom, x: this.x - (this.size.width - this.width / this.zoom) / 2, y: this.y / Math.max(1, this.size.height) };
+  }
+
+  /**
+   * Look where another camera looks, at a scene that may have another size.
+   * @param {{ zoom: number, x: number, y: number }} where
+   */
+  follow({ zoom, x, y }) {
+    this.following = true;
+    this.zoom = zoom;
+    this.fitHeight();
+    this.x = x + (this.size.width - this.width / zoom) / 2;
+    this.y = y * this.size.height;
+    this.clamp();
+    this.following = false;
   }
 
   /** @param {WheelEvent} event */

@@ -99,6 +99,8 @@ export class GraphView {
   /** Follow the size of the page, and what other views select. */
   follow() {
     const { signal } = this.view;
+    this.view.root.addEventListener("nbm-goto", (event) => this.goTo(itemAt(this.forms, this.root, /** @type {CustomEvent} */ (event).detail)), { signal });
+    this.view.root.addEventListener("nbm-look", (event) => this.camera.follow(/** @type {CustomEvent} */ (event).detail), { signal });
     this.view.root.addEventListener("nbm-mark", (event) => this.markCall(/** @type {CustomEvent} */ (event).detail), { signal });
     const resize = new ResizeObserver(() => this.resized());
     resize.observe(this.view.root);
@@ -160,6 +162,7 @@ export class GraphView {
     const { area } = this.camera;
     const d = this.drawn;
     this.drawing.stick(area.top);
+    if (!this.camera.following) this.view.root.dispatchEvent(new CustomEvent("nbm-moved", { detail: this.camera.where }));
     if (this.waiting || (area.left >= d.left && area.right <= d.right && area.top >= d.top && area.bottom <= d.bottom)) return;
     this.waiting = requestAnimationFrame(() => {
       this.waiting = 0;

@@ -171,10 +171,10 @@ def _outline(record: GraphRecord, lines: int | None = None) -> str:
 def _(record: GraphRecord) -> Markup:
     lines = _outline(record, MOST_LINES).split("\n")[1:]
     text = tag("details", tag("summary", "outline"), tag("pre", "\n".join(lines), style=_PRE))
-    return tag("div", *_picture(record), text)
+    return tag("div", *still_picture(record), text)
 
 
-def _picture(record: GraphRecord) -> list[Markup]:
+def still_picture(record: GraphRecord) -> list[Markup]:
     """The still picture, less open where it would be too large."""
     choices = _choices(record.options)
     for depth in dict.fromkeys((record.options.depth, 1, 0)):

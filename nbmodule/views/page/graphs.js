@@ -1,0 +1,86 @@
+// Two graphs side by side: their differences as a list, marked in both, under one selection and one camera.
+import { button, el, mountView } from "./base.js";
+import { render as graph } from "./graph.js";
+
+/**
+ * A difference: its sign, its words, and its place in each graph, null where it is not there.
+ * @typedef {[string, string, string | null, string | null]} Change
+ */
+
+const STYLES = [
+  ".nbm-twins{flex:1 1 auto;min-width:0;display:flex;flex-wrap:wrap;gap:0 12px}.nbm-twin{flex:1 1 380px;min-width:0}",
+  ".nbm-twin .nbm-view{padding:0;max-width:none}.nbm-twin h3{font-size:12px;font-weight:600;margin:6px 4px 0}",
+  ".nbm-changes{max-height:132px;overflow:auto;padding:2px 0}",
+  ".nbm-changes .nbm-button{display:block;width:100%;text-align:left;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-family:ui-monospace,monospace}",
+].join("\n");
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, (view) => draw(view, data));
+
+/**
+ * @param {import("./base.js").View} view
+ * @param {import("./base.js").Data} data
+ */
+function draw(view, data) {
+  const sheet = el("style");
+  sheet.textContent = STYLES;
+  view.root.prepend(sheet);
+  const pair = el("div", "twins");
+  const sides = ["a", "b"].map((name) => el("section", "twin", el("h3", "", name)));
+  pair.append(...sides);
+  const list = el("div", "changes");
+  view.root.insertBefore(list, view.body);
+  view.body.append(pair);
+  const ends = sides.map((side, i) => {
+    const pane = el("div");
+    side.append(pane);
+    return graph(pane, { ...data[i ? "b" : "a"], inside: true }, null);
+  });
+  const inner = sides.map((side) => /** @type {HTMLElement} */ (side.querySelector(".nbm-view")));
+  const quietly = join(inner, view.signal);
+  /** @type {Change[]} */
+  const changes = data.changes;
+  changes.forEach(([sign, words, ...places], i) => {
+    const node = button(`${sign} ${words}`, `Show this difference in both graphs (${i + 1} of ${changes.length})`, () => {
+      for (const other of list.children) other.setAttribute("aria-pressed", String(other === node));
+      quietly(() => places.forEach((place, side) => place !== null && tell(inner[side], "nbm-goto", place)));
+      view.say(`${i + 1} of ${changes.length}: ${words}`);
+    });
+    node.setAttribute("aria-pressed", "false");
+    list.append(node);
+  });
+  view.signal.addEventListener("abort", () => ends.forEach((end) => end()));
+}
+
+/**
+ * What is selected, and where the camera looks, is the same in both.
+ * @param {HTMLElement[]} inner
+ * @param {AbortSignal} signal
+ * @returns {(act: () => void) => void} acts without the one telling the other
+ */
+function join(inner, signal) {
+  let told = false;
+  const quietly = (/** @type {() => void} */ act) => {
+    if (told) return;
+    told = true;
+    act();
+    told = false;
+  };
+  inner.forEach((root, i) => {
+    const other = inner[1 - i];
+    const hand = (/** @type {string} */ heard, /** @type {string} */ said) =>
+      root.addEventListener(heard, (event) => quietly(() => tell(other, said, /** @type {CustomEvent} */ (event).detail)), { signal });
+    hand("nbm-select", "nbm-mark");
+    hand("nbm-moved", "nbm-look");
+  });
+  return quietly;
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {string} name
+ * @param {any} detail
+ */
+function tell(root, name, detail) {
+  root.dispatchEvent(new CustomEvent(name, { detail }));
+}

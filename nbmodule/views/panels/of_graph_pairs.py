@@ -1,0 +1,87 @@
+"""The view of two graphs: what differs, as a list, and both pictures side by side with the differences marked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nbmodule.base.format import plain
+from nbmodule.flow import data
+from nbmodule.flow.writing.comparing import SIGNS, GraphComparison
+from nbmodule.flow.writing.data import spelled
+from nbmodule.views.forms.html import Markup, tag
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.static import body_of
+from nbmodule.views.forms.text import text_form
+from nbmodule.views.forms.titles import title_facts
+from nbmodule.views.makers.registry import register_record
+from nbmodule.views.panels.of_graphs import graph_record, still_picture
+from nbmodule.views.records.records import Titled
+
+BUDGET = 120_000
+"""Bytes of each graph."""
+MOST_CHANGES = 200
+
+
+@dataclass(frozen=True)
+class GraphPair(Titled):
+    """Two graphs and what differs between them."""
+
+    comparison: GraphComparison
+    root: str = "comparison"
+
+
+@title_facts.register
+def _(pair: GraphPair) -> list[str]:
+    return [plain(fact, 300) for fact in pair.comparison.headline.split(" · ")]
+
+
+@payload_of.register
+def _(pair: GraphPair) -> dict[str, Any]:
+    changes = pair.comparison.changes
+    left_out = (
+        [f"{len(changes) - MOST_CHANGES:,} more differences: print(comparison)"] if len(changes) > MOST_CHANGES else []
+    )
+    sides = {}
+    for name in ("a", "b"):
+        graph = getattr(pair.comparison, name)
+        sides[name] = data(graph, budget=BUDGET)
+        places = (getattr(change, f"place_{name}") for change in changes)
+        sides[name]["highlight"] = sorted({spelled(place) for place in places if place is not None})
+    return {
+        "view": "graphs",
+        "title": title_facts(pair),
+        "changes": [
+            [
+                SIGNS[change.status],
+                plain(str(change)[2:], 300),
+                *(None if p is None else spelled(p) for p in (change.place_a, change.place_b)),
+            ]
+            for change in changes[:MOST_CHANGES]
+        ],
+        "notes": left_out,
+        **sides,
+    }
+
+
+@text_form(GraphPair)
+def _(pair: GraphPair, width: int, color: bool) -> list[str]:
+    return [plain(str(change), width) for change in pair.comparison.changes]
+
+
+@body_of.register
+def _(pair: GraphPair) -> Markup:
+    changes = [tag("div", plain(str(change), 300)) for change in pair.comparison.changes[:MOST_CHANGES]]
+    sides = [
+        tag(
+            "div",
+            tag("b", name),
+            *still_picture(graph_record(getattr(pair.comparison, name))),
+            style="flex:1 1 380px;min-width:0",
+        )
+        for name in ("a", "b")
+    ]
+    return tag("div", *changes, tag("div", *sides, style="display:flex;flex-wrap:wrap;gap:12px"))
+
+
+register_record(GraphComparison, GraphPair)
