@@ -1,4 +1,4 @@
-"""`python -m nbmodule show FILE`, `diff A B`, `doctor`: what weights files hold, how two differ, and whether all works here.
+"""`python -m nbmodule show FILE`, `diff A B`, `doctor`, `mark FOLDER`: weights files, whether all works here, students' notebooks.
 
 `show` and `diff` also write a page, with `--html PAGE`.
 """
@@ -21,6 +21,10 @@ def main(arguments: list[str]) -> int:
         found = doctor()
         print(found)
         return 0 if found.is_well else 1
+    if arguments[:1] == ["mark"]:
+        from nbmodule.marking.command import main as mark
+
+        return mark(arguments[1:])
     if "--html" not in arguments:
         return report.main(arguments)
     place = arguments.index("--html")

@@ -33,6 +33,7 @@ HOUSE: list[dict[str, str]] = [
     {"doors": "`Module` with its verbs, and what joins several rooms: files, graphs, health"},
     {"nn": "layers, initializers, losses"},
     {
+        "marking": "students' notebooks run in confined processes, and what they got right",
         "interop": "other frameworks: one file for each; their models made into modules, handed back, watched as they stand"
     },
     {

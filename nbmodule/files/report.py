@@ -22,7 +22,8 @@ from nbmodule.files.contents import read
 
 _USAGE = """python -m nbmodule show FILE [--check]   the tree of a weights file; --check reads everything and tests the checksums
 python -m nbmodule diff FILE FILE        the difference of two; ends with 1 if there is one
-python -m nbmodule doctor                whether displays and live control work here, and what to do if not"""
+python -m nbmodule doctor                whether displays and live control work here, and what to do if not
+python -m nbmodule mark FOLDER           run the notebooks of students with limits and mark what nb.check asks; --help says more"""
 
 
 @dataclass(frozen=True, slots=True)

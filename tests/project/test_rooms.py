@@ -21,7 +21,7 @@ HOMES: dict[str, set[str]] = {
     "orbax": {"files", "scale"},
     "graphviz": {"flow"},
     "matplotlib": {"views", "live"},
-    "IPython": {"views", "live"},
+    "IPython": {"views", "live", "marking"},
     "ipywidgets": {"views", "live"},
     "anywidget": {"views", "live"},
     "traitlets": {"views", "live"},

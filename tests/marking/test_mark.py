@@ -1,0 +1,164 @@
+"""A folder of students' notebooks with planted mistakes: each mistake is named with its place, and none of them does harm."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nbmodule.errors import ArgumentError
+from nbmodule.marking import Limits, mark
+from nbmodule.marking.confine import can_confine
+from nbmodule.marking.notebook import Cell, with_checks_of
+from nbmodule.marking.report import as_csv, page, table
+
+FIRST = ["import numpy as np\nimport nbmodule as nb\n\ndata = np.loadtxt('data.csv')"]
+ANSWER, MEAN = "def doubled(x):\n    return 2 * x", "nb.check(doubled(data), [2.0, 4.0, 6.0])"
+SECOND, CENTER = "def centered(x):\n    return x - x.mean()", "out = centered(data)\nnb.check(out, [-1.0, 0.0, 1.0])"
+
+
+def notebook(*sources, ids=True):
+    cells = [
+        {"cell_type": "code", "source": source, "metadata": {}, "outputs": [], **({"id": f"c{n}"} if ids else {})}
+        for n, source in enumerate(sources)
+    ]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def student(answer=ANSWER, mean=MEAN, second=SECOND, center=CENTER, first=FIRST[0], more=()):
+    return notebook(first, answer, mean, second, center, *more)
+
+
+STUDENTS = {
+    "ada": student(),
+    "factor": student(answer="def doubled(x):\n    return 4 * x"),
+    "raises": student(second="def centered(x):\n    return x - x.mean"),
+    "syntax": student(second="def centered(x)\n    return x"),
+    "nothing": student(answer="doubled = lambda x: None"),
+    "asks no more": student(answer="def doubled(x):\n    return x", mean="# nb.check(doubled(data), [2.0, 4.0, 6.0])"),
+    "own check": student(answer="def doubled(x):\n    return x\nnb.check = lambda *a: True\nclass nb2: check = nb.check\nnb = nb2"),
+    "ends": student(second="import os\nos._exit(0)"),
+    "prints": student(second="while True:\n    print('spam' * 1000)"),
+    "writes": student(second="open({elsewhere!r}, 'w')", more=["open('own.txt', 'w').write('mine')"]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def marked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("students")
+    elsewhere = folder / "elsewhere.txt"
+    (folder / "data.csv").write_text("1\n2\n3\n")
+    for name, text in STUDENTS.items():
+        (folder / f"{name}.ipynb").write_text(text.replace("{elsewhere!r}", repr(str(elsewhere))))
+    (folder / "torn.ipynb").write_text('{"cells": [')
+    (folder / "original.ipynb").write_text(student(answer="doubled = ...", second="centered = ..."))
+    before = sorted(path.name for path in folder.iterdir())
+    found = {marks.name: marks for marks in mark(folder, folder / "original.ipynb")}
+    assert sorted(path.name for path in folder.iterdir()) == before
+    return found
+
+
+MISTAKES = {
+    "factor": "cell 3, line 1: every element is 2 times the expected one",
+    "raises": "cell 5, line 1: TypeError",
+    "nothing": "cell 3, line 1: ",
+    "asks no more": "cell 3, line 1: every element is 0.5 times the expected one",
+    "own check": "cell 3, line 1: every element is 0.5 times the expected one",
+    "ends": "cell 5: not reached",
+    "prints": "cell 5, line 1: NameError",
+    "writes": "cell 5, line 1: NameError",
+    "syntax": "cell 5, line 1: NameError",
+}
+
+
+def test_right_answers_get_all_points(marked):
+    assert [exercise.right for exercise in marked["ada"].exercises] == [True, True]
+    assert marked["ada"].faults == []
+    assert marked["ada"].ended is None
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_each_mistake_is_named_with_its_place(marked, name):
+    wrong = [exercise.says for exercise in marked[name].exercises if not exercise.right]
+    assert len(wrong) == 1
+    assert MISTAKES[name] in wrong[0]
+    assert marked[name].points == 1
+
+
+def test_errors_in_other_cells_are_named_too(marked):
+    assert marked["syntax"].faults[0].startswith("cell 4, line 1: SyntaxError")
+    assert marked["prints"].faults == ["cell 4, line 2: more was printed than is allowed; the cell was ended"]
+    assert marked["ends"].ended == "its process ended by itself in cell 4"
+    assert marked["torn"].ended.startswith("torn.ipynb is no notebook")
+    assert (marked["torn"].points, len(marked["torn"].exercises)) == (0, 2)
+
+
+def test_nothing_is_written_outside_of_the_own_folder_where_the_system_can_see_to_it(marked):
+    assert marked["writes"].is_confined == can_confine()
+    if can_confine():
+        assert len(marked["writes"].faults) == 1  # not the last cell, which writes into its own folder
+        assert marked["writes"].faults[0].startswith("cell 4, line 1: PermissionError")
+
+
+def test_what_takes_too_long_or_too_much_is_ended(tmp_path):
+    (tmp_path / "loops.ipynb").write_text(notebook("import nbmodule as nb\nwhile True: pass", "nb.check(1, 1)"))
+    (marks,) = mark(tmp_path, limits=Limits(seconds=12))
+    assert marks.ended.startswith("it ran for more than 12 seconds")
+    assert marks.exercises[0].says == "cell 2: not reached"
+    (tmp_path / "loops.ipynb").write_text(notebook("x = b'x' * 2_000_000_000\nwhile True: pass", "nb.check(1, 1)"))
+    (marks,) = mark(tmp_path, limits=Limits(memory=1_200_000_000))
+    assert marks.ended.startswith("it used 1.")
+    assert marks.ended.endswith("GiB of memory, more than 1.12 GiB, in cell 1")
+
+
+def test_a_table_a_sheet_and_pages_tell_the_same(marked):
+    found = list(marked.values())
+    assert "ada" in table(found)
+    assert "2/2" in table(found)
+    rows = {row["notebook"]: row for row in csv.DictReader(as_csv(found).splitlines())}
+    assert (rows["factor"]["right"], rows["factor"]["exercise 1"], rows["factor"]["exercise 2"]) == ("1", "0", "1")
+    assert MISTAKES["factor"] in rows["factor"]["mistakes"]
+    assert "every element is 2 times the expected one" in page(marked["factor"])
+    marked["factor"].name = "=1+1<script>"
+    assert "'=1+1<script>" in as_csv([marked["factor"]])
+    assert "<script>" not in page(marked["factor"])
+
+
+def test_checks_are_found_by_their_ids_and_else_by_their_order():
+    original = [Cell(1, "x = ...", "a"), Cell(2, "nb.check(x, 1)", "b"), Cell(3, "nb.check(x, 2)", "c")]
+    moved = [Cell(1, "nb.check(1, 1)", "b"), Cell(2, "x = 3", "a"), Cell(3, "nb.check(2, 2)  # mine", "new")]
+    assert [cell.source for cell in with_checks_of(moved, original)] == ["nb.check(x, 1)", "x = 3", "nb.check(x, 2)"]
+    assert [cell.number for cell in with_checks_of([Cell(1, "x = 3", "a")], original)] == [1, 2, 3]
+
+
+def test_the_command_writes_a_sheet_and_pages(tmp_path):
+    (tmp_path / "bo.ipynb").write_text(notebook("import nbmodule as nb\nnb.check(1, 2)"))
+    done = subprocess.run(
+        [sys.executable, "-m", "nbmodule", "mark", tmp_path], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"bo +0/1 .* cell 1, line 2: every element is 0.5 times", done.stdout)
+    assert (tmp_path / "marks" / "marks.csv").exists()
+    assert "<h1>bo: 0 of 1</h1>" in (tmp_path / "marks" / "bo.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda folder: mark(folder / "none"), "is no folder"),
+        (lambda folder: mark(folder), "there is no notebook"),
+        (lambda folder: mark(folder, folder / "none.ipynb"), "is no file"),
+        (
+            lambda folder: mark(folder, Path(folder, "x.ipynb").write_text(notebook("1")) and folder / "x.ipynb"),
+            "asks nb.check",
+        ),
+    ],
+)
+def test_what_cannot_be_marked_is_said_before_anything_runs(tmp_path, make, says):
+    with pytest.raises(ArgumentError, match=f"{says}.*Nothing was run"):
+        make(tmp_path)
