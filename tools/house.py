@@ -34,7 +34,7 @@ HOUSE: list[dict[str, str]] = [
     {"nn": "layers, initializers, losses"},
     {
         "marking": "students' notebooks run in confined processes, and what they got right",
-        "interop": "other frameworks: one file for each; their models made into modules, handed back, watched as they stand"
+        "interop": "other frameworks: one file for each; their models made into modules, handed back, watched as they stand",
     },
     {
         "__init__": "the front door: names handed on one by one, each loaded when it is first asked for",
