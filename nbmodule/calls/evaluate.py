@@ -6,7 +6,6 @@ What is traced says for each operation in which submodule it stands (name scopes
 from __future__ import annotations
 
 import linecache
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 
 from nbmodule.base.jax_names import WRAPPERS, Literal, bind, scan_counts
 from nbmodule.base.lines import line_of_user
+from nbmodule.base.places import place_in_code
 from nbmodule.base.scopes import Mark, read_scopes
 
 
@@ -133,7 +133,7 @@ def locate(sources: Sequence[Any]) -> tuple[str, str]:
         found = line_of_user(source)
         if found:
             file, line, _ = found
-            return f"{os.path.basename(file)}:{line}", linecache.getline(file, line).strip()
+            return place_in_code(file, line), linecache.getline(file, line).strip()
     return "", ""
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import linecache
 import math
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import shown
+from nbmodule.base.places import place_in_code
 
 ROOT = -1
 WRITTEN = "written"
@@ -82,11 +81,8 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Short text of the place: `model.py:12`, or `In[3]:12` for a notebook's cell."""
-        shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
-        cells = getattr(getattr(shell, "compile", None), "_filename_map", {}) if shell else {}
-        name = f"In[{cells[self.file]}]" if self.file in cells else os.path.basename(self.file)
-        return f"{name}:{self.line}"
+        """Short text of the place: `model.py:12`, or `cell [3] line 12` of a notebook."""
+        return place_in_code(self.file, self.line)
 
     @property
     def code(self) -> str:

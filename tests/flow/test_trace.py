@@ -141,7 +141,7 @@ def test_source_of_a_notebook_cell_is_the_cell():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(__import__("sys").modules, "IPython", IPython)
-        assert Source("ipykernel_1/2.py", 3).place == "In[7]:3"
+        assert Source("ipykernel_1/2.py", 3).place == "cell [7] line 3"
 
 
 def test_a_single_operation_gets_no_group_of_its_own():

@@ -88,3 +88,46 @@ def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_
     assert strip.bounding_box() == before
     page.locator(".nbm-bug").first.click()
     assert hero.locator("b.nbm-culprit").text_content() == "layers.30.0"
+
+
+def copied_lines(page):
+    """What each row's path and the button [code] copy."""
+    found = []
+    for row in page.locator(".nbm-row").all():
+        row.click()
+        found.append(page.locator(".nbm-detail .nbm-path code").text_content())
+    page.locator("button[aria-label^='Show and copy the call']").click()
+    return found, page.page.evaluate("window.copied")
+
+
+def test_every_copied_line_runs_as_it_stands(open_html):
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(3, 4), nb.Sequential(nb.Linear(4, 4), nb.ReLU()))
+    x = jnp.ones((2, 3))
+    recorder = nb.Recorder(model, every=2)
+    for _ in range(3):
+        with recorder:
+            model(x)
+    with nb.track(model) as calls:
+        model(x)
+        model(x)
+    a = model.v
+    model[0].weight[0] = 7.0
+    b, tree = model.v, {"p q": [jnp.ones(3)], "r": jnp.ones(2)}
+    scope = {"nb": nb, "model": model, "x": x, "recorder": recorder, "calls": calls, "a": a, "b": b, "tree": tree}
+    kinds = {"model": model, "v": model.v, "calls": calls, "recorder": recorder, "diff": nb.diff(a, b), "tree": tree}
+    for name, value in kinds.items():
+        page = open_html(f"<script>{COPIED}</script>{mimebundle(value)['text/html']}", width=1100)
+        page.locator(".nbm-row").first.wait_for()
+        lines, whole = copied_lines(page)
+        for line in lines:
+            assert eval(line, dict(scope)) is not None, (name, line)
+        exec(whole, dict(scope))
+        if name == "recorder":
+            assert lines[1] == 'recorder[2]["0"]'
+            assert eval(lines[1], dict(scope)).path == "0"
+        if name == "calls":
+            assert eval(lines[1], dict(scope)) is calls.step(-1)["0"]
+        if name == "diff":
+            found = [eval(line, dict(scope)).path for line in lines if "[" in line]
+            assert "submodules/v0/w" in found

@@ -24,7 +24,7 @@ def test_a_selection_goes_both_ways_and_the_saved_output_is_static(open_notebook
     output.locator("section[aria-label=calls] .nbm-row", has_text="stem (2nd)").click()
     notebook.kernel_wait("view.selected is not None")  # also where the kernel joined after the click
     assert notebook.kernel_eval("[view.selected.path, view.selected.order]") == ["stem", 3]
-    assert notebook.kernel_eval("view.record.sources[''].place").startswith("In[1]:")
+    assert notebook.kernel_eval("view.record.sources[''].place").startswith("cell [1] line ")
 
     notebook.run_cell(1)
     output.locator("section[aria-label=calls] .nbm-selected", has_text="norm").wait_for()

@@ -41,7 +41,7 @@ _CODE = {
     "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
     "difference": "nb.diff(a, b)",
     "comparison": "nb.compare(calls, reference)",
-    "array": "nb.show(x)",
+    "array": "nb.show({root})",
 }
 """The call that makes a view, as it is copied."""
 MOST_POINTS = 2000
@@ -316,6 +316,7 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
         "step": column(outline.label, plain),
         "path": texts(at([r.path for r in rows])),
         "at": None if _in_order(outline.row) else outline.row,
+        "chain": texts(at([r.chain for r in rows])) if any(r.chain not in ("", r.path) for r in rows) else None,
         "status": texts(at([r.status for r in rows])),
         "ca": texts(at([r.a for r in rows])),
         "cb": texts(at([r.b for r in rows])),

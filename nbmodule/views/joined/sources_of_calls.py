@@ -18,7 +18,13 @@ from nbmodule.views.forms.html import packed_data
 from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.forms.sizes import fitted
 from nbmodule.views.joined.sources import Gone, LiveSource, register_source
-from nbmodule.views.makers.of_calls import call_table, listed_returns, recorder_record, shown_calls
+from nbmodule.views.makers.of_calls import (
+    call_table,
+    listed_returns,
+    recorded_table,
+    recorder_record,
+    shown_calls,
+)
 from nbmodule.views.records.records import Record
 
 
@@ -66,7 +72,8 @@ class CallsSource(LiveSource):
     def at(self, step: int) -> Record:
         """The calls of one step."""
         self.step = step
-        return call_table(self._calls())
+        value = self._there()
+        return recorded_table(value, step) if isinstance(value, Recorder) else call_table(self._calls())
 
     def record(self) -> Record:
         self.step = None

@@ -72,7 +72,8 @@ def call_table(calls: Calls) -> CallTable:
         notes.append(timing)
     elif profiled:
         notes.append(f"times: {timing}")
-    table = CallTable(calls.name or "calls", with_own_times(rows), calls.not_called, timing, notes=tuple(notes))
+    root = f"calls.step({steps[-1]})" if len(steps) > 1 else "calls"
+    table = CallTable(calls.name or "calls", with_own_times(rows), calls.not_called, timing, root, notes=tuple(notes))
     return dataclasses.replace(table, findings=call_findings(table, returned))
 
 
@@ -210,7 +211,7 @@ def difference_record(difference: Difference) -> DifferenceTree:
         )
         for change in difference
     ]  # fmt: skip
-    return DifferenceTree("a", "b", rows)
+    return DifferenceTree("a", "b", rows, "nb.diff(a, b)")
 
 
 def recorder_record(recorder: Recorder) -> CallTable:
@@ -218,10 +219,15 @@ def recorder_record(recorder: Recorder) -> CallTable:
     note = repr(recorder).strip("<>")
     if not recorder.steps:
         return CallTable(recorder.name, [], notes=(note,))
-    table = call_table(recorder[recorder.steps[-1]])
+    table = recorded_table(recorder, recorder.steps[-1])
     return dataclasses.replace(
         table, notes=(f"step {recorder.steps[-1]}; recorder[n] shows another", note, *table.notes)
     )
+
+
+def recorded_table(recorder: Recorder, step: int) -> CallTable:
+    """Make the record of one recorded step."""
+    return dataclasses.replace(call_table(recorder[step]), root=f"recorder[{step}]")
 
 
 def _note(value: Any) -> Note:

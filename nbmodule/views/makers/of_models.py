@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import Any
 
+from nbmodule.base.places import place_in_code
 from nbmodule.core.boxes.describe import describe_device
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.running.module import CoreModule
@@ -154,12 +154,13 @@ def _find_own(thing: Any, prefix: str, above: tuple[int, ...], found: dict[Varia
             _find_own(item.value, f"{prefix}{item.name}.", (*above, id(thing)), found)
 
 
-@functools.cache
+@functools.lru_cache(512)
 def _about(kind: type) -> tuple[str | None, str | None]:
     """First line of a class's docstring, and where its forward was written."""
-    doc = (inspect.getdoc(kind) or "").partition("\n")[0] or None
+    own = vars(kind).get("__doc__")  # what a class inherits says what another one does
+    doc = inspect.cleandoc(own).partition("\n")[0] or None if own else None
     code = getattr(getattr(kind, "_run", None), "__code__", None)
-    return doc, f"{PurePath(code.co_filename).name}:{code.co_firstlineno}" if code is not None else None
+    return doc, place_in_code(code.co_filename, code.co_firstlineno) if code is not None else None
 
 
 # -- what its numbers are ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ class Lines(NamedTuple):
     """A stretch of code."""
 
     place: str
-    """`model.py:12`, or `In[3]:12` for a cell."""
+    """`model.py:12`, or `cell [3] line 12`."""
     first: int
     """Number of its first line."""
     text: str

@@ -3,6 +3,7 @@ import { button, closer, el, mountView, reader, svg, tableButton } from "./base.
 import { number, seconds } from "./format.js";
 import { badges, bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
+import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
 
 /** @type {import("./base.js").Draw} */
@@ -65,7 +66,7 @@ function draw(view, data, channel) {
         ["time", time(i) === null ? "" : seconds(run(i))],
         ["compiling", compiling(i) ? `${seconds(compiling(i))} in this call` : ""],
         ["own time", typeof own(i) === "number" ? seconds(own(i)) : ""],
-        ["source", src(i)],
+        ["source", src(i) && placeOf(view, src(i))],
         ["error", error(i)],
       ]);
       numbers(pane, stats(i));

@@ -1,6 +1,6 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
 import { closer, el, mountView, reader, tableButton } from "./base.js";
-import { code, number } from "./format.js";
+import { number } from "./format.js";
 import { badges, bar, facts } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { recordRows } from "./fold.js";
@@ -12,6 +12,7 @@ const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpecte
 function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [step, path, status, a, b] = ["step", "path", "status", "ca", "cb"].map(get);
+  const chain = get("chain");
   const [where, picture, error] = ["where", "pic", "err"].map(get);
   const [change, largest] = ["change", "largest"].map((name) => (/** @type {number} */ i) => reader(data[name])(i) ?? null).map((fn) => (/** @type {number} */ i) => (fn(i) === null ? null : Number(fn(i))));
   const most = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => { const c = change(i) ?? 0; return Number.isFinite(c) ? c : 0; }), 1e-30);
@@ -26,7 +27,7 @@ function draw(view, data, channel) {
     flat: (i) => path(i) || step(i),
     key: (i) => path(i) || step(i),
     text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),
-    code: (i) => code(data.root ?? "v", (path(i) || "").split(".").filter(Boolean)),
+    code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(chain(i) ?? path(i))}]` : data.root || (path(i) ?? step(i))),
     rowClass: (i) => (["missing", "shape"].includes(status(i)) || error(i) ? "wrong" : status(i) === "same" ? "quiet" : ""),
     nameTitle: "path",
     columns: [

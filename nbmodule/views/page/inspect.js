@@ -9,6 +9,7 @@ import { badges, facts, numbers, numberWords } from "./marks.js";
 import { render as modules } from "./modules.js";
 import { render as note } from "./note.js";
 import { drawPicture } from "./picture.js";
+import { placeOf } from "./places.js";
 import { render as whatIf } from "./what_if.js";
 
 /**
@@ -316,7 +317,7 @@ class Panel {
     const { at, lines: code } = this.data;
     if (!Object.hasOwn(at ?? {}, this.selected.path)) return;
     const [place, first, text, more] = code[at[this.selected.path]];
-    pane.append(el("h3", "", `source ${place}`));
+    pane.append(el("h3", "", "source ", placeOf(this.view, place)));
     if (!text) return;
     const lines = text.split("\n").flatMap((/** @type {string} */ line, /** @type {number} */ k) => [el("span", "lineno", String(first + k)), el("span", "", line)]);
     const box = el("code", "code", ...lines);

@@ -3,6 +3,7 @@ import { closer, mountView, reader, tableButton } from "./base.js";
 import { recordRows } from "./fold.js";
 import { code, count } from "./format.js";
 import { badges, bar, facts } from "./marks.js";
+import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
 
 /** @type {import("./base.js").Draw} */
@@ -63,7 +64,7 @@ function draw(view, data, channel) {
         ["variables", (vars(i) ?? []).join(", ")],
         ["in", input(i)],
         ["out", output(i)],
-        ["source", src(i)],
+        ["source", src(i) && placeOf(view, src(i))],
         ["error", error(i)],
       ]);
       if (rowOf(i) >= 0 && vars(i)?.length) pane.append(closer(view, channel, rowOf(i)));

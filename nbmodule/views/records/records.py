@@ -256,6 +256,8 @@ class DifferenceTree(Titled):
     a: str
     b: str
     rows: Sequence[DifferenceRow]
+    root: str = ""
+    """Code that gives the difference, looked up by path; empty where nothing does."""
 
 
 class PairRow(NamedTuple):
@@ -300,7 +302,7 @@ class ComparisonTable(Titled):
     rows: Sequence[PairRow]
     first: int | None = None
     """The row that is at fault first."""
-    root: str = "comparison"
+    root: str = "nb.compare(calls, reference)"
 
 
 class SeriesRecord(NamedTuple):
@@ -337,6 +339,7 @@ class ArrayCard(Titled):
     corner: tuple[tuple[str, ...], ...] = ()
     """At most 6 x 6 values as text, from index 0 of every other axis."""
     error: str | None = None
+    root: str = "x"
 
 
 @dataclass(frozen=True)

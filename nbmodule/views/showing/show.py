@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from nbmodule.base.collector import collector_paused
 from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
+from nbmodule.tree.container import Container
 from nbmodule.views.forms.html import view_element
 from nbmodule.views.forms.layout import terminal_width
 from nbmodule.views.forms.payload import payload_of
@@ -23,8 +25,9 @@ from nbmodule.views.forms.text import capped_text_of, text_of
 from nbmodule.views.forms.titles import title_of
 from nbmodule.views.joined.upgrade import live_views
 from nbmodule.views.makers.labeled import with_colors, with_labels
+from nbmodule.views.makers.of_models import module_of
 from nbmodule.views.makers.registry import record_for
-from nbmodule.views.records.records import Note, Record
+from nbmodule.views.records.records import Note, Record, VariableTree
 
 FORMS = ("auto", "static", "text")
 
@@ -93,7 +96,7 @@ def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
             record = record_for(shown)
         except Exception as error:  # noqa: BLE001 - a display never breaks the cell
             record = _failure(value, error)
-        record = _with_title(record)
+        record = _with_title(named(record, value))
         bundle = {"text/plain": _guarded(record, capped_text_of)}
         if form != "text":
             # A plain `str`: marimo writes a class derived from it as an empty object.
@@ -115,6 +118,30 @@ def _key(value: Any, record: Record) -> Callable[[str], str | None] | None:
             return None
 
     return None if views is None else admit
+
+
+def named(record: Record, value: Any) -> Record:
+    """Write copied code with the name that the value has in the notebook, where it has one."""
+    root = getattr(record, "root", "")
+    if not root or "IPython" not in sys.modules:
+        return record
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    names = getattr(shell, "user_ns", {})
+    name = _name_of(value, names)
+    if name is None and isinstance(value, Container) and (module := module_of(value)) is not None:
+        name = f"{owner}.v" if (owner := _name_of(module, names)) else None
+    if name is None:
+        return record
+    whole = isinstance(record, VariableTree) or root.startswith("nb.")
+    stem = root if whole else re.split(r"[.\[]", root)[0]
+    return dataclasses.replace(record, root=name + root[len(stem) :])  # type: ignore[call-arg]
+
+
+def _name_of(value: Any, names: Mapping[str, Any]) -> str | None:
+    """The first name of a value that a reader gave it."""
+    return next((name for name, known in list(names.items()) if known is value and not name.startswith("_")), None)
 
 
 def _with_title(record: Record) -> Record:
