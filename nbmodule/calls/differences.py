@@ -184,7 +184,7 @@ def check(actual: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5)
         >>> nb.check(jnp.array([1.0, 2.0]), [1.0, 2.0])
         ✓ right: float32[2]
     """
-    if (actual is None or actual is ...) and expected is not None:
+    if _is_missing(actual) and not _is_missing(expected):
         return Verdict(False, "no answer yet")
     actual = actual.value if isinstance(actual, Variable) else actual
     actual, expected = _numbers(host_arrays(actual)), _numbers(host_arrays(expected))
@@ -205,6 +205,12 @@ def check(actual: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5)
     parts = jax.tree_util.tree_flatten_with_path(expected)[0]
     where = f"{jax.tree_util.keystr(parts[gap.leaf][0])}: " if len(parts) > 1 else ""
     return Verdict(False, where + _what_is_wrong(actual, expected, gap, rtol, atol))
+
+
+def _is_missing(answer: Any) -> bool:
+    """Whether this stands where an answer is to be written, also in a list of several."""
+    several = isinstance(answer, (list, tuple)) and len(answer) > 0
+    return all(map(_is_missing, answer)) if several else answer is None or answer is ...
 
 
 def _numbers(tree: Any) -> Any:

@@ -1,0 +1,226 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Overfitting, seen in weights and returns
+#
+# A network with more weights than it needs learns its examples by heart. The loss says so late, and only if some examples
+# were kept aside. What happens inside can be seen earlier: weights that grow, units that fire for one image, answers that are
+# much too sure. We train one network too long and one with the usual medicines, and look at both.
+#
+# *Goal:* to tell by looking inside whether a network remembers or understands. About 45 minutes.
+
+# %% tags=["hide-cell"]
+import importlib.util
+import os
+from importlib.metadata import distributions
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
+    there = {found.name: found.version for found in distributions()}
+    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+
+# %%
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+
+import nbmodule as nb
+
+nb.seed(0)
+
+images, labels = load_digits(return_X_y=True)
+images = (images / 16).astype(np.float32)
+order = np.random.default_rng(0).permutation(len(images))
+train, test = order[:200], order[1000:]  # few examples, so that it is easy to learn them by heart
+
+wrong = labels.copy()  # one in six has a wrong label: to be right about those means to have learned them by heart
+mixed = train[::6]
+wrong[mixed] = (labels[mixed] + 1 + np.arange(len(mixed)) % 9) % 10
+x, y = jnp.asarray(images[train]), jnp.asarray(wrong[train])
+held_x, held_y = jnp.asarray(images[test]), jnp.asarray(labels[test])
+
+# %% [markdown]
+# ## Two students
+#
+# The same network; one is trained as it is, the other with weight decay and dropout.
+
+
+# %%
+def network(rate):
+    return nb.Sequential(
+        nb.Linear(64, 256),
+        nb.ReLU(),
+        nb.Dropout(rate),
+        nb.Linear(256, 256),
+        nb.ReLU(),
+        nb.Dropout(rate),
+        nb.Linear(256, 10),
+    )
+
+
+students = {
+    "plain": (network(0.0), nb.AdamW(1e-3, weight_decay=0.0)),
+    "careful": (network(0.5), nb.AdamW(1e-3, weight_decay=5.0)),
+}
+
+
+def trained(model, optimizer, epochs=150):
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda model: nb.cross_entropy(model(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    @nb.jit
+    def held(x, y):
+        logits = model(x)
+        return nb.cross_entropy(logits, y), (logits.argmax(-1) == y).mean()
+
+    told = []
+    for epoch in range(epochs):
+        model.train()
+        for bx, by in nb.batches((x, y), 50, shuffle=True, key=epoch):
+            step(bx, by)
+        model.eval()
+        told.append(
+            [float(held(x, y)[0]), *map(float, held(held_x, held_y)), float(jnp.linalg.norm(model[3].weight()))]
+        )
+    return np.array(told)
+
+
+told = {name: trained(*pair) for name, pair in students.items()}
+
+# %%
+figure, axes = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
+for (name, curves), color in zip(told.items(), ("tab:red", "tab:blue")):
+    axes[0].plot(curves[:, 0], "--", color=color)
+    axes[0].plot(curves[:, 1], color=color, label=name)
+    axes[1].plot(curves[:, 2], color=color)
+    axes[2].plot(curves[:, 3], color=color)
+axes[0].set(title="loss: held out, and own (dashed)", ylim=(0, 3))
+axes[1].set(title="accuracy on held out")
+axes[2].set(title="norm of the middle weights")
+axes[0].legend()
+plt.show()
+
+best = told["plain"][:, 1].argmin()
+print(
+    f"plain: held-out loss lowest after {best + 1} epochs, {told['plain'][-1, 1] / told['plain'][best, 1]:.1f} times that at the end"
+)
+assert told["plain"][-1, 1] > 1.5 * told["plain"][best, 1]
+assert told["careful"][-1, 2] > told["plain"][-1, 2]
+
+# %% [markdown]
+# The plain student's own loss goes to zero, wrong labels included, while the held-out one rises: it becomes ever surer of what
+# is wrong. Its weights grow all the way.
+#
+# ## What the layers return
+#
+# `nb.track` shows the returns of each layer. Large weights make large returns, and large returns are answers without doubt.
+
+# %%
+for name, (model, _) in students.items():
+    with nb.track(model) as calls:
+        model(x)
+    strongest = [float(np.abs(calls[layer].returns).max()) for layer in ("0", "3", "6")]
+    print(f"{name:8}: largest returns of the three layers", ", ".join(f"{value:.1f}" for value in strongest))
+
+# %% [markdown]
+# And the weights themselves, as one view of what differs between the two:
+
+# %%
+nb.diff(students["careful"][0], students["plain"][0])
+
+# %% [markdown]
+# ## How sure it is
+#
+# On images with a wrong label the plain student gives the wrong answer, nearly without doubt: it has learned each by heart. The
+# careful one mostly gives the right one, since the images that look alike outvote the label, and says that it is not sure.
+
+# %%
+at = np.flatnonzero(np.isin(train, mixed))
+for name, (model, _) in students.items():
+    p = np.asarray(nb.softmax(model(x[at])))
+    as_told = p.argmax(-1) == np.asarray(y[at])
+    as_it_is = p.argmax(-1) == labels[train[at]]
+    print(
+        f"{name:8}: answers as told {as_told.mean():.0%}, as it is {as_it_is.mean():.0%}; mean certainty {p.max(-1).mean():.0%}"
+    )
+assert as_it_is.mean() > 0.5 > as_told.mean()  # the careful one, though it was told otherwise
+
+# %% [markdown]
+# ## Exercises
+#
+# **1. Stop in time.** From the held-out losses, give the epoch at which a training with *patience* ends: the first after which `patience`
+# epochs in a row have not been better than the best so far.
+
+
+# %%
+def stops_at(losses, patience):
+    return None  # your answer
+
+
+def by_definition(losses, patience):
+    return next(n for n in range(len(losses)) if n - np.argmin(losses[: n + 1]) >= patience)
+
+
+nb.check([stops_at(told["plain"][:, 1], n) for n in (3, 10)], [by_definition(told["plain"][:, 1], n) for n in (3, 10)])
+
+
+# %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
+# Solution 1
+def stops_at_solved(losses, patience):
+    best, since = np.inf, 0
+    for epoch, loss in enumerate(losses):
+        best, since = (loss, 0) if loss < best else (best, since + 1)
+        if since == patience:
+            return epoch
+    return None
+
+
+nb.check(
+    [stops_at_solved(told["plain"][:, 1], n) for n in (3, 10)], [by_definition(told["plain"][:, 1], n) for n in (3, 10)]
+)
+
+# %% [markdown]
+# **2. Calibration.** A student who says 80 % should be right in 80 % of such cases. Give the mean certainty minus the accuracy on the held-out
+# images: how much too sure a model is.
+
+
+# %%
+def too_sure(model):
+    return None  # your answer
+
+
+expected = []
+for model, _ in students.values():
+    logits = np.asarray(model(held_x), np.float64)
+    p = np.exp(logits - logits.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    expected.append(p.max(-1).mean() - (p.argmax(-1) == np.asarray(held_y)).mean())
+nb.check([too_sure(model) for model, _ in students.values()], expected)
+
+
+# %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
+# Solution 2
+def too_sure_solved(model):
+    p = nb.softmax(model(held_x))
+    return float(p.max(-1).mean() - (p.argmax(-1) == held_y).mean())
+
+
+nb.check([too_sure_solved(model) for model, _ in students.values()], expected)
