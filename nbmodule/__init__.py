@@ -17,6 +17,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.core.numbers.random": "RandomStream seed",
     "nbmodule.core.transforms.jit": "jit eval_shape make_jaxpr",
     "nbmodule.core.running.explain": "explain_retrace",
+    "nbmodule.base.compile_cache": "cache_compiles",
     "nbmodule.core.transforms.differentiate": "grad value_and_grad execute_with_gradients",
     "nbmodule.core.transforms.mapped": "vmap scan",
     "nbmodule.core.transforms.stacked": "stack",

@@ -3,6 +3,7 @@
 from nbmodule import errors as errors
 from nbmodule import nn as nn
 from nbmodule import optim as optim
+from nbmodule.base.compile_cache import cache_compiles as cache_compiles
 from nbmodule.calls import Call as Call
 from nbmodule.calls import Calls as Calls
 from nbmodule.calls import Recorder as Recorder

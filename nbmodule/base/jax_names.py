@@ -23,7 +23,7 @@ from nbmodule.errors import MissingDependencyError
 __all__ = [
     "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind",
     "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "jaxprs_in_params", "line_of_user",
-    "make_user_context", "outside_traces", "raw_frames", "scan_counts", "source_info_util", "unfit",
+    "make_user_context", "outside_traces", "raw_frames", "reset_compilation_cache", "scan_counts", "source_info_util", "unfit",
 ]  # fmt: skip
 
 OLDEST = "0.8"
@@ -221,3 +221,12 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
             inner = getattr(each, "jaxpr", each)
             if hasattr(inner, "eqns"):
                 yield inner
+
+
+def reset_compilation_cache() -> None:
+    """Let JAX look again for the folder in which compiled programs are kept; without such a function it has not looked yet, or stays."""
+    reset = _find(
+        "jax.experimental.compilation_cache.compilation_cache.reset_cache", "jax._src.compilation_cache.reset_cache"
+    )
+    if reset is not None:
+        reset()

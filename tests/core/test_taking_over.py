@@ -375,6 +375,45 @@ def rate_by_eval(value):
     return nb.jit(names["step"]), lambda x: names["model"](x) * value
 
 
+def rate_in_the_rule_of_a_derivative(value):
+    model, names = nb.Linear(3, 2, key=0), {"jax": jax, "rate": value}
+    exec("same = jax.custom_jvp(lambda y: y)\n@same.defjvp\ndef rule(y, t):\n    return y[0], t[0] * rate", names)
+    same = names["same"]
+    return (
+        nb.jit(lambda x: jax.jvp(lambda y: same(model(y)), (x,), (x,))[1]),
+        lambda x: (model(x) - model.bias()) * value,
+    )
+
+
+class Doubles:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def apply(self, y):
+        return y * 2
+
+
+class Triples(Doubles):
+    def apply(self, y):
+        return y * 3
+
+
+def test_things_of_a_compiled_module_are_not_taken_for_those_of_another():
+    class Scaled(nb.Module):
+        def __init__(self):
+            self.inner = nb.Linear(3, 2, key=0)
+
+        def forward(self, x, thing):
+            return thing.apply(self.inner(x))
+
+    for kind, factor in ((Doubles, 2), (Triples, 3), (Doubles, 2)):
+        model = Scaled()
+        plain = model.inner(X) * factor
+        model.compile()
+        found = model(X, kind(1.0), arg_stateful_idxs=[[1]])
+        np.testing.assert_allclose(found, plain, rtol=1e-6)
+
+
 MAKERS = [make for name, make in list(globals().items()) if name.startswith("rate_")]
 
 

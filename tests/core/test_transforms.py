@@ -405,3 +405,13 @@ def test_no_warning_of_ours_in_ordinary_use():
         model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3), nb.Dropout(0.1))
         nb.jit(lambda x: nb.value_and_grad(lambda m: m(x).sum())(model))(X)
     assert isinstance(nb.jit, types.FunctionType)
+
+
+def test_one_model_given_twice_is_one_and_two_models_are_two_whatever_was_given_before():
+    model, other, x = nb.Linear(3, 2), nb.Linear(3, 2), jnp.ones((1, 3))
+    around = nb.jit(lambda a, x, b: a(x) - 2 * b(x))
+    before = nb.jit(lambda a, b, x: a(x) - 2 * b(x))
+    for second in (model, model, other, other, model, model, other):
+        for _ in range(2):
+            np.testing.assert_allclose(around(model, x, second), model(x) - 2 * second(x), rtol=1e-5)
+            np.testing.assert_allclose(before(model, second, x), model(x) - 2 * second(x), rtol=1e-5)

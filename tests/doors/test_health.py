@@ -66,6 +66,7 @@ def test_a_jax_without_what_the_core_needs_is_broken(monkeypatch):
 
 
 def test_where_compiled_programs_are_kept_is_said(tmp_path):
+    assert "nb.cache_compiles()" in named(nb.doctor(), "compiled programs").cure
     assert "JAX_COMPILATION_CACHE_DIR" in named(nb.doctor(), "compiled programs").cure
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))

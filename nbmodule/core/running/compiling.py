@@ -41,6 +41,7 @@ class Compiled:
         )
         self.step: Jit = jit(_called, **options)
         self.warned = False
+        self.mark = object()  # what things that are no modules do while they are traced is known of this module alone
 
     def __call__(self, module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
         """The call, with all that it changes in these things."""
@@ -100,7 +101,7 @@ def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwar
     plain = [thing for thing in things if not is_stateful(thing)]
     if not plain:
         return (module, v, things, args, kwargs)
-    given = Given([_content(thing) for thing in plain])
+    given = Given([_content(thing) for thing in plain], module._nbm.compiled.mark)
     rest = (thing for thing in things if is_stateful(thing))
     return (module, v, (given, *rest), *_with_places((args, kwargs), plain))
 
@@ -224,10 +225,10 @@ _open = _Open()
 
 
 class Given:
-    """What the things of a call held when it began."""
+    """What the things of a call held when it began. What was traced with them serves no other module, see `Compiled.mark`."""
 
-    def __init__(self, contents: list[Any]) -> None:
-        self.contents = contents
+    def __init__(self, contents: list[Any], mark: Any) -> None:
+        self.contents, self.mark = contents, mark
 
 
 class _Place:
@@ -256,7 +257,9 @@ class _Fixed:
         return hash(self.key)
 
 
-jax.tree_util.register_pytree_node(Given, lambda g: (g.contents, None), lambda _, contents: Given(list(contents)))
+jax.tree_util.register_pytree_node(
+    Given, lambda given: (given.contents, given.mark), lambda mark, contents: Given(list(contents), mark)
+)
 jax.tree_util.register_static(_Place)
 jax.tree_util.register_static(_Fixed)
 

@@ -264,20 +264,24 @@ class Binding:
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
+        lead = len(holes) if holes == list(kinds[: len(holes)]) else 0  # things that stand before all else
+        blank, plain_kinds = (None,) * lead, kinds[lead:]
 
         def call(args: tuple[Any, ...]) -> Any:
             __tracebackhide__ = True
             if self.epoch != clock.structure or len(args) != count or not closure.alive:
                 return SLOW
-            number = 0
-            for arg, hole in zip(args, kinds):
+            if lead:
+                for hole, arg in zip(holes, args):
+                    if things[hole]() is not arg:
+                        return SLOW
+                args = args[lead:]
+            for arg, hole in zip(args, plain_kinds):
                 if hole is None:
                     if type(arg) not in plain:
                         return SLOW
-                elif things[number]() is not arg:
+                elif things[hole]() is not arg:
                     return SLOW
-                else:
-                    number += 1
             try:
                 for live, then in module_lists:
                     if live != then:
@@ -308,7 +312,9 @@ class Binding:
             for live, kinds_then in kinds_inside:
                 if list(map(type, live)) != kinds_then:
                     return SLOW
-            if holes:
+            if lead:
+                args = (*blank, *args)
+            elif holes:
                 args = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)])
             program.current = own
             try:

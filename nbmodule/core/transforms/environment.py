@@ -301,6 +301,9 @@ class _Reader:
         else:
             self.marks[place] = SameObject(value)
         self.look(value.__wrapped__, (*place, "wrapped"))
+        for name, own in getattr(value, "__dict__", {}).items():  # the rules of a `jax.custom_vjp`
+            if callable(own) and name != "__wrapped__":
+                self.look(own, (*place, name))
 
     def _descriptor(self, value: Any, place: Place) -> None:
         self.marks[place] = type(value).__name__

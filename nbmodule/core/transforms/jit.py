@@ -122,8 +122,10 @@ class Jit(Generic[P, R]):
                     if hole is None:
                         if type(arg) not in _PLAIN:
                             break
-                    else:
+                    elif hole == len(things):
                         things = (*things, arg)
+                    elif things[hole] is not arg:  # it was given twice, and now it is two
+                        break
                 else:
                     if binding.holds(things):
                         plain = (
