@@ -195,7 +195,9 @@ def _devices() -> Iterator[Checked]:
         "devices",
         "compiled programs",
         f"kept in {folder}" if folder else "kept while this process lives",
-        "" if folder else "`nb.cache_compiles()`, or JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice",
+        ""
+        if folder
+        else "`nb.cache_compiles()`, or JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice",
     )
 
 
