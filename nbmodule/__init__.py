@@ -44,6 +44,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.interop.torch_layers": "from_torch",
     "nbmodule.views": "show findings view_for display_all inspect Inspection plot LossCurve",
     "nbmodule.live.live": "Live",
+    "nbmodule.live.telling.journal": "last_run",
     "nbmodule.live.steering.loop": "steps",
     "nbmodule.nn.batches": "batches",
     "nbmodule.nn.functional": (

@@ -85,6 +85,7 @@ from nbmodule.interop.into import from_keras as from_keras
 from nbmodule.interop.torch_layers import from_torch as from_torch
 from nbmodule.live.live import Live as Live
 from nbmodule.live.steering.loop import steps as steps
+from nbmodule.live.telling.journal import last_run as last_run
 from nbmodule.nn import functional
 from nbmodule.nn.activation import CELU as CELU
 from nbmodule.nn.activation import ELU as ELU

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from nbmodule.base.format import format_count
 from nbmodule.errors import ArgumentError, NotBuiltError
+from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.run.control import Controls
 from nbmodule.live.run.cost import CostMeter
 from nbmodule.live.run.failure import describe_failure
@@ -42,7 +44,7 @@ _PATIENCE = 1.0
 """Seconds for which the last values are waited for after an interrupt or an exception."""
 
 
-class Live(Steered):
+class Live(Steered, Revisited):
     """Watch and steer a training loop while it runs.
 
     ```python
@@ -67,6 +69,12 @@ class Live(Steered):
         nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends the loop, 'warn'
             says so and goes on, 'ignore' does neither.
         display: Whether anything is shown at all.
+        keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`, `live.what_if`): True for at most one copy
+            of model and optimizer, or 64 MB of copies where that is more, and as much of batches; other sizes as `"1GB"`;
+            False for nothing.
+        keep_every: Steps from one copy to the next: so many are repeated at most to come to a step.
+        journal: Folder in which the run is written while it goes on, so that `nb.last_run` has it when the kernel has died;
+            True for `.nbmodule_runs` where the notebook lies, which is what a notebook has by default; False for none.
 
     Raises:
         ArgumentError: if an argument has no meaning.
@@ -90,9 +98,13 @@ class Live(Steered):
         name: str | None = None,
         nonfinite: str = "stop",
         display: bool = True,
+        keep: bool | int | str = True,
+        keep_every: int = EVERY,
+        journal: bool | str | Path | None = None,
     ) -> None:
         if has_other_hosts():  # all must run the same programs at the same steps, and one of them shows
-            returns, display = None, display and is_first_host()
+            returns, display, keep = None, display and is_first_host(), False
+            journal = journal if is_first_host() else False
         if not 0 < budget <= 1:
             raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget}")
         if returns not in (None, "stats"):
@@ -107,6 +119,10 @@ class Live(Steered):
         self.messages = Messages()
         self.earlier: list[Any] = []
         """Earlier runs of this cell."""
+        self.left_behind: list[Any] = []
+        """Curves that a rewind has left behind."""
+        self._keep(keep, keep_every)
+        self._journal_at, self._journal = journal, None
         self.nonfinite, self._display = nonfinite, display
         self._cost = CostMeter(self.budget)
         self._intake = Intake(self._history, on_error=lambda text: self.messages.add(self.step, "warning", text))
@@ -141,6 +157,12 @@ class Live(Steered):
         self._boundary.compiles.follow()
         return self._loop.run(iterable, epochs=epochs)
 
+    def _begin_keeping(self) -> None:
+        if self._kept_bytes:
+            from nbmodule.live.again.keeper import StepKeeper
+
+            self._keeper = self._loop.recall = StepKeeper(self, room=self._kept_bytes, every=self._kept_every)
+
     def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: Any) -> None:
         """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look at.
 
@@ -159,6 +181,9 @@ class Live(Steered):
             if at is None and not self._loop.has_begun:
                 self._begin_step(given)
             self._intake.put(self._loop.step if at is None else int(at), given, exactly=at is not None)
+            if at is None and self._keeper is not None:
+                for name, value in given.items():
+                    self._keeper.tape.logged(name, value)
         except Exception as error:  # noqa: BLE001 - a number is no reason to lose a training
             text = f"live.log takes names and values, as live.log(loss=loss): {type(error).__name__}: {error}"
             self._intake.tell("log", text)
@@ -222,6 +247,45 @@ class Live(Steered):
     def step(self) -> int:
         """The step that is being worked on, counted from 1; after the loop the number of steps that were made."""
         return self._loop.step
+
+    @property
+    def keeper(self) -> Any:
+        """What keeps the steps of this run; None where nothing is kept."""
+        return self._keeper
+
+    def _begin_journal(self) -> None:
+        wanted = self._journal_at
+        if wanted is None:
+            wanted = self._display and running_kernel() is not None
+        if not wanted:
+            return
+        from nbmodule.live.telling.journal import FOLDER, Journal
+
+        try:
+            self._journal = Journal(self, Path(FOLDER if wanted is True else wanted))
+        except OSError as error:
+            self.messages.add(0, "warning", f"this run has no journal: {error.strerror or error} ({error.filename})")
+
+    @property
+    def history_now(self) -> History:
+        """What has been read of what was logged, without looking for more."""
+        return self._history
+
+    @property
+    def history_read(self) -> History:
+        """All that was logged, waited for."""
+        self._intake.settle(_PATIENCE)
+        return self._history
+
+    @property
+    def shown_behind(self) -> list[Any]:
+        """Curves that are drawn pale: of earlier runs of this cell, and what rewinds of this one have left behind."""
+        return [*self.earlier, *self.left_behind]
+
+    def notice_losses(self) -> None:
+        """Look for losses that stand out, and keep their steps."""
+        if self._keeper is not None:
+            self._keeper.notice()
 
     @property
     def progress(self) -> Progress:
@@ -298,6 +362,8 @@ class Live(Steered):
             self._boundary.open_view()
         if self.recorder is not None:
             self._loop.on_begin, self._loop.on_step = self._recording.begin, self._after_step
+        self._begin_keeping()
+        self._begin_journal()
         self._cost.start(time.monotonic())
         return self
 
@@ -313,12 +379,17 @@ class Live(Steered):
             return
         self._boundary.compiles.stop()
         self._recording.end(error)
+        if self._keeper is not None:
+            self._keeper.close()
         with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
             self._intake.settle(None if error is None else _PATIENCE, until=lambda: interrupt.pressed)
             if interrupt.pressed and error is None:
                 error = KeyboardInterrupt()
             with shield():
+                self.notice_losses()
                 self._say_how_it_ended(error)
+                if self._journal is not None:
+                    self._journal.close(self.progress.state, self.progress.reason)
                 self._boundary.close_view()
                 self._watching.close()
                 self._let_go()
@@ -385,7 +456,7 @@ class Live(Steered):
     def forget_earlier(self) -> None:
         """Drop the curves of earlier runs of this cell."""
         forget_runs(self._cell)
-        self.earlier = []
+        self.earlier, self.left_behind = [], []
 
     def look_soon(self) -> None:
         """Act at the next boundary, whatever the time."""

@@ -214,7 +214,7 @@ class _Places:
         if type(value) is dict:
             self._note_kinds(value, value.values())
             held = {key: item for key, item in value.items() if is_stateful(item)} if len(value) < _MOST else {}
-        elif depth < _DEEPEST and _is_plain_object(value):
+        elif depth < _DEEPEST and _is_plain_object(value) and not _is_settled(value):
             own = vars(value)
             self.holders.append(value)
             self._note_kinds(own, own.values())
@@ -279,6 +279,11 @@ def _is_plain_object(value: Any) -> bool:
     return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(
         value, (type, types.FunctionType, types.BuiltinFunctionType)
     )
+
+
+def _is_settled(value: Any) -> bool:
+    """Whether it is a library that holds no model of the user's; the names it has grow as they are loaded."""
+    return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _SETTLED
 
 
 def _contents(cell: Any) -> Any:

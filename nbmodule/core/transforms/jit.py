@@ -27,6 +27,7 @@ from nbmodule.core.transforms.closure import HEAVIEST, Closure, adopted, missing
 from nbmodule.core.transforms.environment import signature_of
 from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.functions import check_function
+from nbmodule.core.transforms.listening import call_heard, ears, is_heard, told
 from nbmodule.core.transforms.methods import Method, Methods, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program
@@ -106,6 +107,8 @@ class Jit(Generic[P, R]):
                 outputs = steady(args)
                 if outputs is not SLOW:
                     return outputs if type(outputs) is not Packed else unpacked(outputs)
+            if ears.listener is not None and is_heard():
+                return call_heard(self, args, kwargs)
             tracker = now.tracker
             if (
                 tracker is not None
@@ -159,7 +162,7 @@ class Jit(Generic[P, R]):
             last = (binding, tuple(numbers.get(i) for i in range(len(args))))
             if now.tracker is None:
                 self._last = last
-                self._steady = binding.steady(last[1], _PLAIN)
+                self._steady = told(self, binding.steady(last[1], _PLAIN))
                 binding.closure.current = binding
             else:
                 self._last_tracked = (now.tracker.key, last)

@@ -59,6 +59,12 @@ class History:
             series = self._series[name] = Series(name)
         series.extend(steps, values)
 
+    def cut(self, step: int) -> None:
+        """Forget what was logged at this step and later."""
+        for series in self:
+            series.cut(step)
+        self.shelf.cut(step)
+
     @property
     def names(self) -> list[str]:
         """The names of the series, in the order in which they first came."""

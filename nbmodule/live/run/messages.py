@@ -22,6 +22,8 @@ class Message:
     text: str
     detail: str = ""
     times: int = 1
+    mark: str = ""
+    """A word for the mark that stands at this step on the curves: 'compiled', 'changed', 'rewound', 'NaN'; '' for none."""
 
 
 class Messages:
@@ -39,15 +41,15 @@ class Messages:
         """Grows with every message."""
         self._messages: list[Message] = []
 
-    def add(self, step: int, kind: str, text: str, detail: str = "") -> None:
+    def add(self, step: int, kind: str, text: str, detail: str = "", *, mark: str = "") -> None:
         """Add a message; one that repeats one of the last few is counted there."""
         self.version += 1
         for message in self._messages[-5:]:
-            if (message.kind, message.text) == (kind, text):
+            if (message.kind, message.text) == (kind, text) and not (mark and message.step != step):
                 message.times += 1
                 message.step = step
                 return
-        self._messages.append(Message(step, kind, text, detail))
+        self._messages.append(Message(step, kind, text, detail, mark=mark))
         del self._messages[:-MOST]
 
     def add_failure(self, step: int, failure: CaughtException) -> None:

@@ -75,6 +75,11 @@ class Meter:
         self._marks.clear()
         self._marks.append((now - self._pauses, self.done))
 
+    def go_back(self, done: int, now: float) -> None:
+        """Count from fewer steps; the rate begins anew."""
+        self.done = done
+        self.skip_first(now)
+
     def pause(self, now: float) -> None:
         """Stop the clock."""
         if self._paused_since is None:

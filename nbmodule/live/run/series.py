@@ -58,6 +58,16 @@ class Series:
         self._size = end
         self._note_best(new_steps, new_values)
 
+    def cut(self, step: int) -> None:
+        """Forget the points of this step and of later ones."""
+        steps, values = self.since(0)
+        kept = steps < step
+        steps, values = steps[kept], values[kept]
+        self._size, self._best = len(steps), None
+        self._steps, self._values = steps, values
+        if self._size:
+            self._note_best(steps, values)
+
     def since(self, position: int) -> Curve:
         """Give the points from a position on, as views."""
         end = self._size

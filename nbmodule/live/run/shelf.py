@@ -58,6 +58,14 @@ class Shelf:
             largest.halve()
             self._bytes = self._count_bytes()
 
+    def cut(self, step: int) -> None:
+        """Forget what was put at this step and later."""
+        for entries in self._entries.values():
+            entries.keep_if(lambda entry: entry.step < step)
+        self._entries = {name: entries for name, entries in self._entries.items() if entries.items}
+        self._bytes = self._count_bytes()
+        self.version += 1
+
     def _count_bytes(self) -> int:
         return sum(map(_bytes_of, self._entries.values()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +38,11 @@ class Thinned(Generic[T]):
         self._count += 1
         if len(self.items) > self.most:
             self.halve()
+
+    def keep_if(self, wanted: Callable[[T], bool]) -> None:
+        """Drop what is not wanted any more; it does not count as left out."""
+        self.items = [item for item in self.items if wanted(item)]
+        self._last_is_extra = False
 
     def halve(self) -> None:
         """Leave out every other item, but not the newest."""

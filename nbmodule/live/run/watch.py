@@ -100,6 +100,10 @@ class Strips:
             bins = None if bins is None else _spread(bins[kept], places, len(self.paths))
         self._kept.append((sample.step, values, bins))
 
+    def cut(self, step: int) -> None:
+        """Forget the samples of this step and of later ones."""
+        self._kept.keep_if(lambda sample: sample[0] < step)
+
     def _rows_for(self, paths: Sequence[str]) -> list[int | None]:
         place = {path: i for i, path in enumerate(self.paths)}
         for path in paths:

@@ -91,6 +91,7 @@ class Boundary:
         with self._cost:
             self._intake.drain()
             self._check_numbers()
+            self._guarded("keeping steps", live.notice_losses)
             self._tell_compiles()
             self._guarded("watching", self._watching.look, now, live.loop.done)
         begun = time.perf_counter()
@@ -133,8 +134,34 @@ class Boundary:
                 live.messages.add_failure(live.step, failure)
         elif kind == "clear":
             live.forget_earlier()
+        elif kind in ("at", "rewind", "what_if", "take"):
+            live.loop.tasks.append(lambda: self._go_back(kind, message))
         else:
             self._pass_to_view(kind, message)
+
+    def _go_back(self, kind: str, message: dict[str, Any]) -> None:
+        """Look at a step, go back to it, or try what would follow, for a reader."""
+        live = self._live
+        acts: dict[str, Callable[[], Any]] = {
+            "at": lambda: self._show_moment(message),
+            "rewind": lambda: live.rewind_now(int(message.get("step", 0))),
+            "what_if": lambda: live.what_if(int(message.get("steps", 20))),
+            "take": lambda: live.take_now(int(message.get("future", -1))),
+        }
+        _, failure = guard({"at": "repeating a step", "rewind": "rewinding"}.get(kind, "looking ahead"), acts[kind])
+        if failure is not None:
+            live.messages.add_failure(live.step, failure)
+        if kind == "rewind" and failure is None and self._view is not None:
+            self._guarded("the view", self._view.tell_all, time.monotonic())
+
+    def _show_moment(self, message: dict[str, Any]) -> None:
+        view = self._view
+        if view is not None:
+            view.show_moment(self._live, int(message.get("step", 0)), str(message.get("page", ""))[:64])
+
+    def forget_alarms(self) -> None:
+        """After a rewind: what was told of steps that are left behind may be told again."""
+        self._alarmed.clear()
 
     def _pass_to_view(self, kind: Any, message: dict[str, Any]) -> None:
         if kind == "hello":

@@ -7,9 +7,10 @@ than a microsecond (looking for messages, telling listeners) happens at most eve
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run.control import Command, CommandQueue
@@ -42,6 +43,19 @@ def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
     return Loop().run(iterable, epochs=epochs)
 
 
+class Recall(Protocol):
+    """Gives the items of a loop in which steps may come again."""
+
+    def take(self, iterator: Iterator[Any]) -> Any:
+        """Give the next item, of the iterator or of what is to come again."""
+
+    def begin(self, number: int, epoch: int) -> None:
+        """Note that the turn of the item that was given last begins."""
+
+    def end(self) -> None:
+        """Note that the loop is over."""
+
+
 class Loop:
     """One or several loops over steps, with one count of steps and one set of commands.
 
@@ -69,6 +83,10 @@ class Loop:
         self.on_look, self.on_command, self.on_change = on_look, on_command, on_change
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
+        self.recall: Recall | None = None
+        """Who gives the items, where steps may come again."""
+        self.tasks: deque[Callable[[], None]] = deque()
+        """What is to be done at the next boundary and takes long: an interrupt may end it, unlike what `on_look` does."""
         self.look_every = LOOK_EVERY
         self.state, self.reason = "waiting", ""
         self.done = 0
@@ -172,6 +190,8 @@ class Loop:
                     interrupt.take()
         finally:
             self._depth -= 1
+            if self.recall is not None and not nested:
+                self.recall.end()
             self.pump = outer_pump
             self._in_step = nested and self._in_step
 
@@ -187,17 +207,20 @@ class Loop:
             now = clock()
             if now >= self._next_look or self.commands or self._pause_after is not None:
                 self._look(now)
+                self._do_tasks()
                 if self._pause_after is not None and self.done >= self._pause_after and not self.is_stopping:
                     self._wait(interrupt)
             if self.is_stopping:
                 return
             try:
-                item = next(iterator)
+                item = next(iterator) if self.recall is None or nested else self.recall.take(iterator)
             except StopIteration:
                 return
             if nested:
                 yield item
                 continue
+            if self.recall is not None:
+                self.recall.begin(self.done + 1, self.epoch)
             if self.on_begin is not None:
                 self.on_begin(self.done + 1)
             self._in_step = True
@@ -285,7 +308,7 @@ class Loop:
         elif command.kind == "resume":
             self._pause_after = None
         elif command.kind == "step":
-            self._pause_after = self.done + 1
+            self._pause_after = max(self._pause_after or 0, self.done) + 1
         elif command.kind == "stop":
             if self._stop_reason is None:
                 self._stop_reason = str(command.content.get("reason", ""))
@@ -304,10 +327,25 @@ class Loop:
                     interrupt.take()
                 self.commands.arrived.wait(_LOOK_WHILE_PAUSED)
                 self._look(time.monotonic())
+                self._do_tasks()
         finally:
             with shield():
                 self._meter.resume(time.monotonic())
                 self._change("running")
+
+    def _do_tasks(self) -> None:
+        while self.tasks:
+            self.tasks.popleft()()
+            self.look_soon()
+
+    def go_back(self, done: int) -> None:
+        """Count from here as if so many steps were done."""
+        self._count -= self.done - done
+        self.done = done
+        self._stop_reason = None
+        if self._pause_after is not None:
+            self._pause_after = min(self._pause_after, done)
+        self._meter.go_back(done, time.monotonic())
 
     def _change(self, state: str, reason: str = "") -> None:
         if state == self.state and reason == self.reason:

@@ -38,6 +38,17 @@ def remember_run(cell: str, history: History, ended: str) -> None:
         _runs.popitem(last=False)
 
 
+def left_behind(history: History, step: int, ended: str) -> EarlierRun | None:
+    """The curves from a step on, which a rewind leaves behind; None where there is none."""
+    curves = {}
+    for series in history:
+        steps, values = series.since(0)
+        late = steps >= step
+        if late.sum() > 1:
+            curves[series.name] = reduce_curve(Curve(steps[late], values[late]), _COLUMNS)
+    return EarlierRun(ended, curves) if curves else None
+
+
 def earlier_runs(cell: str) -> list[EarlierRun]:
     """Give the runs of a cell, oldest first."""
     return list(_runs.get(cell, ()))

@@ -49,7 +49,7 @@ def record_of(live: Live) -> dict[str, Any]:
     columns = max(_LEAST_COLUMNS, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(drawn), 1))))
     earlier = [
         {"ended": plain(run.ended), "series": [{"name": plain(n), **points_of(c)} for n, c in run.curves.items()]}
-        for run in live.earlier
+        for run in live.shown_behind
     ]
     return {
         "view": "live",
@@ -65,7 +65,20 @@ def record_of(live: Live) -> dict[str, Any]:
         "messages": live.messages.describe(),
         "shelf": shelf_of(live),
         "about": [plain(text, 300) for text in live.notes()],
+        "futures": futures_of(live),
     }
+
+
+def futures_of(live: Live) -> list[dict[str, Any]]:
+    """Give what would follow from here, drawn ahead of the curves."""
+    return [
+        {
+            "label": plain(future.label),
+            "note": plain(future.note),
+            "series": [{"name": plain(name), **points_of(curve)} for name, curve in future.curves.items()],
+        }
+        for future in live.futures
+    ]
 
 
 def progress_of(live: Live) -> dict[str, Any]:

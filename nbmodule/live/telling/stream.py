@@ -16,7 +16,15 @@ from nbmodule.base.format import plain
 from nbmodule.live.run.encode import base64_of, heights_of, to_float32
 from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import reduce_curve
-from nbmodule.live.telling.record import STRIP_ROWS, cost_of, describe_series, progress_of, record_of, shelf_of
+from nbmodule.live.telling.record import (
+    STRIP_ROWS,
+    cost_of,
+    describe_series,
+    futures_of,
+    progress_of,
+    record_of,
+    shelf_of,
+)
 
 if TYPE_CHECKING:
     from nbmodule.live.live import Live
@@ -109,7 +117,8 @@ class Stream:
             "route": live.route.kind,
             "about": tuple(live.notes()),
             "shelf": live.history.shelf.version,
-            "earlier": len(live.earlier),
+            "earlier": len(live.shown_behind),
+            "futures": tuple(map(id, live.futures)),
         }
         new = {name for name, version in versions.items() if self._versions.get(name) != version}
         self._versions = versions
@@ -122,8 +131,10 @@ class Stream:
             told["route"] = {"kind": live.route.kind, "text": live.route.text}
         if "about" in new:
             told["about"] = [plain(text, 300) for text in live.notes()]
-        if "earlier" in new and not live.earlier:
+        if "earlier" in new and not live.shown_behind:
             told["earlier"] = []
+        if "futures" in new:
+            told["futures"] = futures_of(live)
         if "shelf" in new and len(live.history.shelf):
             told["shelf"] = _small_shelf(live)
         return told

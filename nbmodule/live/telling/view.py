@@ -121,6 +121,22 @@ class NotebookView:
         elif kind == "detail":
             self._send(self._detail(page, str(message.get("path", "")), str(message.get("quantity", "weight"))), [])
 
+    def tell_all(self, now: float) -> None:
+        """Tell all pages everything anew: what they know does not go on from where it was."""
+        for page in list(self.sender.pages):
+            content, buffers, _ = self._stream.snapshot(page)
+            self._send(content | {"n": self.sender.sent}, buffers)
+
+    def show_moment(self, live: Live, step: int, page: str) -> None:
+        """Repeat a step and send it to the page that asks; what went wrong is told there."""
+        answer: dict[str, Any] = {"kind": "moment", "page": page, "step": step}
+        try:
+            moment = live.at(step)
+            answer["html"] = moment._repr_mimebundle_()["text/html"]
+        except Exception as error:  # noqa: BLE001 - it is shown where it was asked for
+            answer["error"] = plain(str(error), 600)
+        self._send(answer, [])
+
     def close(self, now: float) -> None:
         """Tell the pages how it ended, and leave the static form in the output."""
         if self._link is not None and self.sender.pages:

@@ -1,6 +1,7 @@
 // The view of a run: is it learning? It draws what a record holds, and follows the loop where a kernel answers.
 import { button, el, mountView, tableButton } from "./base.js";
 import { count, number, seconds } from "./format.js";
+import { AgainBox } from "./live_again.js";
 import { Buttons, ControlPanel } from "./live_controls.js";
 import { Line } from "./live_line.js";
 import { Plots } from "./live_plots.js";
@@ -55,15 +56,17 @@ class RunView {
       onRecord: (record) => void (this.run = openRun(record)),
       onTick: (tick, buffers) => addTick(this.run, tick, buffers),
       onDetail: (detail) => this.strips.take(detail),
+      onMoment: (moment) => this.again.take(moment),
       onChange: redraw,
     });
     this.facts = /** @type {HTMLElement} */ (view.root.querySelector(".nbm-facts"));
     this.buttons = new Buttons(view.tools, this.line, () => this.run);
     this.tools();
-    const boxes = { plots: el("div", "run-plots"), side: el("div", "run-side"), strips: el("div", "run-wide"), shelf: el("div", "run-wide run-shelf"), steps: el("div", "run-wide run-steps") };
+    const boxes = { plots: el("div", "run-plots"), side: el("div", "run-side"), again: el("div", "run-wide"), strips: el("div", "run-wide"), shelf: el("div", "run-wide run-shelf"), steps: el("div", "run-wide run-steps") };
     view.body.append(el("div", "run-body", ...Object.values(boxes)));
     this.boxes = boxes;
-    this.plots = new Plots(boxes.plots, this.look, redraw);
+    this.again = new AgainBox(boxes.again, this.line, redraw);
+    this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.again.pick(step, this.run));
     this.controls = new ControlPanel(boxes.side, this.line, redraw);
     this.strips = new StripTable(boxes.strips, view, { opened, redraw, ask: (path, quantity) => this.ask(path, quantity) });
     this.shelf = new ShelfBox(boxes.shelf, view);
@@ -218,6 +221,7 @@ class RunView {
     this.controls.draw(run);
     this.plots.draw(run, this.boxes.plots.clientWidth || width - side - 8, this.at);
     if (!run.series.size) this.boxes.plots.replaceChildren(el("div", "empty", run.progress.ended ? "nothing was logged" : "no values yet: live.log(loss=loss)"));
+    this.again.draw(run);
     this.strips.draw(run, this.at);
     this.shelf.draw(run, this.at);
     this.drawSlider();

@@ -26,11 +26,13 @@ export class Plots {
    * @param {HTMLElement} box
    * @param {Look} look
    * @param {() => void} redraw
+   * @param {(step: number) => void} pick a step was clicked
    */
-  constructor(box, look, redraw) {
+  constructor(box, look, redraw, pick) {
     this.box = box;
     this.look = look;
     this.redraw = redraw;
+    this.pick = pick;
     this.hover = NO_STEP;
     this.dragFrom = NaN;
     /** @type {(() => void)[]} */
@@ -62,6 +64,7 @@ export class Plots {
         for (const c of curves) [first, last] = [Math.min(first, c.steps[0]), Math.max(last, c.steps[c.steps.length - 1])];
       }
     }
+    for (const { curves } of run.futures) for (const c of curves) if (c.steps.length) last = Math.max(last, c.steps[c.steps.length - 1]);
     return /** @type {[number, number]} */ ([first, last > first ? last : first + 1]);
   }
 
@@ -77,7 +80,8 @@ export class Plots {
     const { look } = this;
     const inner = { w: width - EDGE.left - EDGE.right, h: HEIGHT - EDGE.top - EDGE.bottom };
     const shown = members.filter((s) => !look.hidden.has(s.name)).map((s) => ({ series: s, ...this.windowOf(s, first, last, inner.w) }));
-    const [low, high] = valueRange(shown.map((c) => [...c.raw]), look.log);
+    const ahead = run.futures.flatMap((f) => f.curves.filter((c) => members.some((s) => s.name === c.name)).map((c) => [...c.values]));
+    const [low, high] = valueRange([...shown.map((c) => [...c.raw]), ...ahead], look.log);
     const scaled = (/** @type {number} */ v) => (look.log ? (v > 0 ? Math.log10(v) : NaN) : v);
     /** @type {Frame} */
     const frame = {
@@ -92,7 +96,8 @@ export class Plots {
     drawing.append(...axes(frame, low, high, first, last, look.log), clip);
     if (look.pale) clip.append(...this.paleLines(run, members, frame));
     for (const c of shown) clip.append(...lines(c, members.indexOf(c.series), frame, look.weight > 0));
-    drawing.append(...this.pointer(drawing, frame, at));
+    clip.append(...futureLines(run, members, frame));
+    drawing.append(...eventMarks(run, frame, first, last), ...this.pointer(drawing, frame, at));
     const legend = el("div", "legend");
     this.marks.push(() => legend.replaceChildren(...this.legendOf(group, members, Number.isNaN(this.hover) ? at : this.hover)));
     return el("div", "plotbox", legend, /** @type {any} */ (drawing));
@@ -174,6 +179,7 @@ export class Plots {
       const to = stepOf(event);
       const [a, b] = [Math.min(this.dragFrom, to), Math.max(this.dragFrom, to)];
       if (frame.x(b) - frame.x(a) >= LEAST_DRAG) this.zoomTo([a, b]);
+      else if (!Number.isNaN(a)) this.pick(Math.round(to));
       this.dragFrom = NO_STEP;
       this.move();
     });
@@ -240,6 +246,36 @@ function lines(curve, k, frame, isSmooth) {
     parts.push(svg("text", { x: frame.x(curve.rawSteps[i]), y: EDGE.top + 11, class: "nbm-nan", "text-anchor": "middle" }, number(v)));
   });
   return parts;
+}
+
+/**
+ * What would follow, pale and dotted ahead of the curves, each named at its end.
+ * @param {Run} run
+ * @param {Series[]} members
+ * @param {Frame} frame
+ */
+function futureLines(run, members, frame) {
+  const places = new Map(members.map((s, k) => [s.name, k]));
+  return run.futures.flatMap(({ label, curves }) =>
+    curves.filter((c) => places.has(c.name) && c.steps.length).flatMap((c) => {
+      const path = svg("path", { class: `nbm-line nbm-run-pale nbm-c${Number(places.get(c.name)) % 8}`, "stroke-dasharray": "2 3", d: linePath(Array.from(c.steps, frame.x), Array.from(c.values, frame.y)) });
+      const end = c.steps.length - 1;
+      return [path, svg("text", { x: frame.x(c.steps[end]) - 2, y: frame.y(c.values[end]) - 3, "text-anchor": "end" }, label)];
+    }),
+  );
+}
+
+/**
+ * Marks at the steps at which something happened: compiled, changed, rewound.
+ * @param {Run} run
+ * @param {Frame} frame
+ * @param {number} first
+ * @param {number} last
+ */
+function eventMarks(run, frame, first, last) {
+  return run.messages
+    .filter((m) => m.mark && m.step >= first && m.step <= last)
+    .map((m) => svg("text", { x: frame.x(m.step), y: EDGE.top + frame.height - 3, class: "nbm-event", "text-anchor": "middle" }, "◆", svg("title", {}, `step ${count(m.step)}: ${m.text}`)));
 }
 
 /** @param {Series} s */

@@ -13,10 +13,11 @@ import { sampleAt } from "./scale.js";
  *   remaining: number | null, elapsed: number, reason: string, step: number, ended: boolean }} Progress
  * @typedef {{ name: string, kind: string, value: any, group: string, error: string | null, low?: number, high?: number,
  *   log?: boolean, type?: string, choices?: string[] | null }} Control
- * @typedef {{ step: number, kind: string, text: string, detail: string, times: number }} Message
+ * @typedef {{ step: number, kind: string, text: string, detail: string, times: number, mark?: string }} Message
+ * @typedef {{ label: string, note: string, curves: Curve[] }} Future
  * @typedef {{ name: string, n: number, entries: any[] }} Shelf
  * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
- *   strips: Map<string, Strips>, controls: Control[], messages: Message[], shelf: Shelf[], about: string[],
+ *   strips: Map<string, Strips>, controls: Control[], messages: Message[], shelf: Shelf[], about: string[], futures: Future[],
  *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number } }} Run
  */
 
@@ -43,6 +44,7 @@ export function openRun(record) {
     messages: record.messages ?? [],
     shelf: record.shelf ?? [],
     about: record.about ?? [],
+    futures: openFutures(record.futures),
     route: record.route ?? { kind: "none", text: "" },
     cost: record.cost ?? { share: 0, budget: 0, rate: 0 },
   };
@@ -65,8 +67,14 @@ export function addTick(run, tick, buffers) {
   }
   if (tick.progress) run.progress = numbersOf(tick.progress);
   for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
+  if (tick.futures) run.futures = openFutures(tick.futures);
   if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
   if (tick.shelf) run.shelf = joinShelf(run.shelf, tick.shelf);
+}
+
+/** @param {any[] | undefined} futures */
+function openFutures(futures) {
+  return (futures ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) }));
 }
 
 /** @param {any} s */

@@ -22,7 +22,7 @@ from nbmodule.views.joined.held import BUDGET, keep_view, to_host
 from nbmodule.views.joined.sources import LiveSource, register_source
 from nbmodule.views.makers.of_calls import call_table
 from nbmodule.views.makers.registry import record_for, register_record
-from nbmodule.views.panels.looking import NoModules, Ran, parts_of
+from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
 from nbmodule.views.panels.of_touch import PlaceRow, WhatIfRecord, counts_of, what_if_record
@@ -56,7 +56,7 @@ def inspect(model: Any, /, *args: Any, **kwargs: Any) -> Inspection:
         >>> view.selected.return_shapes, view.graph.flops
         ('float32[2, 4]', 64)
     """
-    return Inspection(model, args, kwargs)
+    return Inspection(parts_of(model, args, kwargs))
 
 
 class Inspection:
@@ -67,8 +67,7 @@ class Inspection:
         graph: The computation graph; None where it could not be made.
     """
 
-    def __init__(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        parts = parts_of(model, args, kwargs)
+    def __init__(self, parts: Parts) -> None:
         ran, why = _tried(parts.run)
         made, no_graph = _tried(parts.graph)
         self.calls: Calls = Calls(name=parts.name) if ran is None else ran.calls

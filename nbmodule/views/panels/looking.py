@@ -126,8 +126,13 @@ def _once(module: CoreModule, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
                 framed(lambda frame: fn(*args, **kwargs), log=tracker.current_log())
             except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
                 error = caught
-        calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
-        return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
+        return ran_of(module, recorded, error)
+
+
+def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> Ran:
+    """What there is to show of calls that were recorded of a module, as they are now."""
+    calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
+    return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
 
 
 def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:

@@ -1,0 +1,154 @@
+"""What would follow: the next steps from here, once for each of several changes, beside the run and not in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from nbmodule.base.format import count_noun, format_number, shown
+from nbmodule.live.again.repeat import repeated
+from nbmodule.live.again.tape import KeptCall, Output, Tape, Turn
+from nbmodule.live.run.series import Curve
+
+
+class Attempt(NamedTuple):
+    """A change that is tried: how it is made for a while, what ends it, and how it is made for good."""
+
+    label: str
+    make: Callable[[], Any]
+    undo: Callable[[], Any]
+    take: Callable[[], Any]
+
+
+class Future:
+    """Some steps that would follow from a change.
+
+    Attributes:
+        label: What was changed.
+        curves: What the steps would log, by name.
+        note: What to know of it: whose batches these are.
+    """
+
+    def __init__(self, trial: Attempt, curves: dict[str, Curve], note: str) -> None:
+        self.label, self.take, self.curves, self.note = trial.label, trial.take, curves, note
+
+    @shown
+    def __repr__(self) -> str:
+        ends = ", ".join(
+            f"{name} {format_number(float(c.values[-1]))}" for name, c in self.curves.items() if len(c.values)
+        )
+        count = max((len(c.values) for c in self.curves.values()), default=0)
+        return f"Future({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"
+
+
+def run_futures(
+    tape: Tape,
+    newest: Turn,
+    coming: list[Any],
+    trials: Sequence[Attempt],
+    steps: int,
+    step_of: Callable[[int], int],
+) -> list[Future]:
+    """Run each change; variables are left in any state.
+
+    Args:
+        tape: What is kept of the run.
+        newest: The turn after which it goes on.
+        coming: The items that the loop would be given next.
+        trials: What is changed before the first step.
+        steps: How many.
+        step_of: Gives the step of a turn.
+    """
+    repeat, _ = repeated(tape, newest.number)
+    repeat.turn()
+    pattern = _pattern_of(tape, newest)
+    turns, note = _turns(tape, newest, coming, pattern, steps)
+    mark = repeat.mark()
+    futures = []
+    for trial in trials:
+        repeat.go_back(mark)
+        try:
+            trial.make()
+            logged = [repeat.made(turn) for turn in turns]
+        finally:
+            trial.undo()
+        futures.append(Future(trial, _curves(logged, newest.number, step_of), note))
+    return futures
+
+
+def _turns(tape: Tape, newest: Turn, coming: list[Any], pattern: Any, steps: int) -> tuple[list[Turn], str]:
+    """The turns to be run: those of the items to come where the calls are made of the items alone, else the last ones again."""
+    if pattern is not None and coming:
+        made: list[Turn] = []
+        for item in coming[:steps]:
+            made.append(_made(pattern, newest, item, made[-1] if made else newest))
+        short = "" if len(made) == steps else f"{count_noun(len(made), 'step')} to the end of the epoch"
+        return made, short
+    kept = [turn for turn in tape.segments[-1].turns if turn.calls and not _hands_on(turn)][-steps:]
+    return kept, f"with the batches of the last {count_noun(len(kept), 'step')} again"
+
+
+def _hands_on(turn: Turn) -> bool:
+    """Whether it takes what an earlier turn has returned."""
+    return any(type(leaf) is Output and leaf.call not in turn.calls for call in turn.calls for leaf in call.leaves)
+
+
+def _pattern_of(tape: Tape, newest: Turn) -> dict[int, int] | None:
+    """Where in the item each argument of the newest turn came from, by `id`; None where some came from elsewhere."""
+    found = {id(leaf): number for number, leaf in enumerate(jax.tree.leaves(newest.item))}
+    earlier = tape.turn(newest.number - 1)
+    before = earlier[1].calls if earlier is not None else []
+    for place, call in enumerate(newest.calls):
+        for number, leaf in enumerate(call.leaves):
+            if type(leaf) is Output or id(leaf) in found or not hasattr(leaf, "dtype"):
+                continue
+            constant = (
+                place < len(before) and number < len(before[place].leaves) and before[place].leaves[number] is leaf
+            )
+            if not constant:
+                return None
+    return found
+
+
+def _made(pattern: dict[int, int], newest: Turn, item: Any, before: Turn) -> Turn:
+    """A turn as the newest one, with the parts of another item."""
+    turn, parts = Turn(item, 0, 0), jax.tree.leaves(item)
+    old, previous = newest.calls, before.calls
+    new: list[KeptCall] = []
+    for call in old:
+        leaves = []
+        for leaf in call.leaves:
+            if type(leaf) is Output:
+                own = leaf.call in old
+                place = old.index(leaf.call) if own else _place_before(newest, leaf.call)
+                leaf = Output((new if own else previous)[place], leaf.number)
+            elif id(leaf) in pattern:
+                leaf = parts[pattern[id(leaf)]]
+            leaves.append(leaf)
+        new.append(KeptCall(call.function, leaves, call.tree, call.segment))
+    turn.acts = list(new)
+    turn.logged = {name: Output(new[old.index(at.call)], at.number) for name, at in newest.logged.items()}
+    return turn
+
+
+def _place_before(newest: Turn, call: KeptCall) -> int:
+    """The place of a call in the turn before the newest one, which made the same calls."""
+    before = call.segment.turn(newest.number - 1)
+    assert before is not None
+    return before.calls.index(call)
+
+
+def _curves(logged: list[dict[str, Any]], after: int, step_of: Callable[[int], int]) -> dict[str, Curve]:
+    curves: dict[str, Curve] = {}
+    for name in dict.fromkeys(name for each in logged for name in each):
+        steps, values = [], []
+        for number, each in enumerate(logged, after + 1):
+            if name in each:
+                new = np.atleast_1d(np.asarray(each[name], np.float32))
+                values += new.tolist()
+                steps += range(step_of(number) - len(new) + 1, step_of(number) + 1)
+        curves[name] = Curve(np.array(steps), np.array(values, np.float32))
+    return curves

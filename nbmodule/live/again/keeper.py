@@ -1,0 +1,356 @@
+"""Keeps the steps of one run, and makes any of them again on demand: `live.at`, `live.rewind`, `live.what_if`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nbmodule.base.format import count_noun, format_bytes, format_count
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.track import track
+from nbmodule.core.numbers import random
+from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.captured import guess
+from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.listening import deaf, ears, listen
+from nbmodule.errors import ArgumentError
+from nbmodule.live.again.futures import Attempt, Future, run_futures
+from nbmodule.live.again.moment import Moment, Repeated
+from nbmodule.live.again.outliers import Outliers
+from nbmodule.live.again.repeat import Repeat, as_it_was, repeated
+from nbmodule.live.again.tape import OnHost, Segment, Tape, Turn
+from nbmodule.views.panels.looking import ran_of
+
+if TYPE_CHECKING:
+    from nbmodule.live.live import Live
+
+_NO_CONTROLS = frozenset({"watch"})
+"""Controls that are no part of the training."""
+
+
+class Kept(NamedTuple):
+    """What of a run can be repeated."""
+
+    spans: list[tuple[int, int]]
+    """First and last step of what is kept."""
+    snapshots: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        if not self.spans:
+            return "no step is kept"
+        steps = ", ".join(
+            f"{format_count(a)} to {format_count(b)}" if a != b else format_count(a) for a, b in self.spans
+        )
+        return f"steps {steps} are kept ({count_noun(self.snapshots, 'snapshot')}, {format_bytes(self.nbytes)} in all)"
+
+
+class StepKeeper:
+    """What a run keeps of its steps.
+
+    Args:
+        live: The run.
+        room: Bytes for values of variables, and as many for batches; one set of values is kept always.
+        every: Steps from one set of values to the next.
+    """
+
+    def __init__(self, live: Live, *, room: int, every: int) -> None:
+        self._live = live
+        self._models = [thing for thing in _roots(live.model) if is_stateful(thing)]
+        self._optimizers = [thing for thing in _roots(live.optimizer) if is_stateful(thing)]
+        roots = [*self._models, *self._optimizers]
+        self.tape = Tape(roots, room=room, batches=room, every=every)
+        self.outliers = Outliers()
+        self.futures: list[Future] = []
+        self.version = 0
+        """Grows whenever futures change."""
+        self._model = next((thing for thing in roots if is_module(thing)), None)
+        self._again: deque[Turn] = deque()
+        self._iterator: Iterator[Any] | None = None
+        self._taken: Turn | None = None
+        self._controls: dict[str, Any] = {}
+        self._controls_of = -1
+        self._lock = threading.RLock()
+
+    # What the loop calls.
+
+    def _open(self) -> None:
+        """Listen to the calls of this thread, where no run around this one does."""
+        if ears.listener is None:
+            self.tape.thread = threading.get_ident()
+            listen(self.tape)
+
+    def end(self) -> None:
+        """What is called from now on belongs to no turn."""
+        self.tape.end_turn()
+
+    def close(self) -> None:
+        """Listen no longer; what is kept stays."""
+        if ears.listener is self.tape:
+            listen(None)
+
+    def take(self, iterator: Iterator[Any]) -> Any:
+        """Give the next item: one that is to be made again after a rewind, else the next of the iterator."""
+        self._iterator = iterator
+        self._open()
+        self.tape.end_turn()
+        if self._again:
+            turn = self._again.popleft()
+            making = random.default._making.count
+            if turn.drawn and type(making._count) is int:  # the loader drew keys for this item, as it had done then
+                making._count += turn.drawn
+            self._live.loop.epoch = turn.epoch or self._live.loop.epoch
+        else:
+            turn = _pulled(iterator)
+        self._taken = turn
+        return turn.item
+
+    def begin(self, number: int, epoch: int) -> None:
+        """Note that a turn begins."""
+        taken = self._taken
+        if taken is None:
+            return
+        self._taken = None
+        if taken.acts:  # it was made before: it is noted anew
+            taken = _fresh(taken)
+        taken.number, taken.epoch, taken.controls = number, epoch, self._controls_now()
+        self.tape.begin(taken)
+
+    def _controls_now(self) -> dict[str, Any]:
+        controls = self._live.controls
+        if controls.version != self._controls_of:
+            self._controls_of = controls.version
+            self._controls = {c.name: c.value for c in controls if c.name not in _NO_CONTROLS}
+        return self._controls
+
+    def notice(self) -> None:
+        """Look at the losses that have come; called at boundaries."""
+        for step in self.outliers.look(self._live.history_now):
+            found = self.tape.turn(self._turn_of(step))
+            if found is not None:
+                self.outliers.keep(step, found[1].item)
+                self._pin(found[0])
+
+    def _pin(self, segment: Segment) -> None:
+        """Keep this segment before others, while half of the room stays for new ones."""
+        pinned = sum(s.nbytes + s.batches for s in self.tape.segments if s.first in self.tape.pinned)
+        if pinned + segment.nbytes + segment.batches <= self.tape.room // 2:
+            self.tape.pinned.add(segment.first)
+
+    # What a reader asks for.
+
+    @property
+    def kept(self) -> Kept:
+        """What can be repeated."""
+        step_of = self._live.step_of
+        spans = [(step_of(a - 1) + 1, step_of(b)) for a, b in self.tape.spans()]
+        return Kept(spans, len(self.tape.segments), self.tape.nbytes)
+
+    def find(self, step: int) -> tuple[Segment, Turn]:
+        """The kept turn that made a step.
+
+        Raises:
+            ArgumentError: if it is not kept, or cannot be repeated.
+        """
+        found = self.tape.turn(self._turn_of(step))
+        if found is None:
+            raise ArgumentError(
+                f"step {format_count(step)} cannot be repeated: {self.kept}. Nothing was changed. "
+                "nb.Live(..., keep='1GB') keeps more of them."
+            )
+        if not found[1].calls:
+            raise ArgumentError(
+                f"step {format_count(step)} cannot be repeated: it called no compiled function that was seen. Nothing was changed. "
+                "Compile the step with nb.jit, or hand it over: step = live.repeatable(step)."
+            )
+        return found
+
+    def _turn_of(self, step: int) -> int:
+        """The turn of the loop that made a step."""
+        step_of = self._live.step_of
+        if step_of(step) == step:
+            return step
+        low, high = 0, max(self._live.loop.done + 1, 1)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if step_of(middle) < step else (low, middle)
+        return low
+
+    def newest_values(self) -> tuple[int, dict[str, Any], int] | None:
+        """The newest values of variables that are kept, by `model/...` and `optimizer/...`, with their step and size; in any thread."""
+        segments = list(self.tape.segments)
+        if not segments:
+            return None
+        segment, names = segments[-1], self._names()
+        values = {names[box]: value for box, value in list(segment.values.items()) if box in names}
+        arrays = {name: value.on_host() if isinstance(value, OnHost) else value for name, value in values.items()}
+        return self._live.step_of(segment.first - 1), arrays, segment.nbytes
+
+    def _names(self) -> dict[Any, str]:
+        """Paths of the variables of model and optimizer."""
+        found: dict[Any, str] = {}
+        for part, roots in (("model", self._models), ("optimizer", self._optimizers)):
+            for number, root in enumerate(roots):
+                prefix = part if len(roots) == 1 else f"{part}{number}"
+                for box, place in plan_of(root).places.items():
+                    found.setdefault(box, f"{prefix}/{place.name}")
+        return found
+
+    def at(self, step: int) -> Moment:
+        """Repeat a step with everything recorded."""
+        self._check_place("look at a step")
+        _, turn = self.find(step)
+        with self._lock, untracked(), as_it_was(self.tape):
+            return Moment(self._repeat_recorded(step, turn))
+
+    def _repeat_recorded(self, step: int, turn: Turn) -> Repeated:
+        model, number = self._model or self._model_of(turn), turn.number
+        segment = self.tape.turn(number)
+        assert segment is not None
+        has_before = (
+            model is not None and self.tape.turn(number - 1) is not None and segment[0].turn(number - 1) is not None
+        )
+        repeat, _ = repeated(self.tape, number - 1 if has_before else number)
+        before, gradients_before = Calls(), {}
+        if has_before:
+            mark = repeat.mark()
+            before, gradients_before, _ = self._recorded(repeat, model)
+            repeat.go_back(mark)
+            repeat.turn()
+        mark = repeat.mark()
+        plain = _numbers(repeat.turn())
+        seen, calls, gradients, ran, why = (
+            plain,
+            None,
+            {},
+            None,
+            "no nb.Module is known to this run: what the step called is not known",
+        )
+        if model is not None:
+            repeat.go_back(mark)
+            calls, gradients, seen = self._recorded(repeat, model)
+            seen, ran = _numbers(seen), ran_of(model, calls)
+        run = {name: self._logged_at(name, step) for name in plain}
+        logged = {n: (v, plain[n], seen.get(n, v)) for n, v in run.items() if v is not None}
+        about = f"{count_noun(number - segment[0].first, 'step')} repeated from step {format_count(segment[0].first)}"
+        return Repeated(
+            step, turn.item, calls, gradients, before if has_before else None, gradients_before, ran, logged, about, why
+        )
+
+    def _recorded(self, repeat: Repeat, model: Any) -> tuple[Calls, dict[str, Any], dict[str, Any]]:
+        with track(model, gradients=True, last=1000) as calls:
+            logged = repeat.turn()
+        return Calls(list(calls), name=calls.name, known=calls.known, notes=calls.notes), dict(calls.gradients), logged
+
+    def _model_of(self, turn: Turn) -> Any:
+        """The largest module that the calls of a turn can reach."""
+        found = [thing for call in turn.calls for thing in guess(getattr(call.function, "__wrapped__", call.function))]
+        modules = [thing for thing in found if is_module(thing)]
+        return max(modules, key=lambda m: len(plan_of(m).boxes), default=None)
+
+    def _logged_at(self, name: str, step: int) -> float | None:
+        history = self._live.history_read
+        if name not in history:
+            return None
+        steps, values = history[name].since(0)
+        where = np.flatnonzero(steps == step)
+        return float(values[where[-1]]) if len(where) else None
+
+    def rewind(self, step: int) -> int:
+        """Put everything back to where it was before a step, and let the loop make it and all later ones again; gives its turn."""
+        _, turn = self.find(step)
+        number = turn.number
+        with self._lock, deaf():
+            repeated(self.tape, number)
+            random.default._go_to(random.default._making.key, turn.made)
+        self._set_controls(turn.controls)
+        cut = self.tape.cut(number)
+        self._again = deque([*cut, *self._again])
+        self.outliers.cut(step)
+        self.forget_futures()
+        return number
+
+    def _set_controls(self, values: dict[str, Any]) -> None:
+        controls = self._live.controls
+        for name, value in values.items():
+            if name in controls and controls[name].value != value:
+                controls.set(name, value)
+
+    def what_if(self, trials: Sequence[Attempt], steps: int) -> list[Future]:
+        """Run the next steps from here once for each change, and leave the run as it is."""
+        self._check_place("look ahead")
+        newest = self.tape.segments[-1].turns[-1] if self.tape.segments and self.tape.segments[-1].turns else None
+        if newest is None:
+            raise ArgumentError(
+                "live.what_if goes on from a step of the run, and none was made yet. Nothing was changed."
+            )
+        self.find(self._live.step_of(newest.number))
+        coming = self._peek(steps)
+        with self._lock, untracked(), as_it_was(self.tape):
+            self.futures = run_futures(self.tape, newest, coming, trials, steps, self._live.step_of)
+        self.version += 1
+        return self.futures
+
+    def _peek(self, count: int) -> list[Any]:
+        """The next items; the loop is given them later as if nothing had looked."""
+        while len(self._again) < count and self._iterator is not None:
+            with contextlib.suppress(StopIteration):
+                self._again.append(_pulled(self._iterator, self._live.loop.epoch))
+                making = random.default._making.count
+                if type(making._count) is int:
+                    making._count -= self._again[-1].drawn
+                continue
+            break
+        return [turn.item for turn in list(self._again)[:count]]
+
+    def forget_futures(self) -> None:
+        """Let go of what was looked at ahead."""
+        if self.futures:
+            self.futures = []
+            self.version += 1
+
+    def _check_place(self, what: str) -> None:
+        """A step that is running in another thread must not find its variables changed."""
+        live = self._live
+        if live.loop.state == "running" and threading.get_ident() != self.tape.thread:
+            raise ArgumentError(
+                f"cannot {what} while the loop runs in another thread: live.pause() first. Nothing was changed."
+            )
+
+
+def _pulled(iterator: Iterator[Any], epoch: int = 0) -> Turn:
+    """The next item of an iterator, and how many keys it drew for it."""
+    making = random.default._making.count
+    before = making._count
+    turn = Turn(next(iterator), before, 0)
+    if making._count is not before and type(before) is int and type(making._count) is int:
+        turn.drawn = making._count - before
+    turn.epoch = epoch
+    return turn
+
+
+def _fresh(turn: Turn) -> Turn:
+    return Turn(turn.item, turn.made, turn.drawn)
+
+
+def _roots(*given: Any) -> list[Any]:
+    """Models and optimizers, also those in lists and dicts."""
+    found: list[Any] = []
+    for thing in given:
+        if isinstance(thing, (list, tuple)):
+            found += _roots(*thing)
+        elif isinstance(thing, dict):
+            found += _roots(*thing.values())
+        elif thing is not None:
+            found.append(thing)
+    return found
+
+
+def _numbers(logged: dict[str, Any]) -> dict[str, float]:
+    return {name: float(np.asarray(value)) for name, value in logged.items() if np.size(value) == 1}

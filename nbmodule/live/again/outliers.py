@@ -1,0 +1,128 @@
+"""Steps whose loss stands out: they are kept by themselves, with their batch, the worst first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nbmodule.base.format import count_noun, format_count, format_number, shown
+from nbmodule.base.series_names import group_of
+from nbmodule.live.run.history import History
+
+MOST = 8
+WINDOW = 64
+"""Losses before a step with which its own is compared."""
+PART = 16
+"""Losses that are compared with the same ones before them."""
+_LEAST = 16
+_FAR = 8.0
+"""Deviations (of the median, scaled as a standard deviation) from which a loss is an outlier."""
+_LARGER = 1.25
+"""And how many times the median it is at least."""
+
+
+def _usual(before: Any) -> tuple[float, float]:
+    """The median of these losses, and the largest value that does not stand out beside them."""
+    before = before[np.isfinite(before)]
+    if not len(before):
+        return math.nan, math.inf
+    middle = float(np.median(before))
+    if len(before) < _LEAST:
+        return middle, math.inf
+    spread = 1.4826 * float(np.median(np.abs(before - middle)))
+    return middle, max(middle + _FAR * spread, middle + (_LARGER - 1) * abs(middle))
+
+
+class Outlier(NamedTuple):
+    """A step whose loss stands out, and its batch."""
+
+    step: int
+    loss: float
+    usual: float
+    """The median of the losses before it."""
+    batch: Any
+
+    @shown
+    def __repr__(self) -> str:
+        return f"Outlier(step {format_count(self.step)}, loss {format_number(self.loss)}, usual {format_number(self.usual)})"
+
+
+class Outliers:
+    """The worst steps of a run.
+
+    Example:
+        >>> history = History()
+        >>> for step in range(1, 40):
+        ...     history.add(step, {'loss': 50.0 if step == 30 else 1.0 + step % 3 / 10})
+        >>> outliers = Outliers()
+        >>> for step in outliers.look(history):
+        ...     outliers.keep(step, 'its batch')
+        >>> outliers
+        1 step stands out: Outlier(step 30, loss 50, usual 1.1)
+    """
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._found: dict[int, tuple[float, float]] = {}
+        self._kept: list[Outlier] = []
+
+    def look(self, history: History) -> list[int]:
+        """Steps that stand out among those that have come since this was asked last."""
+        name = next((s.name for s in history if _is_loss(s.name)), None)
+        if name is None:
+            return []
+        steps, values = history[name].since(0)
+        begin, self._at = min(self._at, len(values)), len(values)
+        new: dict[int, float] = {}
+        for start in range(begin, len(values), PART):
+            part = values[start : min(start + PART, len(values))]
+            usual, limit = _usual(values[max(start - WINDOW, 0) : start])
+            bad = ~np.isfinite(part)
+            bad[1:] &= ~bad[:-1]  # the first one tells: what follows was made from it
+            if start and not math.isfinite(values[start - 1]):
+                bad[0] = False
+            for place in np.flatnonzero(bad | (part > limit)).tolist():
+                step, value = int(steps[start + place]), float(part[place])
+                self._found[step] = (value, usual)
+                new[step] = value - usual if math.isfinite(value) else math.inf
+        return sorted(sorted(new, key=lambda step: -new[step])[:MOST])
+
+    def keep(self, step: int, batch: Any) -> None:
+        """Keep the batch of a step that stands out; the worst are kept."""
+        loss, usual = self._found.pop(step)
+        self._kept = sorted([*self._kept, Outlier(step, loss, usual, batch)], key=_badness)[:MOST]
+
+    def cut(self, step: int) -> None:
+        """Forget what came at this step and later."""
+        self._kept = [each for each in self._kept if each.step < step]
+        self._found, self._at = {}, 0 if step <= 1 else self._at
+
+    def __iter__(self) -> Iterator[Outlier]:
+        return iter(list(self._kept))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __getitem__(self, place: int) -> Outlier:
+        return self._kept[place]
+
+    @shown
+    def __repr__(self) -> str:
+        if not self._kept:
+            return "no step stands out"
+        verb = "stands" if len(self._kept) == 1 else "stand"
+        return f"{count_noun(len(self._kept), 'step')} {verb} out: " + ", ".join(map(repr, self._kept))
+
+
+def _badness(outlier: Outlier) -> tuple[bool, float]:
+    """Not finite comes first, then what is furthest from the usual."""
+    finite = math.isfinite(outlier.loss)
+    return finite, -(outlier.loss - outlier.usual) if finite else 0.0
+
+
+def _is_loss(name: str) -> bool:
+    group, role = group_of(name)
+    return role == "train" and group.lower().endswith("loss")

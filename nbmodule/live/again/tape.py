@@ -1,0 +1,447 @@
+"""What a run keeps of its steps, so that each can be repeated exactly: values of all variables now and then, and every call since.
+
+A *segment* begins with the values of all variables that the steps use. After it come *turns*, one for each turn of the loop,
+with the calls of compiled functions in it and what was written into variables between them. To repeat a step, the values of
+its segment are put back and all calls up to it are made again.
+
+An argument that an earlier call has returned is kept as that: which call, which of its outputs. So a loop that carries its
+state by hand (`params, loss = step(params, x)`) is kept as cheaply as one whose state is in variables.
+
+Values are references where no call overwrites what it is given; where one does (`donate`) they are copies, and away from the
+CPU these go on to the host's memory in a thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.numbers import random
+from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.binding import boxes_of
+from nbmodule.core.transforms.carried import Packed, is_stateful
+from nbmodule.core.transforms.jit import _PLAIN, Jit, split_call
+
+_value = attrgetter("_value")
+_SIMPLE = (int, float, bool, complex, str, type(None))
+
+
+class Output(NamedTuple):
+    """Stands in the arguments for what an earlier call has returned."""
+
+    call: KeptCall
+    number: int
+
+
+class KeptCall:
+    """One call: a function, and the leaves of its arguments."""
+
+    __slots__ = ("function", "leaves", "segment", "tree")
+
+    def __init__(self, function: Any, leaves: list[Any], tree: Any, segment: Segment) -> None:
+        self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
+
+
+class Write(NamedTuple):
+    """A variable was given another value between two calls."""
+
+    box: Variable
+    value: Any
+
+
+class Turn:
+    """One turn of the loop: the item that it began with, what was done in it, and what was logged of it."""
+
+    __slots__ = ("acts", "controls", "drawn", "epoch", "item", "logged", "made", "nbytes", "number")
+
+    def __init__(self, item: Any, made: Any, drawn: int) -> None:
+        self.item, self.made, self.drawn = item, made, drawn
+        self.number = self.epoch = 0
+        self.controls: dict[str, Any] = {}
+        self.acts: list[KeptCall | Write] = []
+        self.logged: dict[str, Output] = {}
+        """Which output of which call was logged under a name."""
+        self.nbytes = 0
+
+    @property
+    def calls(self) -> list[KeptCall]:
+        """The calls alone."""
+        return [act for act in self.acts if type(act) is KeptCall]
+
+
+class Segment:
+    """The values of all variables before a turn, and the turns from there on."""
+
+    def __init__(self, first: int, values: dict[Variable, Any], nbytes: int, settings: list[Any]) -> None:
+        self.first, self.values, self.nbytes, self.settings = first, values, nbytes, settings
+        self.turns: list[Turn] = []
+        self.counted: set[int] = set()
+        """Arrays whose bytes were counted, by `id`."""
+        self.batches = 0
+        """Bytes of the arguments that are kept."""
+
+    def turn(self, number: int) -> Turn | None:
+        """The turn of that number."""
+        place = number - self.first
+        return self.turns[place] if 0 <= place < len(self.turns) else None
+
+
+class Tape:
+    """What is kept of a run. It listens to the calls of compiled functions; see `core/transforms/listening.py`.
+
+    Args:
+        things: Modules, optimizers and streams whose variables are kept from the beginning; those that the steps use are
+            found when they are met.
+        room: Bytes that the values of variables may take; of one set of them always.
+        batches: Bytes that arguments may take.
+        every: Steps from one set of values to the next.
+    """
+
+    def __init__(self, things: list[Any], *, room: int, batches: int, every: int) -> None:
+        self.thread = threading.get_ident()
+        self.room, self.batches, self.every = room, batches, every
+        self.segments: deque[Segment] = deque()
+        self.pinned: set[int] = set()
+        """First turns of segments that are kept before others."""
+        self.why = ""
+        """Why steps cannot be repeated, if something is known."""
+        self.donates = False
+        self.functions: dict[Any, None] = {}
+        self._things = things
+        self._boxes: list[Variable] = []
+        self._index: dict[Variable, int] = {}
+        self._seen: list[Any] = []
+        self._clock = -1
+        self._known: dict[Any, Any] = {}
+        self._older: dict[int, Any] = {}
+        self._newer: dict[int, Any] = {}
+        self._is_broken = False
+        self._turn: Turn | None = None
+
+    # Turns.
+
+    def begin(self, turn: Turn) -> None:
+        """Begin a turn of the loop; now and then with the values of all variables."""
+        written = self._written()
+        if not self.segments:
+            self._meet([box for thing in [random.default, *self._things] for box in _boxes_in(thing)], copied=False)
+        if self._is_due():
+            self._begin_segment(turn.number)
+        else:
+            turn.acts += written
+        segment = self.segments[-1]
+        self._turn = turn
+        self._older, self._newer = self._newer, {}
+        segment.turns.append(turn)
+        item = turn.item
+        is_flat = type(item) is tuple and all(type(part) in _PLAIN for part in item)
+        self._count(turn, segment, item if is_flat else jax.tree.leaves(item, is_leaf=is_stateful))
+
+    def end_turn(self) -> None:
+        """What is called from now on belongs to no turn."""
+        self._turn = None
+
+    def _is_due(self) -> bool:
+        if not self.segments or self._is_broken:
+            return True
+        newest = self.segments[-1]
+        return len(newest.turns) >= self.every or (newest.batches > self.batches // 2 and len(newest.turns) > 1)
+
+    def _begin_segment(self, number: int) -> None:
+        self._is_broken = False
+        boxes = self._boxes
+        size = sum(box.value.nbytes for box in boxes)
+        self._make_room(size)
+        values = [box.value for box in boxes]
+        kept = copies_of(values) if self.donates else values
+        self.segments.append(Segment(number, dict(zip(boxes, kept, strict=True)), size, self.settings()))
+        self._note_seen()
+
+    def _make_room(self, size: int) -> None:
+        """Let go of the oldest segments, those that were pinned last; one set of values may be larger than the room."""
+        while self.segments and (
+            sum(s.nbytes for s in self.segments) + size > self.room
+            or sum(s.batches for s in self.segments) > self.batches
+        ):
+            oldest = next((s for s in self.segments if s.first not in self.pinned), self.segments[0])
+            self.segments.remove(oldest)
+            self.pinned.discard(oldest.first)
+
+    def settings(self) -> list[Any]:
+        """Modes of modules and frozen variables: what decides, beside values, what a call does."""
+        modules = [m for thing in self._things if is_module(thing) for m in (thing, *plan_of(thing).modules)]
+        return [(weakref.ref(m), m.training) for m in modules] + [(weakref.ref(b), b._frozen) for b in self._boxes]
+
+    def turn(self, number: int) -> tuple[Segment, Turn] | None:
+        """The kept turn of that number, and its segment."""
+        for segment in self.segments:
+            turn = segment.turn(number)
+            if turn is not None:
+                return segment, turn
+        return None
+
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last number of turns that are kept, runs of them joined."""
+        spans: list[tuple[int, int]] = []
+        for segment in sorted((s for s in self.segments if s.turns), key=lambda s: s.first):
+            first, last = segment.first, segment.first + len(segment.turns) - 1
+            if spans and spans[-1][1] + 1 == first:
+                spans[-1] = (spans[-1][0], last)
+            else:
+                spans.append((first, last))
+        return spans
+
+    def cut(self, number: int) -> list[Turn]:
+        """Forget this turn and all later ones; gives them."""
+        cut: list[Turn] = []
+        for segment in list(self.segments):
+            keep = max(number - segment.first, 0)
+            cut += segment.turns[keep:]
+            del segment.turns[keep:]
+            segment.batches, segment.counted = sum(turn.nbytes for turn in segment.turns), set()
+            if segment.first > number:
+                self.segments.remove(segment)
+        self._turn, self._older, self._newer = None, {}, {}
+        self._note_seen()
+        return sorted(cut, key=lambda turn: turn.number)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.segments.clear()
+        self._boxes, self._index, self._seen = [], {}, []
+        self._known, self._older, self._newer, self._turn = {}, {}, {}, None
+        self.functions = {}
+
+    @property
+    def boxes(self) -> list[Variable]:
+        """The variables that are kept."""
+        return self._boxes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept: values of variables, and arguments."""
+        return sum(s.nbytes + s.batches for s in self.segments)
+
+    # Calls.
+
+    def prepare(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
+        """Before a call on the long way: find the variables that it will use, while they are as they were."""
+        if self._turn is None:
+            return None
+        things = split_call(args, kwargs)[2] if isinstance(function, Jit) else []
+        key = (function, clock.structure, tuple(map(id, things)))
+        if self._known.get(function) != key:
+            self._find_boxes(function, args, kwargs)
+            self._known[function] = (function, clock.structure, tuple(map(id, things)))
+        return self.note(function, args, kwargs)
+
+    def _find_boxes(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.functions[function] = None
+        if not isinstance(function, Jit):
+            self._meet([box for thing in function.things(args, kwargs) for box in _boxes_in(thing)], copied=True)
+            return
+        try:
+            function.staged("trace", args, kwargs)
+            binding = function._bound(*_key_of(function, args, kwargs))
+        except Exception:  # noqa: BLE001 - the call itself will say what is wrong
+            return
+        self.donates = self.donates or bool(function.donate)
+        self._meet(binding.boxes, copied=bool(function.donate))
+
+    def _meet(self, boxes: list[Variable], *, copied: bool) -> None:
+        """Keep variables that are met for the first time as they are now; all of them as copies where they will be overwritten."""
+        new = [box for box in dict.fromkeys(boxes) if box not in self._index]
+        for box in new:
+            self._index[box] = len(self._boxes)
+            self._boxes.append(box)
+        segment = self.segments[-1] if self.segments else None
+        if segment is None:
+            return
+        wanted = [box for box in boxes if box not in segment.values]
+        if copied:
+            wanted += [b for b in boxes if b in segment.values and segment.values[b] is getattr(b, "_value", None)]
+        values = [box.value for box in wanted]
+        segment.nbytes += sum(v.nbytes for box, v in zip(wanted, values, strict=True) if box not in segment.values)
+        segment.values.update(zip(wanted, copies_of(values) if copied else values, strict=True))
+        known = {id(reference()) for reference, _ in segment.settings}
+        segment.settings += [(weakref.ref(box), box._frozen) for box in new if id(box) not in known]
+        self._note_seen()
+
+    def note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
+        """Before each call: what was written since the last one, and with what it is called."""
+        turn = self._turn
+        if turn is None:
+            return None
+        if clock.values != self._clock:
+            turn.acts += self._written()
+        segment = self.segments[-1]
+        if not kwargs and all(type(arg) in _PLAIN for arg in args):
+            leaves, tree = list(args), None
+        else:
+            leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
+        older, newer, counted = self._older, self._newer, segment.counted
+        for i, leaf in enumerate(leaves):
+            at = id(leaf)
+            if at in counted:
+                continue
+            found = newer.get(at) or older.get(at)
+            if found is not None and found[0]() is leaf and found[1].segment is segment:
+                leaves[i] = Output(found[1], found[2])
+                continue
+            if isinstance(leaf, jax.Array) and overwrites_arguments(function):
+                leaves[i] = leaf = jax.device_put(leaf, may_alias=False)
+            self._count(turn, segment, (leaf,))
+        return KeptCall(function, leaves, tree, segment)
+
+    def heard(self, note: KeptCall | None, outputs: Any) -> None:
+        """After a call that succeeded."""
+        turn = self._turn
+        if turn is None or note is None:
+            return
+        turn.acts.append(note)
+        if type(outputs) is Packed:
+            self.why = "a step gives back modules, which are other ones after each step"
+        newer = self._newer
+        for number, leaf in enumerate((outputs,) if isinstance(outputs, jax.Array) else leaves_of(outputs)):
+            if isinstance(leaf, jax.Array):
+                newer[id(leaf)] = (weakref.ref(leaf), note, number)
+        self._note_seen()
+        last = note.function._last[0] if type(note.function) is Jit else None
+        if last is not None and len(last.boxes) > len(self._boxes):
+            self._is_broken = True  # it has met a variable while it ran, whose value before is not known
+
+    def logged(self, name: str, value: Any) -> None:
+        """A value is logged: if a call of this turn has returned it, remember which."""
+        turn = self._turn
+        if turn is None or not isinstance(value, jax.Array):
+            return
+        found = self._newer.get(id(value))
+        if found is not None and found[0]() is value:
+            turn.logged[name] = Output(found[1], found[2])
+
+    def _note_seen(self) -> None:
+        try:
+            self._seen = list(map(_value, self._boxes))
+        except AttributeError:  # one has not been drawn yet
+            self._seen = [box.value for box in self._boxes]
+        self._clock = clock.values
+
+    def _written(self) -> list[Write]:
+        """What was written since the last call by anything else: a control, code of the loop."""
+        if clock.values == self._clock:
+            return []
+        before = self._seen
+        self._note_seen()
+        changed = [(box, new) for box, old, new in zip(self._boxes, before, self._seen, strict=False) if old is not new]
+        return [Write(box, jax.device_put(new, may_alias=False) if self.donates else new) for box, new in changed]
+
+    def _count(self, turn: Turn, segment: Segment, leaves: Iterable[Any]) -> None:
+        counted = segment.counted
+        for leaf in leaves:
+            if type(leaf) in _SIMPLE or id(leaf) in counted:
+                continue
+            counted.add(id(leaf))
+            size = getattr(leaf, "nbytes", 0)
+            if type(size) is int:
+                turn.nbytes += size
+                segment.batches += size
+
+
+class Repeatable:
+    """A function that is no `nb.jit`, whose calls are kept too; see `Live.repeatable`."""
+
+    overwrites = True
+    """Whether it may overwrite its arguments: what a `jax.jit` donates cannot be seen from outside."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = self.__wrapped__ = function
+
+    def things(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Modules, optimizers and streams that it may use."""
+        from nbmodule.core.transforms.captured import guess
+
+        return [*split_call(args, kwargs)[2], *guess(self.function)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from nbmodule.core.transforms.listening import call_heard, is_heard
+
+        return call_heard(self, args, kwargs) if is_heard() else self.function(*args, **kwargs)
+
+
+def overwrites_arguments(function: Any) -> bool:
+    """Whether a call may overwrite the arrays that it is given."""
+    asked = getattr(function, "asked", None)
+    if asked is None:
+        return bool(getattr(function, "overwrites", False))
+    return asked["donate_argnums"] is not None or asked["donate_argnames"] is not None
+
+
+def _key_of(function: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any]]:
+    args, kwargs, things, holes = split_call(args, kwargs)
+    return function._key(things, holes, len(args)), things
+
+
+def _boxes_in(thing: Any) -> tuple[Variable, ...]:
+    return boxes_of(thing) if is_stateful(thing) else ()
+
+
+def leaves_of(outputs: Any) -> list[Any]:
+    """The leaves of what a call returned."""
+    return jax.tree.leaves(outputs, is_leaf=is_stateful)
+
+
+def copies_of(values: list[Any]) -> list[Any]:
+    """Copies that no call overwrites; away from the CPU they go on to the host."""
+    copies = jax.device_put(values, may_alias=False)
+    if jax.default_backend() == "cpu":
+        return copies
+    held = [OnHost(copy) for copy in copies]
+    threading.Thread(target=lambda: [each.fetch() for each in held], name="nbmodule-keep", daemon=True).start()
+    return held
+
+
+class OnHost:
+    """An array on its way to the host's memory, from where it goes back to where it lay."""
+
+    __slots__ = ("_array", "_host", "_lock", "_sharding")
+
+    def __init__(self, array: Any) -> None:
+        self._array, self._host, self._sharding = array, None, array.sharding
+        self._lock = threading.Lock()
+
+    def fetch(self) -> None:
+        """Bring it to the host, and let go of the array on the device."""
+        with self._lock:
+            if self._array is not None:
+                self._host, self._array = np.asarray(self._array), None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size."""
+        held = self._array if self._host is None else self._host
+        return 0 if held is None else held.nbytes
+
+    def on_host(self) -> Any:
+        """The array on the host."""
+        self.fetch()
+        return self._host
+
+    def back(self) -> Any:
+        """The array on its device, as a new one."""
+        self.fetch()
+        return jax.device_put(self._host, self._sharding)
+
+
+def as_arrays(values: list[Any], *, copied: bool) -> list[Any]:
+    """Kept values as arrays to be put into variables; copies, where a call will overwrite them."""
+    found = [value.back() if isinstance(value, OnHost) else value for value in values]
+    return jax.device_put(found, may_alias=False) if copied else found

@@ -1,0 +1,97 @@
+// A step of a run again, below the curves: what a click on a curve opens, and what can be done from there.
+import { button, el } from "./base.js";
+import { count } from "./format.js";
+
+/**
+ * @typedef {import("./live_store.js").Run} Run
+ * @typedef {import("./live_line.js").Line} Line
+ */
+
+const AHEAD = 20;
+
+/** The part of a view that goes back: a chosen step, the step opened again, and futures to choose from. */
+export class AgainBox {
+  /**
+   * @param {HTMLElement} box
+   * @param {Line} line
+   * @param {() => void} redraw
+   */
+  constructor(box, line, redraw) {
+    this.line = line;
+    this.redraw = redraw;
+    this.step = NaN;
+    this.text = el("span", "run-again-text");
+    this.look = button("look again", "Repeat this step and open its batch, returns and gradients", () => this.ask());
+    this.rewind = button("rewind to here", "Go back to the beginning of this step and go on from there", () => this.send({ kind: "rewind", step: this.step }));
+    this.ahead = button("what if", `Try the next ${AHEAD} steps with other learning rates, beside the run`, () => this.send({ kind: "what_if", steps: AHEAD }));
+    this.close = button("close", "Close this step", () => this.shut());
+    this.takes = el("span", "run-takes");
+    this.opened = el("div", "run-moment");
+    this.bar = el("div", "run-again", this.text, this.look, this.rewind, this.ahead, this.takes, this.close);
+    box.append(this.bar, this.opened);
+    this.bar.hidden = true;
+  }
+
+  /**
+   * A step was clicked.
+   * @param {number} step
+   * @param {Run} run
+   */
+  pick(step, run) {
+    this.step = step;
+    this.opened.replaceChildren();
+    if (this.isLive(run)) this.ask();
+    else this.text.textContent = `step ${count(step)}: live.at(${step}) opens it again`;
+    this.redraw();
+  }
+
+  /** @param {Run} run */
+  isLive(run) {
+    return Boolean(this.line.channel) && !run.progress.ended;
+  }
+
+  ask() {
+    this.text.textContent = `repeating step ${count(this.step)} …`;
+    this.send({ kind: "at", step: this.step });
+  }
+
+  /** @param {any} message */
+  send(message) {
+    this.line.send(message);
+    this.redraw();
+  }
+
+  shut() {
+    this.step = NaN;
+    this.opened.replaceChildren();
+    this.redraw();
+  }
+
+  /**
+   * The answer of the kernel: the step, or why it cannot be repeated.
+   * @param {{ step: number, html?: string, error?: string }} moment
+   */
+  take(moment) {
+    if (moment.step !== this.step) return;
+    this.text.textContent = `step ${count(moment.step)} again`;
+    if (moment.html === undefined) this.opened.replaceChildren(el("div", "failed", moment.error ?? ""));
+    else this.opened.replaceChildren(document.createRange().createContextualFragment(moment.html)); // made by `view_element`, as any output
+  }
+
+  /** @param {Run} run */
+  draw(run) {
+    const chosen = !Number.isNaN(this.step);
+    const live = this.isLive(run);
+    this.bar.hidden = !chosen && !run.futures.length;
+    for (const node of [this.look, this.rewind]) node.hidden = !chosen;
+    this.close.hidden = this.text.hidden = !chosen;
+    for (const node of [this.look, this.rewind, this.ahead]) {
+      node.disabled = !live;
+      node.title = live ? node.getAttribute("aria-label") ?? "" : "needs the running loop";
+    }
+    const names = run.futures.map((future) => future.label).join("\n");
+    if (this.takes.dataset.names === names) return;
+    this.takes.dataset.names = names;
+    this.takes.replaceChildren(...run.futures.map((future, k) => button(`take ${future.label}`, `Go on with ${future.label}${future.note ? ` (${future.note})` : ""}`, () => this.send({ kind: "take", future: k }))));
+  }
+}

@@ -1,0 +1,410 @@
+"""Any moment of a run again: steps are repeated bit for bit, the run goes back and on, and what would follow is what follows."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.errors import ArgumentError
+from nbmodule.live.live import Live
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.random((128, 8), np.float32), RNG.integers(0, 4, 128)
+
+
+class Net(nb.Module):
+    def __init__(self):
+        self.first = nb.Linear(8, 16)
+        self.norm = nb.BatchNorm1d(16)
+        self.drop = nb.Dropout(0.3)
+        self.last = nb.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.drop(nb.relu(self.norm(self.first(x)))))
+
+
+def quiet(*args, **options) -> Live:
+    return Live(*args, display=False, **options)
+
+
+def make(donate=False):
+    nb.seed(0)
+    model, optimizer = Net(), nb.Adam(1e-2)
+
+    @nb.jit(donate=donate)
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, step
+
+
+def train(model, optimizer, step, steps=60, each=None, **options):
+    """A run over shuffled batches, and the value of each loss as the loop saw it."""
+    losses: list[float] = []
+    with quiet(model, optimizer, **{"returns": None, "keep_every": 16} | options) as live:
+        for x, y in live.steps(nb.batches((X, Y), 32), epochs=-(-steps // 4)):
+            loss = step(x, y)
+            live.log(loss=loss)
+            losses.append(float(loss))
+            if each is not None:
+                each(live, len(losses))
+    return live, losses
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_fifty_steps_of_a_network_with_batch_norm_and_dropout_are_repeated_bit_for_bit(donate):
+    model, optimizer, step = make(donate)
+    live, losses = train(model, optimizer, step)
+    after = {name: np.asarray(p) for name, p in model.named_tensors()}
+    for number in RNG.choice(np.arange(1, 61), 50, replace=False).tolist():
+        moment = live.at(number)
+        assert moment.is_exact, moment.said_of_bits
+        assert moment.logged["loss"] == losses[number - 1]
+    for name, p in model.named_tensors():
+        np.testing.assert_array_equal(np.asarray(p), after[name])
+
+
+def test_a_moment_holds_the_batch_the_returns_the_gradients_and_the_step_before():
+    model, optimizer, step = make()
+    weights, batches = [], []
+
+    def each(live, done):
+        weights.append(np.asarray(model.last.weight))
+
+    with quiet(model, optimizer, returns=None) as live:
+        for x, y in live.steps(nb.batches((X, Y), 32), epochs=3):
+            batches.append(x)
+            live.log(loss=step(x, y))
+            each(live, live.step)
+    moment = live.at(7)
+    assert moment.batch[0] is batches[6]
+    assert moment.calls["last"].return_shapes == "float32[32, 4]"
+    given = np.asarray(moment.calls["drop"].returns)
+    np.testing.assert_allclose(
+        moment.calls["last"].returns, given @ weights[5].T + np.asarray(moment_bias(live, model)), atol=1e-5
+    )
+    assert set(moment.gradients) == {name for name, _ in model.named_parameters()}
+    assert [call.path for call in moment.before] == [call.path for call in moment.calls]
+    assert "step 7 again" in repr(moment) and "repeated bit for bit" in repr(moment)
+
+
+def moment_bias(live, model):
+    """The bias as it was before step 7: the run goes back there, and comes again to where it was."""
+    now = {name: p.value for name, p in model.named_tensors()}
+    live.rewind(7)
+    bias = model.last.bias.value
+    model.load_state_dict(now)
+    return bias
+
+
+def test_a_transformer_scanned_over_its_layers_is_repeated_bit_for_bit():
+    nb.seed(1)
+    layers = nb.stack(lambda: nb.TransformerEncoderLayer(8, 2, 8, dropout=0.1), 2)
+    model, optimizer = nb.Module(layers=layers, head=nb.Linear(8, 4)), nb.SGD(1e-2)
+
+    @nb.jit
+    def step(x, y):
+        def loss_of(model):
+            x_out, _ = nb.scan(lambda x, layer: (layer(x), None), x, model.layers)
+            return nb.cross_entropy(model.head(x_out.mean(1)), y)
+
+        loss, grads = nb.value_and_grad(loss_of)(model)
+        optimizer.update(model, grads)
+        return loss
+
+    x = RNG.random((30, 4, 5, 8), np.float32)
+    with quiet(model, optimizer, returns=None, keep_every=10) as live:
+        for k in live.steps(range(30)):
+            live.log(loss=step(x[k], np.array([0, 1, 2, 3])))
+    for number in (1, 9, 10, 11, 20, 30):
+        assert live.at(number).is_exact
+
+
+def raw_step(params, velocity, x, y):
+    def loss_of(params):
+        return jnp.mean((jnp.tanh(x @ params["a"]) @ params["b"] - y) ** 2)
+
+    loss, grads = jax.value_and_grad(loss_of)(params)
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return jax.tree.map(lambda p, v: p - 0.05 * v, params, velocity), velocity, loss
+
+
+@pytest.mark.parametrize("donate", [(), (0, 1)])
+@pytest.mark.parametrize("with_ours", [False, True])
+def test_fifty_steps_of_a_loop_that_carries_its_state_by_hand_are_repeated_bit_for_bit(donate, with_ours):
+    params = {"a": jnp.asarray(RNG.random((8, 16), np.float32)), "b": jnp.asarray(RNG.random((16, 1), np.float32))}
+    velocity = jax.tree.map(jnp.zeros_like, params)
+    losses = []
+    with quiet(keep_every=12) as live:
+        step = (
+            nb.jit(raw_step, donate_argnums=donate)
+            if with_ours
+            else live.repeatable(jax.jit(raw_step, donate_argnums=donate))
+        )
+        for k in live.steps(range(60)):
+            params, velocity, loss = step(params, velocity, X[k : k + 8], Y[k : k + 8, None])
+            live.log(loss=loss)
+            losses.append(float(loss))
+    for number in RNG.choice(np.arange(1, 61), 50, replace=False).tolist():
+        moment = live.at(number)
+        assert moment.is_exact and moment.logged["loss"] == losses[number - 1]
+    assert live.kept.nbytes < 100_000  # state is kept once in twelve steps, not at each
+
+
+def test_what_controls_and_code_of_the_loop_write_between_steps_is_repeated_too():
+    model, optimizer, step = make()
+
+    def each(live, done):
+        if done == 10:
+            live.set("learning rate", 0.05)
+        if done == 21:
+            model.last.bias.value = jnp.ones(4)
+        if done == 30:
+            optimizer.lr = 0.001
+
+    live, _ = train(model, optimizer, step, each=each)
+    model.eval()
+    assert all(live.at(number).is_exact for number in (11, 12, 21, 22, 23, 30, 31, 32, 60))
+    assert not model.training
+
+
+def test_looking_at_a_step_leaves_the_run_as_it_is():
+    _, undisturbed = train(*make())
+    seen = []
+
+    def each(live, done):
+        if done in (20, 41):
+            seen.append(live.at(done - 3).is_exact)
+
+    _, disturbed = train(*make(), each=each)
+    assert seen == [True, True]
+    assert disturbed == undisturbed
+
+
+def test_a_rewound_run_makes_the_same_steps_again_and_goes_on_as_it_would_have():
+    _, straight = train(*make())
+    rewound = []
+
+    def each(live, done):
+        if done == 39 and not rewound:
+            rewound.append(True)
+            live.rewind(22)
+
+    live, losses = train(*make(), each=each)
+    assert live.step == 60
+    assert losses == [*straight[:39], *straight[21:]]
+    np.testing.assert_array_equal(live.history.loss.values, np.float32(straight))
+    assert live.history.loss.steps.tolist() == list(range(1, 61))
+    (behind,) = live.left_behind
+    assert behind.curves["loss"].steps.tolist() == list(range(22, 40))
+    assert any(m.mark == "rewound" and m.step == 22 for m in live.messages)
+    assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))
+
+
+def test_a_rewound_run_takes_the_items_of_a_generator_again():
+    model, optimizer, step = make()
+    seen, went = [], []
+    with quiet(model, optimizer, returns=None) as live:
+        for k in live.steps(iter(range(20))):
+            seen.append(k)
+            live.log(loss=step(X[k : k + 8], Y[k : k + 8]))
+            if live.step == 9 and not went:
+                went.append(True)
+                live.rewind(4)
+    assert seen == [*range(9), *range(3, 20)]
+
+
+def test_after_a_rewind_with_another_rate_the_curve_parts_from_where_it_was():
+    model, optimizer, step = make()
+    went = []
+
+    def each(live, done):
+        if done == 30 and not went:
+            went.append(True)
+            live.set("learning rate", 0.2)
+            live.rewind(20)
+        if done == 31:  # the first step after it
+            rates.append(float(optimizer.lr))
+            live.set("learning rate", 0.5)
+
+    rates: list[float] = []
+    _live, losses = train(model, optimizer, step, each=each)
+    assert rates == [pytest.approx(0.01)]  # as it was at step 20
+    assert losses[30] == losses[19] and losses[32] != losses[21]
+
+
+def test_after_the_run_a_rewind_puts_variables_back():
+    model, optimizer, step = make()
+    kept = {}
+
+    def each(live, done):
+        if done == 30:
+            kept.update({name: np.asarray(p) for name, p in model.named_tensors()})
+
+    live, _ = train(model, optimizer, step, each=each)
+    live.rewind(31)
+    for name, p in model.named_tensors():
+        np.testing.assert_array_equal(np.asarray(p), kept[name])
+
+
+def test_futures_are_what_the_run_then_does():
+    model, optimizer, step = make()
+    futures = []
+
+    def each(live, done):
+        if done == 17:
+            futures.extend(live.what_if(3, rates=(0.3, 1, 3)))
+            assert optimizer.lr == pytest.approx(0.01)
+            live.take(2)
+
+    live, losses = train(model, optimizer, step, each=each)
+    assert [future.label for future in futures] == ["x 0.3", "x 1", "x 3"]
+    _, straight = train(*make())
+    assert futures[1].curves["loss"].values.tolist() == straight[17:20]
+    assert futures[1].curves["loss"].steps.tolist() == [18, 19, 20]
+    assert losses[17:20] == futures[2].curves["loss"].values.tolist() != straight[17:20]
+    assert live.futures == [] and any(m.mark == "changed" for m in live.messages)
+
+
+def test_futures_end_with_the_epoch_and_say_so():
+    seen = []
+
+    def each(live, done):
+        if done == 17:
+            seen.extend(live.what_if(10, rates=(1,)))
+
+    train(*make(), each=each)
+    assert len(seen[0].curves["loss"].values) == 3 and seen[0].note == "3 steps to the end of the epoch"
+
+
+def test_futures_of_a_loop_that_makes_its_arguments_itself_use_the_last_batches_again():
+    model, optimizer, step = make()
+    seen = []
+    with quiet(model, optimizer, returns=None) as live:
+        for k in live.steps(range(12)):
+            live.log(loss=step(jnp.asarray(X[k : k + 8]), Y[k : k + 8]))
+            if k == 9:
+                seen = live.what_if(4, changes={"frozen rate": lambda: setattr(optimizer, "lr", 0.0)})
+    assert seen[0].note == "with the batches of the last 4 steps again"
+    assert len(seen[0].curves["loss"].values) == 4
+
+
+def test_futures_of_a_loop_that_carries_its_state_by_hand():
+    params = {"a": jnp.ones((8, 4)), "b": jnp.ones((4, 1))}
+    velocity = jax.tree.map(jnp.zeros_like, params)
+    scale, seen, losses = nb.Buffer(1.0), [], []
+    step = nb.jit(lambda p, v, x, y: raw_step(p, v, x * scale, y))
+    with quiet() as live:
+        for x, y in live.steps([(X[k : k + 8], Y[k : k + 8, None]) for k in range(20)]):
+            params, velocity, loss = step(params, velocity, x, y)
+            live.log(loss=loss)
+            losses.append(float(loss))
+            if live.step == 8:
+                seen = live.what_if(
+                    5, changes={"as it is": lambda: None, "larger": lambda: setattr(scale, "value", 2.0)}
+                )
+    assert seen[0].curves["loss"].values.tolist() == losses[8:13]
+    assert seen[1].curves["loss"].values.tolist() != losses[8:13]
+
+
+def test_a_step_that_is_not_kept_is_refused_with_those_that_are():
+    model, optimizer, step = make()
+    live, _ = train(model, optimizer, step, keep=1)
+    first = live.kept.spans[0][0]
+    assert first > 1 and live.kept.snapshots == 1
+    with pytest.raises(
+        ArgumentError, match=rf"step 1 cannot be repeated: steps {first} to 60 are kept \(1 snapshot.*keep='1GB'"
+    ):
+        live.at(1)
+    with pytest.raises(ArgumentError, match="step 61 cannot be repeated"):
+        live.rewind(61)
+    assert live.at(60).is_exact
+
+
+def test_what_is_kept_stays_within_its_room():
+    model, optimizer, step = make()
+    sizes = []
+
+    def each(live, done):
+        sizes.append(
+            max(sum(s.nbytes for s in live._keeper.tape.segments), sum(s.batches for s in live._keeper.tape.segments))
+        )
+
+    live, _ = train(model, optimizer, step, keep=8000, each=each)
+    assert max(sizes) <= 8000 + 3 * 32 * (8 * 4 + 8)  # a segment is closed one step after it has grown too large
+    assert live.at(60).is_exact
+
+
+def test_keeping_nothing_is_refused_by_name():
+    live, _ = train(*make(), keep=False)
+    with pytest.raises(ArgumentError, match="live.at needs what the run keeps of its steps: keep=False was given"):
+        live.at(3)
+
+
+def test_a_step_without_a_compiled_function_says_what_to_do():
+    with quiet() as live:
+        for k in live.steps(range(3)):
+            live.log(loss=k)
+    with pytest.raises(ArgumentError, match="called no compiled function that was seen.*live.repeatable"):
+        live.at(2)
+
+
+def test_a_batch_that_was_changed_in_place_is_told_of():
+    model, optimizer, step = make()
+    x = X[:32].copy()
+    with quiet(model, optimizer, returns=None) as live:
+        for _ in live.steps(range(4)):
+            loss = step(x, Y[:32])
+            live.log(loss=float(loss), same=loss)
+            x[:] = x[::-1]
+    moment = live.at(2)
+    assert not moment.is_exact
+    assert "repeated not exactly: same was" in moment.said_of_bits
+
+
+def test_the_batch_that_makes_the_loss_jump_is_kept_and_the_parts_that_grew_are_named():
+    nb.seed(0)
+    model, optimizer = nb.Sequential(nb.Linear(8, 16), nb.ReLU(), nb.Linear(16, 4)), nb.SGD(1e-2)
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    x = np.stack([X[k : k + 32] for k in range(60)])
+    x[40, 5] = 1e4
+    with quiet(model, optimizer, returns=None) as live:
+        for batch in live.steps(list(x)):
+            live.log(loss=step(batch, Y[:32]))
+    assert 41 in [each.step for each in live.outliers]
+    moment = live.at(41)
+    assert moment.batch[5, 0] == 1e4
+    assert {change.path for change in moment.changes[:3]} & {"0", "0.weight"} and moment.changes[0].factor > 100
+
+
+def test_the_first_value_that_is_not_finite_is_named():
+    model, optimizer, step = make()
+    x = np.stack([X[k : k + 32] for k in range(20)])
+    x[9, 0, 0] = np.nan
+    with quiet(model, optimizer, returns=None, nonfinite="warn") as live:
+        for batch in live.steps(list(x)):
+            live.log(loss=step(batch, Y[:32]))
+    assert live.outliers[0].step == 10
+    moment = live.at(10)
+    assert moment.is_exact and moment.first_nonfinite == "first"
+    assert "first non-finite: first" in repr(moment)
+
+
+def test_a_run_that_was_looked_at_lets_go_of_what_it_kept():
+    model, optimizer, step = make()
+    live, _ = train(model, optimizer, step, steps=8)
+    assert live.kept.nbytes > 0
+    from nbmodule.core.transforms.listening import ears
+
+    assert ears.listener is None
