@@ -163,6 +163,38 @@ class Live(Steered, Revisited):
 
             self._keeper = self._loop.recall = StepKeeper(self, room=self._kept_bytes, every=self._kept_every)
 
+    def epochs(self, count: int) -> Iterator[int]:
+        """Iterate over epochs, around loops over `steps`; a stop ends both, and the view counts all of them.
+
+        Args:
+            count: How many.
+
+        Example:
+            >>> with Live(display=False) as live:
+            ...     for epoch in live.epochs(3):
+            ...         for x in live.steps([1.0, 2.0]):
+            ...             live.log(loss=x)
+            ...         if epoch == 1:
+            ...             live.stop()
+            >>> live.step, live.progress.epoch, live.progress.epochs
+            (4, 2, 3)
+        """
+        self._require_open("epochs")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ArgumentError(f"epochs is a whole number from 0, found {count!r}")
+        return self._epochs(count)
+
+    def _epochs(self, count: int) -> Iterator[int]:
+        try:
+            for epoch in range(count):
+                self._loop.outer = (epoch + 1, count)
+                yield epoch
+                self._loop.obey()
+                if self.stopped:
+                    return
+        finally:
+            self._loop.outer = None
+
     def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: Any) -> None:
         """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look at.
 

@@ -176,3 +176,49 @@ def test_nbclient_leaves_the_final_form_in_the_notebook(tmp_path):
     assert set(shown[0]["data"]) == {"text/plain", "text/html"}
     assert "done · step 50/50" in shown[0]["data"]["text/plain"]
     assert json.dumps(notebook).count("application/vnd.jupyter.widget-view") == 0
+
+
+AGAIN = """
+import numpy as np, nbmodule as nb
+nb.seed(0)
+model, optimizer = nb.Sequential(nb.Linear(4, 8), nb.ReLU(), nb.Linear(8, 1)), nb.SGD(0.01)
+@nb.jit
+def step(x):
+    loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+    optimizer.update(model, grads)
+    return loss
+data = list(np.random.default_rng(0).normal(size=(100_000, 8, 4)).astype("float32"))
+with nb.Live(model, optimizer, None, journal=False) as live:
+    for x in live.steps(data):
+        time.sleep(0.01)
+        live.log(loss=step(x))
+        if live.step == 120:
+            live.pause()
+"""
+
+
+def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_notebook):
+    notebook = open_notebook([SETUP, AGAIN])
+    notebook.run_cell(0)
+    notebook.run_cell(1, wait=False)
+    out = notebook.outputs(1)
+    out.locator(".nbm-run-mark[data-state=paused]").first.wait_for()
+    plot = out.locator(".nbm-run-plots svg.nbm-curve").first
+    box = plot.bounding_box()
+    plot.click(position={"x": 52 + (box["width"] - 64) / 2, "y": 80})
+    opened = out.locator(".nbm-run-moment nbm-view")
+    opened.wait_for()
+    out.get_by_text("repeated bit for bit").first.wait_for()
+    step = int(out.locator(".nbm-run-again-text").inner_text().split()[1])
+    assert 55 <= step <= 66
+    out.get_by_role("button", name="Go back to the beginning of this step and go on from there").click()
+    notebook.page.wait_for_function(
+        "n => [...document.querySelectorAll('nbm-view')].some(v => (v.shadowRoot ?? v).querySelector('[role=progressbar]')?.ariaValueNow == n)",
+        arg=str(step - 1),
+    )
+    out.locator(".nbm-event").first.wait_for(state="attached")
+    out.get_by_role("button", name="Try the next 20 steps with other learning rates, beside the run").click()
+    out.get_by_role("button", name="Go on with x 0.3").wait_for()
+    out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
+    notebook.wait_idle()
+    assert notebook.kernel_eval("live.step") == step - 1

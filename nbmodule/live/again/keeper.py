@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_bytes, format_count
@@ -136,6 +137,19 @@ class StepKeeper:
             if found is not None:
                 self.outliers.keep(step, found[1].item)
                 self._pin(found[0])
+
+    def new_shapes(self, turn: int) -> str:
+        """What of a turn's item is of another shape than in the turn before: what a compiled step is compiled anew for."""
+        now, before = self.tape.turn(turn), self.tape.turn(turn - 1)
+        if now is None or before is None:
+            return ""
+        pairs = list(zip(jax.tree.leaves(before[1].item), jax.tree.leaves(now[1].item), strict=False))
+        other = [(a, b) for a, b in pairs if np.shape(a) != np.shape(b)]
+        if not other:
+            return ""
+        said = ", ".join(f"{_kind(a)} → {list(np.shape(b))}" for a, b in other[:3])
+        fewer = all(np.shape(b)[:1] < np.shape(a)[:1] for a, b in other)
+        return f"new shapes, {said}" + ("; drop_last=True avoids it" if fewer else "")
 
     def _pin(self, segment: Segment) -> None:
         """Keep this segment before others, while half of the room stays for new ones."""
@@ -350,6 +364,10 @@ def _roots(*given: Any) -> list[Any]:
         elif thing is not None:
             found.append(thing)
     return found
+
+
+def _kind(x: Any) -> str:
+    return f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}"
 
 
 def _numbers(logged: dict[str, Any]) -> dict[str, float]:

@@ -1,4 +1,7 @@
-"""Measures what watching costs, and says when the next look can be afforded."""
+"""Measures what watching costs, and says when the next look can be afforded.
+
+What is done beside the training is counted in the time of its thread, so that other processes do not count as its cost.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +61,11 @@ class CostMeter:
             self._total -= self._spans.popleft()[1]
 
     def __enter__(self) -> CostMeter:
-        self._begun = time.perf_counter()
+        self._begun = time.thread_time()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.note(time.perf_counter() - self._begun)
+        self.note(time.thread_time() - self._begun)
 
 
 class Pace:

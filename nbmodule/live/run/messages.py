@@ -52,6 +52,16 @@ class Messages:
         self._messages.append(Message(step, kind, text, detail, mark=mark))
         del self._messages[:-MOST]
 
+    def add_change(self, step: int, name: str, before: Any, after: Any) -> None:
+        """Add that a control was moved; moves of one control that follow each other are one."""
+        last = self._messages[-1] if self._messages else None
+        if last is not None and last.mark == "changed" and last.detail == "" and last.text.startswith(f"{name}: "):
+            before, last.step = last.text[len(name) + 2 :].split(" → ")[0], step
+            last.text = f"{name}: {before} → {_spelled(after)}"
+            self.version += 1
+            return
+        self.add(step, "note", f"{name}: {_spelled(before)} → {_spelled(after)}", mark="changed")
+
     def add_failure(self, step: int, failure: CaughtException) -> None:
         """Add an exception that was caught."""
         self.add(step, "error", str(failure), failure.traceback)
@@ -70,3 +80,7 @@ class Messages:
 
     def __len__(self) -> int:
         return len(self._messages)
+
+
+def _spelled(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.format import format_count, format_seconds
 from nbmodule.base.series_names import group_of
 from nbmodule.live.run.control import Command
-from nbmodule.live.run.cost import CostMeter
+from nbmodule.live.run.cost import CostMeter, Pace
 from nbmodule.live.run.failure import guard
 from nbmodule.live.steering.compiles import CompileClock
 from nbmodule.live.steering.intake import Intake
+from nbmodule.live.steering.loop import LOOK_EVERY
 from nbmodule.live.steering.pump import running_kernel
 from nbmodule.live.steering.route import Route, find_route, is_marimo
 from nbmodule.live.watching.watching import Sampling
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _COMPILE_WORTH_TELLING = 0.2
 """Seconds."""
 _MOST_VIEW_FAILURES = 3
+_RAREST = 1.0
+"""Seconds between two looks where a look costs much beside the steps; clicks are heard more often."""
 _NUMBERS_IN_A_LINE = 4
 
 
@@ -38,6 +41,7 @@ class Boundary:
     def __init__(self, live: Live, intake: Intake, watching: Sampling, cost: CostMeter) -> None:
         self._live, self._intake, self._watching, self._cost = live, intake, watching, cost
         self.compiles = CompileClock()
+        self._pace = Pace(live.budget / 2, least=LOOK_EVERY, most=_RAREST)
         self.conditions: list[tuple[str, Callable[[], Any]]] = []
         """What ends the loop, with names."""
         self.route: Route | None = None
@@ -88,18 +92,22 @@ class Boundary:
         live = self._live
         if self.route is None or self.route.kind != "pump":
             self.route = self.find_route()
+        began = time.thread_time()
         with self._cost:
             self._intake.drain()
             self._check_numbers()
             self._guarded("keeping steps", live.notice_losses)
             self._tell_compiles()
             self._guarded("watching", self._watching.look, now, live.loop.done)
-        begun = time.perf_counter()
+        begun = time.thread_time()
         if self._view is not None:
             self._guarded("the view", self._view.flush, now)
         elif self._line is not None:
             self._guarded("the progress line", self._line.show, live.progress, self._newest())
-        self._cost.note(time.perf_counter() - begun)
+        ended = time.thread_time()
+        self._cost.note(ended - begun)
+        self._pace.note(ended - began)
+        live.loop.tell_every = self._pace.interval
         self._watching.leave()
 
     def add_condition(self, condition: Callable[..., Any]) -> None:
@@ -129,9 +137,12 @@ class Boundary:
         kind = message.get("kind")
         if kind == "set":
             name = str(message.get("name", ""))
+            before = live.controls[name].value if name in live.controls else None
             _, failure = guard(f"setting {name!r}", live.controls.set, name, message.get("value"))
             if failure is not None:
                 live.messages.add_failure(live.step, failure)
+            elif live.controls[name].value != before:
+                live.messages.add_change(live.loop.done + 1, name, before, live.controls[name].value)
         elif kind == "clear":
             live.forget_earlier()
         elif kind in ("at", "rewind", "what_if", "take"):
@@ -181,7 +192,7 @@ class Boundary:
             return
         self._alarmed.add(what)
         when = f"after step {format_count(live.loop.done)}"
-        live.messages.add(live.loop.done, "error", f"{text} (seen {when})")
+        live.messages.add(live.loop.done, "error", f"{text} (seen {when})", mark="not finite")
         if live.nonfinite == "stop" and not live.stopped:
             live.stop(f"{text} {when}")
 
@@ -195,8 +206,10 @@ class Boundary:
     def _tell_compiles(self) -> None:
         seconds, done = self.compiles.take(), self._live.loop.done
         if seconds >= _COMPILE_WORTH_TELLING:
-            which = "the first step" if done <= 1 else f"step {format_count(done)}"
-            self._live.messages.add(done, "note", f"{which} spent {format_seconds(seconds)} compiling")
+            keeper = self._live.keeper
+            why = "" if done <= 1 or keeper is None else keeper.new_shapes(done)
+            text = f"spent {format_seconds(seconds)} compiling{why and f': {why}'}"
+            self._live.messages.add(self._live.step_of(done), "note", text, mark="compiled")
 
     def _newest(self) -> dict[str, float]:
         return dict(list(self._intake.newest.items())[:_NUMBERS_IN_A_LINE])

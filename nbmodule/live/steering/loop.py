@@ -88,6 +88,10 @@ class Loop:
         self.tasks: deque[Callable[[], None]] = deque()
         """What is to be done at the next boundary and takes long: an interrupt may end it, unlike what `on_look` does."""
         self.look_every = LOOK_EVERY
+        self.tell_every = 0.0
+        """Seconds from one call of `on_look` to the next at least, where no command has come: it may cost more than looking does."""
+        self.outer: tuple[int, int] | None = None
+        """Which of how many epochs this is, where they are a loop of their own."""
         self.state, self.reason = "waiting", ""
         self.done = 0
         """Steps that are finished."""
@@ -100,7 +104,7 @@ class Loop:
         self._elapsed = 0.0
         self._stop_reason: str | None = None
         self._pause_after: int | None = None
-        self._next_look, self._soon = 0.0, False
+        self._next_look, self._next_tell, self._soon = 0.0, 0.0, False
         self._meter = Meter(None, time.monotonic())
 
     @property
@@ -199,7 +203,7 @@ class Loop:
         __tracebackhide__ = True
         clock = time.monotonic
         if not nested:
-            self.epoch = epoch + 1
+            self.epoch = epoch + 1 if self.outer is None else self.outer[0]
         self._count = 0
         while True:
             if interrupt.pressed:
@@ -265,7 +269,10 @@ class Loop:
     def _begin(self, iterable: Iterable[Any], epochs: int) -> None:
         self._settle()
         length = _length_of(iterable)
-        total = None if length is None else self.done + length * epochs
+        left = epochs
+        if self.outer is not None:
+            left, epochs = epochs * (self.outer[1] - self.outer[0] + 1), self.outer[1]
+        total = None if length is None else self.done + length * left
         self._meter, self.epochs, self._first = Meter(total, time.monotonic()), epochs, self.done + 1
         self._meter.done = self.done
         self._start = self.done
@@ -275,7 +282,7 @@ class Loop:
     def _end_of_first(self, now: float) -> None:
         self._meter.done = self.done
         self._meter.skip_first(now)
-        self._next_look = 0.0
+        self._next_look = self._next_tell = 0.0
 
     def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int, nested: bool) -> None:
         """After the first epoch the length of any iterable is known; an empty second one means it was used up."""
@@ -294,11 +301,12 @@ class Loop:
         with shield():
             self.pump.look()
             self._meter.update(self.done, now)
-            self._soon = False
-            for command in self.commands.take():
+            commands, soon, self._soon = self.commands.take(), self._soon, False
+            for command in commands:
                 self._apply(command)
-            if self.on_look is not None:
+            if self.on_look is not None and (commands or soon or now >= self._next_tell):
                 self.on_look(now)
+                self._next_tell = time.monotonic() + self.tell_every
             self._next_look = 0.0 if self._soon else time.monotonic() + self.look_every
 
     def _apply(self, command: Command) -> None:
@@ -337,6 +345,12 @@ class Loop:
         while self.tasks:
             self.tasks.popleft()()
             self.look_soon()
+
+    def obey(self) -> None:
+        """Apply commands that have come, outside of any step."""
+        with shield():
+            for command in self.commands.take():
+                self._apply(command)
 
     def go_back(self, done: int) -> None:
         """Count from here as if so many steps were done."""

@@ -7,6 +7,7 @@ keeps every point.
 from __future__ import annotations
 
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def progress_of(live: Live) -> dict[str, Any]:
     """Give state and progress; `ended` tells whether more will come."""
     progress = live.progress
     fields = progress.describe() | {"step": live.step, "ended": live.has_ended, "reason": plain(progress.reason, 300)}
+    fields["seen"] = None if live.has_ended else int(time.time())  # should it never be heard of again
     return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}
 
 

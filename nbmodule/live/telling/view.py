@@ -34,6 +34,8 @@ _GRACE = 10.0
 would leave an error on the console of that page."""
 _FIRST_REFRESH, _LAST_REFRESH = 5.0, 120.0
 """Seconds between two replacements of the HTML while no page answers; they double."""
+_FIRST_SAVE = 30.0
+"""Seconds after which the HTML is replaced where a page answers: what is saved is what is there when the kernel dies."""
 _HEARTBEAT = 2.0
 """Seconds after which a run in which nothing moves is told again."""
 
@@ -85,8 +87,8 @@ class NotebookView:
         if self._link_at is not None and now >= self._link_at:
             self._link_at = None
             self._in_main(self._join)
+        self._refresh_output(now)
         if self._link is None or not self.sender.may_send(now):
-            self._refresh_output(now)
             return
         live = self._live
         state = (
@@ -100,9 +102,9 @@ class NotebookView:
         if state == self._told and now - self._told_at < _HEARTBEAT:
             return
         self._told, self._told_at = state, now
-        begun = time.perf_counter()
+        begun = time.thread_time()
         self._send_tick(now)
-        self._pace.note(time.perf_counter() - begun)
+        self._pace.note(time.thread_time() - begun)
         self.sender.interval = self._pace.interval
 
     def hear(self, message: dict[str, Any], now: float) -> None:
@@ -184,7 +186,11 @@ class NotebookView:
         return found
 
     def _refresh_output(self, now: float) -> None:
-        if self._handle is None or now < self._refresh_at or self.sender.awake(now):
+        if self._handle is None or now < self._refresh_at:
+            return
+        if self.sender.awake(now) and self._refresh < _FIRST_SAVE:
+            self._refresh = _FIRST_SAVE
+            self._refresh_at = now + self._refresh
             return
         self._refresh = min(2 * self._refresh, _LAST_REFRESH)
         self._refresh_at = now + self._refresh

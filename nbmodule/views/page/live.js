@@ -65,7 +65,7 @@ class RunView {
     const boxes = { plots: el("div", "run-plots"), side: el("div", "run-side"), again: el("div", "run-wide"), strips: el("div", "run-wide"), shelf: el("div", "run-wide run-shelf"), steps: el("div", "run-wide run-steps") };
     view.body.append(el("div", "run-body", ...Object.values(boxes)));
     this.boxes = boxes;
-    this.again = new AgainBox(boxes.again, this.line, redraw);
+    this.again = new AgainBox(boxes.again, this.line, redraw, kept);
     this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.again.pick(step, this.run));
     this.controls = new ControlPanel(boxes.side, this.line, redraw);
     this.strips = new StripTable(boxes.strips, view, { opened, redraw, ask: (path, quantity) => this.ask(path, quantity) });
@@ -235,12 +235,24 @@ class RunView {
     const mark = el("span", "run-mark", MARKS[/** @type {keyof typeof MARKS} */ (p.state)] ?? "○");
     mark.dataset.state = p.state;
     mark.setAttribute("aria-hidden", "true");
+    const gone = this.isAlone();
     const steps = `step ${count(p.done)}${p.total ? `/${count(p.total)}` : ""}`;
     const facts = [p.epochs > 1 && p.epoch ? `epoch ${p.epoch}/${p.epochs}` : "", p.done || p.ended ? steps : this.waiting()];
+    if (gone) {
+      mark.textContent = MARKS.stopped;
+      const when = p.seen ? `, ${new Date(p.seen * 1000).toTimeString().slice(0, 5)}` : "";
+      this.facts.replaceChildren(mark, " ", el("b", "", `kernel gone at step ${count(p.done)}${when}`), ` · ${this.run.name}`);
+      return;
+    }
     if (p.rate && width > PHONE) facts.push(`${number(p.rate, 3)}/s`);
     if (p.remaining !== null && p.remaining !== undefined && p.state === "running") facts.push(`${seconds(p.remaining)} left`);
     if (p.reason) facts.push(p.reason);
     this.facts.replaceChildren(mark, " ", el("b", "", p.state), " · ", this.run.name, ...(p.total ? [bar(p)] : [" · "]), facts.filter(Boolean).join(" · "));
+  }
+
+  /** Whether the run had not ended, and no kernel answers for it. */
+  isAlone() {
+    return !this.line.channel && !this.run.progress.ended && performance.now() / 1000 - this.mounted > ALONE_AFTER;
   }
 
   /** What is said before the first step is done. */
@@ -267,9 +279,9 @@ class RunView {
 
   foot() {
     const { run, line } = this;
-    const alone = !line.channel && !run.progress.ended && performance.now() / 1000 - this.mounted > ALONE_AFTER;
+    const alone = this.isAlone();
     const nodes = run.messages.slice(-SHOWN_MESSAGES).reverse().map(messageOf);
-    if (alone) nodes.push(el("div", "", "this run had not ended when the view was saved, or its kernel is gone; what was sent is shown"));
+    if (alone) nodes.push(el("div", "", "this run had not ended when the view was saved, or its kernel is gone; what was sent is shown, and nb.last_run() has what its journal holds"));
     const silent = line.channel && !run.progress.ended && line.silence > SILENT;
     if (silent) nodes.push(el("div", "", `nothing heard for ${seconds(Math.round(line.silence))}: the step is long, or the kernel is gone`));
     if (line.channel && line.lag > BEHIND) nodes.push(el("div", "", `behind by ${seconds(line.lag)}: newest values win`));

@@ -15,10 +15,12 @@ export class AgainBox {
    * @param {HTMLElement} box
    * @param {Line} line
    * @param {() => void} redraw
+   * @param {Map<string, any>} kept what outlives this drawing: the output is replaced now and then, so that what is saved is new
    */
-  constructor(box, line, redraw) {
+  constructor(box, line, redraw, kept) {
     this.line = line;
     this.redraw = redraw;
+    this.kept = kept;
     this.step = NaN;
     this.text = el("span", "run-again-text");
     this.look = button("look again", "Repeat this step and open its batch, returns and gradients", () => this.ask());
@@ -30,6 +32,11 @@ export class AgainBox {
     this.bar = el("div", "run-again", this.text, this.look, this.rewind, this.ahead, this.takes, this.close);
     box.append(this.bar, this.opened);
     this.bar.hidden = true;
+    const before = kept.get("again");
+    if (before) {
+      this.step = before.step;
+      this.take(before);
+    }
   }
 
   /**
@@ -63,6 +70,7 @@ export class AgainBox {
 
   shut() {
     this.step = NaN;
+    this.kept.delete("again");
     this.opened.replaceChildren();
     this.redraw();
   }
@@ -73,6 +81,7 @@ export class AgainBox {
    */
   take(moment) {
     if (moment.step !== this.step) return;
+    this.kept.set("again", moment);
     this.text.textContent = `step ${count(moment.step)} again`;
     if (moment.html === undefined) this.opened.replaceChildren(el("div", "failed", moment.error ?? ""));
     else this.opened.replaceChildren(document.createRange().createContextualFragment(moment.html)); // made by `view_element`, as any output

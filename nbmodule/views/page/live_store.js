@@ -10,7 +10,7 @@ import { sampleAt } from "./scale.js";
  * @typedef {{ paths: string[], fields: string[], left: number, steps: number[], values: Float32Array[],
  *   bins: Uint8Array | null, over: Map<string, Uint8Array> }} Strips
  * @typedef {{ state: string, done: number, total: number | null, epoch: number, epochs: number, rate: number | null,
- *   remaining: number | null, elapsed: number, reason: string, step: number, ended: boolean }} Progress
+ *   remaining: number | null, elapsed: number, reason: string, step: number, ended: boolean, seen?: number | null }} Progress
  * @typedef {{ name: string, kind: string, value: any, group: string, error: string | null, low?: number, high?: number,
  *   log?: boolean, type?: string, choices?: string[] | null }} Control
  * @typedef {{ step: number, kind: string, text: string, detail: string, times: number, mark?: string }} Message

@@ -1,0 +1,129 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+
+# %% [markdown]
+# # A loss spike, found by one click
+#
+# Somewhere in a training the loss jumps, and then goes on as if nothing had been. Which batch was it, which part of the
+# model did it hit, where does it come from? By the time one looks, the step is gone. A run of `nb.Live` keeps what is
+# needed to make its last steps again, bit for bit: a click on the spike opens that step, with its batch, everything that
+# was returned, every gradient, beside the step before.
+
+# %% tags=["hide-cell"]
+import importlib.util
+import os
+from importlib.metadata import distributions
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
+    there = {found.name: found.version for found in distributions()}
+    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+
+# %%
+import numpy as np
+from sklearn.datasets import load_digits
+
+import nbmodule as nb
+
+nb.seed(0)
+digits = load_digits()
+labels = digits.target.astype(np.int32)
+
+# %% [markdown]
+# ## The data
+#
+# The pixels go from 0 to 16 and are divided by 16. Some pictures come from another source, with pixels from 0 to 255.
+# Somebody forgot one of them.
+
+# %%
+images = digits.images.astype(np.float32).reshape(-1, 64)
+images[1234] *= 255 / 16
+
+
+def prepare(images):
+    return images / 16
+
+
+# %%
+model = nb.Sequential(nb.Linear(64, 64), nb.ReLU(), nb.Dropout(0.1), nb.Linear(64, 10))
+optimizer = nb.Adam(1e-3)
+
+
+@nb.jit
+def step(x, y):
+    loss, gradients = nb.value_and_grad(lambda model: nb.cross_entropy(model(x), y))(model)
+    optimizer.update(model, gradients)
+    return loss
+
+
+with nb.Live(model, optimizer, name="digits") as live:
+    for x, y in live.steps(nb.batches((prepare(images), labels), 64), epochs=12):
+        live.log(loss=step(x, y))
+
+# %% [markdown]
+# There are spikes, one in each epoch. While the cell runs, a click on one of them opens it below the curve. In code, the run has
+# noted by itself which losses stood out, the worst first:
+
+# %%
+for outlier in live.outliers:
+    print(outlier)
+
+# %% [markdown]
+# ## The step again
+#
+# `live.at` makes that step again: from the nearest copy of all variables, through the steps since, with the same keys for Dropout.
+# On a CPU the loss is the very same, to the last bit. The run itself is left as it is.
+
+# %%
+spike = live.outliers[0].step
+moment = live.at(spike)
+print(moment.said_of_bits)
+moment
+
+# %% [markdown]
+# What grew since the step before, the largest first: it comes in with the first layer.
+
+# %%
+print(*moment.changes[:4], sep="\n")
+
+# %% [markdown]
+# So it is the batch. It is there, and one look at it is enough:
+
+# %%
+x, y = moment.batch
+brightest = x.max(axis=1)
+worst = int(brightest.argmax())
+print(f"example {worst} of the batch goes up to {brightest[worst]:.1f}, the others up to {np.delete(brightest, worst).max():.1f}")
+found = int(np.flatnonzero((prepare(images) == x[worst]).all(axis=1))[0])
+print(f"it is picture {found}; the line that lets it through is the one in prepare")
+
+# %% [markdown]
+# ## What if
+#
+# Would a smaller learning rate have helped? A run can be tried out from where it stands, beside itself:
+
+# %%
+images[found] /= 255 / 16
+with nb.Live(model, optimizer, name="with the picture mended") as live:
+    for x, y in live.steps(nb.batches((prepare(images), labels), 64), epochs=4):
+        live.log(loss=step(x, y))
+        if live.step == 60:
+            futures = live.what_if(20)
+
+for future in futures:
+    print(future)
+print(live.outliers)
