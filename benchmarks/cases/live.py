@@ -27,7 +27,8 @@ PATIENCE = 240.0
 
 
 def run(quick: bool = False) -> list[Table]:
-    return [_digits(quick), _transformer(quick), _points(quick)]
+    keeping = [_keeping(width, batch, quick) for width, batch in ((64, 64), (512, 256), (1024, 1024))]
+    return [_digits(quick), _transformer(quick), *keeping, _points(quick)]
 
 
 class Digits(nb.Module):
@@ -146,6 +147,42 @@ def _transformer(quick: bool) -> Table:
     return _compare(
         f"Training step of a {layers}-layer transformer, with nb.Live on over off", make, quick, 0.5 if quick else 2.0
     )
+
+
+def _keeping(width: int, batch: int, quick: bool) -> Table:
+    """What it costs to keep the steps so that each can be made again: the same run with and without, one after the other."""
+    images, labels = jax.random.normal(jax.random.key(0), (batch, 64)), jnp.arange(batch) % 10
+
+    def make() -> Trainer:
+        nb.seed(0)
+        model = nb.Sequential(nb.Linear(64, width), nb.ReLU(), nb.Linear(width, width), nb.ReLU(), nb.Linear(width, 10))
+        return Trainer(model, lambda model: nb.cross_entropy(model(images), labels))
+
+    with notebook_of_nobody():
+        trainers = {True: make(), False: make()}
+        lives = {keep: nb.Live(t.model, t.optimizer, None, keep=keep, display=False) for keep, t in trainers.items()}
+        begun = time.perf_counter()
+        plain(trainers[False], 5)
+        each = (time.perf_counter() - begun) / 5
+        count = max(5, int((0.2 if quick else 1.0) / each))
+
+        def loop(keep: bool) -> Any:
+            live, step, loss = lives[keep], trainers[keep].step, None
+            for _ in live.steps(range(count)):
+                loss = step()
+                live.log(loss=loss)
+            return jax.block_until_ready(loss)
+
+        with lives[True], lives[False]:
+            variants = {"keep=False": lambda: loop(False), "keep=True": lambda: loop(True)}
+            table = interleave(
+                f"Keeping steps of {1e3 * each:.2g} ms: {count} steps", variants, "keep=False", targets={"keep=True": 1.02},
+                rounds=5 if quick else 15, seconds=0.0, warm=1, by="wall",
+            )  # fmt: skip
+            table.rows[-1].more["MB kept"] = lives[True].kept.nbytes / 1e6
+    for row in table.rows:
+        row.more["µs a step"] = row.us / count
+    return table
 
 
 def _peers() -> dict[str, Callable[[Trainer], Callable[[int], Any]]]:

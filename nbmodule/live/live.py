@@ -40,6 +40,8 @@ from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 T = TypeVar("T")
 NONFINITE = ("stop", "warn", "ignore")
+_AHEAD = 2
+"""Steps that may be begun and not yet computed."""
 _PATIENCE = 1.0
 """Seconds for which the last values are waited for after an interrupt or an exception."""
 
@@ -238,7 +240,6 @@ class Live(Steered, Revisited):
             The condition, so that this can be used as a decorator.
         """
         self._boundary.add_condition(condition)
-        self._loop.on_step = self._after_step
         return condition
 
     def run(
@@ -392,8 +393,10 @@ class Live(Steered, Revisited):
         self._loop.pump = CommPump(running_kernel())
         if self._display:
             self._boundary.open_view()
+        self._loop.on_step = self._after_step
+        self._loop.on_pause = lambda: self._intake.hold_back(self._loop.done)
         if self.recorder is not None:
-            self._loop.on_begin, self._loop.on_step = self._recording.begin, self._after_step
+            self._loop.on_begin = self._recording.begin
         self._begin_keeping()
         self._begin_journal()
         self._cost.start(time.monotonic())
@@ -473,6 +476,7 @@ class Live(Steered, Revisited):
             self._loop.commands.put("page", message=message)
 
     def _after_step(self) -> None:
+        self._intake.hold_back(self._loop.done - _AHEAD)
         self._recording.end()
         if self._boundary.conditions:
             self._boundary.check_conditions()

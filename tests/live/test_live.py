@@ -284,7 +284,7 @@ def test_compiling_is_told_and_compiling_anew_too():
             other.start()
             other.join()
     compile_for(7.0)
-    assert [m.text for m in live.messages] == ["the first step spent 4.1 s compiling", "step 3 spent 1.5 s compiling"]
+    assert [m.text for m in live.messages] == ["spent 4.1 s compiling", "spent 1.5 s compiling"]
 
 
 def test_what_jax_compiles_is_heard_until_the_clock_is_stopped():
@@ -444,3 +444,100 @@ def test_outside_of_a_notebook_a_run_writes_progress_to_standard_error(capsys):
 
 def test_one_line_names_what_matters():
     assert one_line(Progress("paused", 5, None, 2, 3), {"a": 1.0}) == "paused · epoch 2/3 · step 5 · a 1"
+
+
+def test_the_loop_runs_two_steps_ahead_of_the_device_and_no_more():
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
+    x, losses, late = jnp.eye(64), [], []
+    slow(x)
+    with quiet() as live:
+        for k in live.steps(range(8)):
+            late += [loss for loss in losses[: max(k - 2, 0)] if not loss.is_ready()]
+            losses.append(slow(x + k))
+            live.log(loss=losses[-1])
+    assert not late
+    np.testing.assert_array_equal(live.history.loss.values, np.array(losses))
+
+
+def test_a_pause_begins_when_what_was_begun_is_computed():
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
+    losses, seen = [], []
+    with quiet() as live:
+        before = live.loop.on_change
+
+        def changed(state):
+            if state == "paused":
+                seen.append(all(loss.is_ready() for loss in losses))
+                live.resume()
+            before(state)
+
+        live.loop.on_change = changed
+        for k in live.steps(range(6)):
+            losses.append(slow(jnp.eye(64) + k))
+            live.log(loss=losses[-1])
+            if k == 3:
+                live.pause()
+    assert seen == [True]
+
+
+def test_a_stop_ends_the_loop_around_the_loop_and_the_epochs_are_counted():
+    seen = []
+    with quiet() as live:
+        for epoch in live.epochs(4):
+            for x in live.steps([1, 2, 3]):
+                seen.append((epoch, x))
+                if len(seen) == 1:
+                    assert (live.progress.total, live.progress.epoch, live.progress.epochs) == (12, 1, 4)
+                if len(seen) == 5:
+                    live.stop()
+    assert seen == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
+    assert str(live.progress).startswith("stopped · epoch 2/4 · step 5/12")
+
+
+def test_step_pressed_three_times_makes_three_steps():
+    done = []
+    with quiet() as live:
+        live.pause()
+        timer = threading.Thread(
+            target=lambda: (
+                wait_for(lambda: live.progress.state == "paused"),
+                [live.hear({"kind": "step"}) for _ in range(3)],
+            )
+        )
+        timer.start()
+        for k in live.steps(range(100)):
+            done.append(k)
+            if k == 2:
+                threading.Thread(
+                    target=lambda: (wait_for(lambda: live.progress.state == "paused"), live.stop())
+                ).start()
+    timer.join()
+    assert done == [0, 1, 2]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
+    with quiet() as live:
+        live.slider("rate", 0.1, low=0.0, high=1.0)
+        for k in live.steps(range(4)):
+            if k < 3:
+                live.set("rate", 0.2 + 0.1 * k)
+            live.look_soon()
+    (message,) = live.messages
+    assert (message.text, message.mark) == ("rate: 0.1 → 0.4", "changed")
+
+
+def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.steering.boundary._COMPILE_WORTH_TELLING", 1e-6)
+    total = jax.jit(lambda x: jnp.sin(x).sum())
+    with quiet() as live:
+        for x in live.steps([np.ones((64, 3), np.float32)] * 3 + [np.ones((29, 3), np.float32)]):
+            live.log(loss=float(total(x)))
+            live.look_soon()
+    text = [m.text for m in live.messages if m.mark == "compiled"][-1]
+    assert text.endswith("compiling: new shapes, float32[64, 3] → [29, 3]; drop_last=True avoids it")

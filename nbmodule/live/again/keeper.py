@@ -88,8 +88,9 @@ class StepKeeper:
             listen(self.tape)
 
     def end(self) -> None:
-        """What is called from now on belongs to no turn."""
+        """What is called from now on belongs to no turn; another run may listen."""
         self.tape.end_turn()
+        self.close()
 
     def close(self) -> None:
         """Listen no longer; what is kept stays."""

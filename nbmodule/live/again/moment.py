@@ -87,8 +87,8 @@ class Moment(Inspection):
         super().__init__(Parts(f"step {format_count(found.step)} again", run, graph))
         facts = [self.record.name, *(f"{n} {format_number(v)}" for n, v in self.logged.items())]
         notes = [self.said_of_bits, *self._said_of_values, *map(str, self.changes[:_MOST_CHANGES]), found.about]
-        self.record = dataclasses.replace(
-            self.record,
+        self._shown = dataclasses.replace(
+            self._shown,
             title=(*facts, *self.record.title[1:]),
             notes=(*(note for note in notes if note), *self.record.notes),
         )

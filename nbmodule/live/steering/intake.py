@@ -47,6 +47,7 @@ class Intake:
         self.scanned = ScannedSteps()
         self._on_error = on_error
         self._told: set[str] = set()
+        self._ahead: deque[tuple[int, Any]] = deque()
         self._first: int | None = None
         self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
         self._array: type | None = None
@@ -63,6 +64,7 @@ class Intake:
         """
         array = self._array
         kept = None
+        turn = step
         for name, value in values.items():
             kind = type(value)
             if type(name) is str and (kind in _NUMBERS or (kind is array and not value.shape)):
@@ -75,7 +77,12 @@ class Intake:
             step = self.scanned.at(step)
         if self._first is None and not exactly:
             self._first = step
-        self._waiting.append((step, dict(values) if kept is None else kept))
+        given = dict(values) if kept is None else kept
+        self._waiting.append((step, given))
+        if not exactly:
+            newest = next((value for value in given.values() if type(value) is self._array), None)
+            if newest is not None:
+                self._ahead.append((turn, newest))
         if len(self._waiting) % _READ_EVERY == 0:
             self.drain()
 
@@ -113,6 +120,19 @@ class Intake:
                 return self._drain()
             finally:
                 self._draining.release()
+
+    def hold_back(self, turn: int) -> None:
+        """Wait until what was logged in this turn and before is computed, so that the loop does not run far ahead of the device.
+
+        A device that is two steps behind has always something to do, so nothing is lost; and a click acts on the step after next at
+        the latest, not on the one that comes when all that was begun is computed.
+        """
+        ahead = self._ahead
+        while ahead and ahead[0][0] <= turn:
+            _, array = ahead.popleft()
+            if not array.is_deleted() and not array.is_ready():
+                with contextlib.suppress(Exception):  # the loop meets the same error where it reads the value
+                    array.block_until_ready()
 
     def settle(self, timeout: float | None = None, until: Callable[[], bool] | None = None) -> bool:
         """Wait until everything is computed and read; give False if the time (in seconds) ran out or `until` came first."""

@@ -83,6 +83,8 @@ class Loop:
         self.on_look, self.on_command, self.on_change = on_look, on_command, on_change
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
+        self.on_pause: Callable[[], None] | None = None
+        """Called before a pause begins: what was begun is to be over then."""
         self.recall: Recall | None = None
         """Who gives the items, where steps may come again."""
         self.tasks: deque[Callable[[], None]] = deque()
@@ -326,6 +328,8 @@ class Loop:
     def _wait(self, interrupt: SoftInterrupt) -> None:
         """Stand still at a boundary until a command or an interrupt comes."""
         __tracebackhide__ = True
+        if self.on_pause is not None:
+            self.on_pause()
         with shield():
             self._meter.pause(time.monotonic())
             self._change("paused")

@@ -56,7 +56,7 @@ def inspect(model: Any, /, *args: Any, **kwargs: Any) -> Inspection:
         >>> view.selected.return_shapes, view.graph.flops
         ('float32[2, 4]', 64)
     """
-    return Inspection(parts_of(model, args, kwargs))
+    return Inspection(parts_of(model, args, kwargs), (model, args, kwargs))
 
 
 class Inspection:
@@ -67,14 +67,14 @@ class Inspection:
         graph: The computation graph; None where it could not be made.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, asked: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None) -> None:
         ran, why = _tried(parts.run)
         made, no_graph = _tried(parts.graph)
         self.calls: Calls = Calls(name=parts.name) if ran is None else ran.calls
         self.graph: Graph | None = made
         self._selected: tuple[str, int] | None = None
         self._send: Callable[[dict[str, Any]], None] | None = None
-        self._asked = (model, args, kwargs)
+        self._asked = asked
         self._what_if: WhatIf | None = None
         self._shown = _panel(parts.name, ran, why, made, no_graph)
         self.calls, self.nbytes = _in_host_memory(self.calls)
@@ -95,6 +95,10 @@ class Inspection:
     def what_if(self) -> WhatIf:
         """What is tried in the panel, as `nb.what_if` gives it; made when it is first asked for. It looks at the largest output."""
         if self._what_if is None:
+            if self._asked is None:
+                raise ArgumentTypeError(
+                    f"{self.record.name}: nothing can be tried here; nb.what_if(model, x) tries changes of a call."
+                )
             model, args, kwargs = self._asked
             self._what_if = WhatIf(Run(model, args, kwargs, metric=_largest(self.calls)))
         return self._what_if

@@ -46,12 +46,12 @@ labels = digits.target.astype(np.int32)
 # %% [markdown]
 # ## The data
 #
-# The pixels go from 0 to 16 and are divided by 16. Some pictures come from another source, with pixels from 0 to 255.
+# The pixels go from 0 to 16 and are divided by 16. Some pictures come from another source, with pixels of 12 bits, 0 to 4095.
 # Somebody forgot one of them.
 
 # %%
 images = digits.images.astype(np.float32).reshape(-1, 64)
-images[1234] *= 255 / 16
+images[1234] *= 4095 / 16
 
 
 def prepare(images):
@@ -117,7 +117,7 @@ print(f"it is picture {found}; the line that lets it through is the one in prepa
 # Would a smaller learning rate have helped? A run can be tried out from where it stands, beside itself:
 
 # %%
-images[found] /= 255 / 16
+images[found] /= 4095 / 16
 with nb.Live(model, optimizer, name="with the picture mended") as live:
     for x, y in live.steps(nb.batches((prepare(images), labels), 64), epochs=4):
         live.log(loss=step(x, y))
