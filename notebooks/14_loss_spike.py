@@ -107,7 +107,9 @@ print(*moment.changes[:4], sep="\n")
 x, y = moment.batch
 brightest = x.max(axis=1)
 worst = int(brightest.argmax())
-print(f"example {worst} of the batch goes up to {brightest[worst]:.1f}, the others up to {np.delete(brightest, worst).max():.1f}")
+print(
+    f"example {worst} of the batch goes up to {brightest[worst]:.1f}, the others up to {np.delete(brightest, worst).max():.1f}"
+)
 found = int(np.flatnonzero((prepare(images) == x[worst]).all(axis=1))[0])
 print(f"it is picture {found}; the line that lets it through is the one in prepare")
 
