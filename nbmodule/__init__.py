@@ -29,7 +29,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.flow": "Graph",
     "nbmodule.doors.files": "save load save_checkpoint restore_checkpoint",
     "nbmodule.doors.health": "doctor",
-    "nbmodule.calls": "Call Calls Recorder check compare diff first_nonfinite load_calls memory tap track",
+    "nbmodule.calls": "Call Calls Profile Recorder check compare diff first_nonfinite load_calls memory profile tap track",
     "nbmodule.calls.summary": "summary Summary",
     "nbmodule.touch.settings": "zero to_mean from_example scale_by add_noise freeze skip Setting",
     "nbmodule.touch.patch": "patch",

@@ -6,6 +6,7 @@ from nbmodule import optim as optim
 from nbmodule.base.compile_cache import cache_compiles as cache_compiles
 from nbmodule.calls import Call as Call
 from nbmodule.calls import Calls as Calls
+from nbmodule.calls import Profile as Profile
 from nbmodule.calls import Recorder as Recorder
 from nbmodule.calls import check as check
 from nbmodule.calls import compare as compare
@@ -13,6 +14,7 @@ from nbmodule.calls import diff as diff
 from nbmodule.calls import first_nonfinite as first_nonfinite
 from nbmodule.calls import load_calls as load_calls
 from nbmodule.calls import memory as memory
+from nbmodule.calls import profile as profile
 from nbmodule.calls import tap as tap
 from nbmodule.calls import track as track
 from nbmodule.calls.summary import Summary as Summary

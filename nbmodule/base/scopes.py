@@ -81,3 +81,42 @@ def _split(text: str) -> tuple[str, int | None]:
     for escaped, character in _ESCAPES:
         name = name.replace(escaped, character)
     return name, call
+
+
+_WRAPPED = re.compile(r"^([\w.\-]+)\((.*)\)$", re.DOTALL)
+_FUNCTIONS = frozenset(("jit", "pjit", "xla_call", "xla_pmap"))
+_STRUCTURE = re.compile(
+    r"^(while|body|cond|scan|closed_call|core_call|core_closed_call|checkpoint|remat2?|custom_(jvp|vjp)_call(_jaxpr)?|branch_\d+_fun|shard_map)$"
+)
+
+
+def marks_of(text: str) -> tuple[tuple[Mark, ...], str]:
+    """The stack that a compiled instruction carries as text, outermost first, and the name of its operation.
+
+    What JAX adds for functions and loops says nothing about modules and is left out.
+
+    >>> marks_of("jit(step)/transpose(jvp(Net))/head/dot_general")[1]
+    'dot_general'
+    >>> read_scopes(marks_of("jit(step)/transpose(jvp(Net))/head/dot_general")[0])
+    ((Scope(name='Net', call=None, phase='backward'), Scope(name='head', call=None, phase='backward')), 'backward')
+    """
+    *scopes, operation = _parts(text)
+    marks: list[Mark] = []
+    for scope in scopes:
+        while (match := _WRAPPED.match(scope)) and match[1] not in _FUNCTIONS:
+            marks.append(Mark(match[1], True))
+            scope = match[2]
+        if scope and not match and not _STRUCTURE.match(scope):
+            marks.append(Mark(scope, False))
+    return tuple(marks), operation
+
+
+def _parts(text: str) -> list[str]:
+    """Cut at each `/` that is in no parentheses."""
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "/" and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return [*parts, text[start:]]

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import shown
-from nbmodule.calls.statistics import Statistics, read_statistics
+from nbmodule.base.statistics import Statistics
+from nbmodule.calls.statistics import read_statistics
 from nbmodule.core.recording.parcel import as_given
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import whole_file
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.statistics import Statistics
 from nbmodule.core.recording.parcel import StaticLeaf, as_given
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDependencyError

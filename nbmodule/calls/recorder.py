@@ -17,11 +17,12 @@ import jax
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.sizes import bytes_of
+from nbmodule.base.statistics import Statistics
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.shown import Shown
-from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
+from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, FileFormatError, PathError
@@ -60,7 +61,7 @@ class Recorder(Shown):
 
     Args:
         model: The module to follow, or a model of another framework as it stands.
-        returns: As in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
+        returns: As in `nb.track`; `'stats'` and `'exact stats'` keep statistics of returns, gradients and parameters.
         parameters: Whether to keep the parameters after each recorded step.
         gradients: Whether to keep gradients by returns and parameters.
         every: How many steps lie between recorded ones.
@@ -183,7 +184,7 @@ class Recorder(Shown):
             if is_foreign(model)
             else {place.name: box.value for box, place in plan_of(model).places.items()}
         )
-        if self.returns == "stats":
+        if self._tracking.reduced:
             return {name: read_statistics(reduce_tree([x])[0]) for name, x in values.items()}
         return {
             name: jax.numpy.copy(x) for name, x in values.items()

@@ -1,5 +1,7 @@
 """Statistics of an array, reduced where it lies and while it is computed.
 
+In a program that is being traced, only what is needed to miss nothing is asked of all elements, and a sample says the rest (see
+`sampled`): the program is to cost no more than its norm. Where an array is reduced by itself, or exact figures are asked for:
 On a CPU, XLA is fast only at reductions that stand alone: sum, extremes, a dot product. So these are what is asked of an array
 in its own shape, 0.5 ns per element together; the host makes figures of them when somebody looks. That is right for an array that
 is finite and whose mean is not far larger than its deviation; any other one is reduced once more, with care. The histogram is of
@@ -9,88 +11,70 @@ a sample, since comparing each element with each edge would cost more than the l
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.statistics import BINS, Statistics, joined, statistics_of_elements, without_values
+from nbmodule.calls.sampled import SAMPLE, read_lightly, reduce_lightly
 from nbmodule.core.boxes.frame import current_log
 from nbmodule.core.recording.parcel import StaticLeaf
 
-BINS = 16
-SAMPLE = 512
-"""Elements, evenly spaced, that the histogram counts."""
-WHOLE = 256
+WHOLE = SAMPLE
 """Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs less than a reduction."""
 _STEEP = 0.01
 """Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
 
 
-class Statistics(NamedTuple):
-    """An array in numbers. Mean to max are over the finite elements, NaN where there are none."""
+def reduce_tree(tree: Any, *, exact: bool = False) -> list[Any]:
+    """Reduce each array of a PyTree; what holds no numbers becomes None.
 
-    size: int
-    mean: float
-    std: float
-    min: float
-    max: float
-    zeros: float
-    """Share of elements that are exactly zero."""
-    nan: int
-    inf: int
-    histogram: tuple[int, ...]
-    """Counts of equal intervals from `min` to `max`, over at most 512 evenly spaced elements."""
-
-    @staticmethod
-    def of(figures: Sequence[Any]) -> Statistics:
-        """Statistics from a plain list of their figures."""
-        return Statistics._make((*figures[:-1], tuple(figures[-1])))
-
-    @property
-    def nonfinite(self) -> int:
-        """How many elements are NaN or infinite."""
-        return self.nan + self.inf
+    Args:
+        tree: Arrays, traced or not.
+        exact: Whether every figure is to be of all elements also while tracing; else only what is not finite, and the norm.
+    """
+    return [_reduced(leaf, exact) for leaf in jax.tree.leaves(tree)]
 
 
-def reduce_tree(tree: Any) -> list[Any]:
-    """Reduce each array of a PyTree; what holds no numbers becomes None."""
-    return [_reduced(leaf) for leaf in jax.tree.leaves(tree)]
-
-
-def _reduced(leaf: Any) -> Any:
+def _reduced(leaf: Any, exact: bool) -> Any:
     if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape") or leaf.size == 0:
         return StaticLeaf(None)
     if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_):
         return StaticLeaf(None)
     if leaf.size <= WHOLE:
         return (leaf, StaticLeaf(None))
-    return (*_reduce(leaf), StaticLeaf(leaf.size))
+    return (*_reduce(leaf, exact), StaticLeaf(leaf.size))
 
 
 @jax.jit
 def _reduce_alone(x: jax.Array) -> tuple[jax.Array, ...]:
-    return _reduction(x)
+    return _reduction(_real(x))
 
 
-def _reduce(x: Any) -> tuple[Any, ...]:
+def _reduce(x: Any, exact: bool) -> tuple[Any, ...]:
     """Reduce an array; a traced one that several calls return only once."""
     if not isinstance(x, Tracer):
         return _reduce_alone(x)
     log = current_log()
     if log is None:
-        return _reduction(x)
-    if id(x) not in log.derived:
-        log.derived[id(x)] = (x, _reduction(x))
-    return log.derived[id(x)][1]
+        return (_reduction if exact else reduce_lightly)(_real(x))
+    key = (id(x), exact)
+    if key not in log.derived:
+        log.derived[key] = (x, (_reduction if exact else reduce_lightly)(_real(x)))
+    return log.derived[key][1]
+
+
+def _real(x: Any) -> Any:
+    """The numbers that are reduced: real, in single precision unless there are more digits, and no part of a derivative."""
+    x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x)
+    return x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
 
 
 def _reduction(x: Any) -> tuple[Any, ...]:
     """Plain sums, careful figures (all zero where they are not needed), and for each element of a sample its interval."""
-    x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x)
-    x = x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
     low, high, square = x.min(), x.max(), _dot(x, x)
     sums = jnp.stack([x.sum(), square, low, high, _count(x == 0, x.dtype)])
     mean = sums[0] / x.size
@@ -139,65 +123,26 @@ def read_statistics(parts: Any) -> Statistics | None:
     if not isinstance(parts, (tuple, list)):
         return None
     if len(parts) == 2:
-        return _read_whole(np.asarray(parts[0]))
-    sums, careful, places, size = parts
-    size = size.static.value if isinstance(size, StaticLeaf) else int(size)
-    figures, zeros, nan, inf = _figures(np.asarray(sums, np.float64), np.asarray(careful, np.float64), size)
-    histograms = np.stack(
-        [np.bincount(row, minlength=BINS + 1)[:BINS] for row in np.asarray(places).reshape(len(figures), -1)]
-    )
-    finite = size - nan - inf
-    rows = finite > 0
-    total, all_nan, all_inf = size * len(figures), int(nan.sum()), int(inf.sum())
-    share = float(zeros.sum()) / total
-    if not rows.any():
-        return Statistics(total, math.nan, math.nan, math.nan, math.nan, share, all_nan, all_inf, (0,) * BINS)
-    mean, deviation, low, high = figures[rows].T
-    weight = finite[rows] / finite[rows].sum()
-    with np.errstate(all="ignore"):
-        middle = float((weight * mean).sum())
-        spread = float(np.sqrt((weight * (deviation**2 + (mean - middle) ** 2)).sum()))
-    histogram = _put_together(histograms[rows], low, high)
-    return Statistics(total, middle, spread, float(low.min()), float(high.max()), share, all_nan, all_inf, histogram)
+        return statistics_of_elements(np.asarray(parts[0]))
+    size = parts[-1].static.value if isinstance(parts[-1], StaticLeaf) else int(parts[-1])
+    if len(parts) == 3:
+        return read_lightly(np.asarray(parts[0]), np.asarray(parts[1]), size)
+    sums, careful, places = (np.asarray(part) for part in parts[:-1])
+    rows = zip(sums.reshape(-1, 5), careful.reshape(-1, 7), places.reshape(sums.size // 5, -1))
+    return joined([_read_one(*row, size) for row in rows])
 
 
-def _figures(sums: np.ndarray, careful: np.ndarray, size: int) -> tuple[np.ndarray, ...]:
-    """For each row mean, deviation, minimum and maximum; counts of zero, NaN and infinite elements."""
-    sums, careful = sums.reshape(-1, 5), careful.reshape(-1, 7)
-    with np.errstate(all="ignore"):
-        mean = sums[:, 0] / size
-        deviation = np.sqrt(np.maximum(sums[:, 1] / size - mean**2, 0))
-    plain = np.stack([mean, deviation, sums[:, 2], sums[:, 3]], axis=1)
-    is_plain = np.logical_not(careful.any(axis=1))  # careful figures of zeros alone are counted as zeros at least
-    figures = np.where(is_plain[:, None], plain, careful[:, :4])
-    return figures, np.where(is_plain, sums[:, 4], careful[:, 6]), careful[:, 4], careful[:, 5]
-
-
-def _read_whole(x: np.ndarray) -> Statistics:
-    wide = (np.abs(x) if np.iscomplexobj(x) else x).astype(np.float64).reshape(-1)
-    finite = wide[np.isfinite(wide)]
-    nan = int(np.isnan(wide).sum())
-    zeros, inf = float((wide == 0).sum() / wide.size), wide.size - finite.size - nan
-    if not finite.size:
-        return Statistics(wide.size, math.nan, math.nan, math.nan, math.nan, zeros, nan, inf, (0,) * BINS)
-    low, high = float(finite.min()), float(finite.max())
-    with np.errstate(all="ignore"):
-        places = np.clip((finite - low) / (high - low if high > low else 1) * BINS, 0, BINS - 1).astype(int)
-        mean, std = float(finite.mean()), float(finite.std())
-    histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
-    return Statistics(wide.size, mean, std, low, high, zeros, nan, inf, histogram)
-
-
-def _put_together(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, ...]:
-    """Histograms of several rows as one: each interval goes to where its middle lies."""
-    if len(counts) == 1:
-        return tuple(map(int, counts[0]))
-    bottom, top = low.min(), high.max()
-    middles = low[:, None] + (high - low)[:, None] * (np.arange(BINS) + 0.5) / BINS
-    with np.errstate(all="ignore"):
-        places = np.clip((middles - bottom) / (top - bottom if top > bottom else 1) * BINS, 0, BINS - 1).astype(int)
-    found = np.bincount(places.reshape(-1), counts.reshape(-1), BINS)
-    return tuple(map(int, found))
+def _read_one(sums: np.ndarray, careful: np.ndarray, places: np.ndarray, size: int) -> Statistics:
+    sums, careful = sums.astype(np.float64), careful.astype(np.float64)
+    histogram = tuple(map(int, np.bincount(places, minlength=BINS + 1)[:BINS]))
+    if not careful.any():  # careful figures of zeros alone are counted as zeros at least
+        mean = float(sums[0]) / size
+        std = math.sqrt(max(float(sums[1]) / size - mean**2, 0.0))
+        return Statistics(size, mean, std, float(sums[2]), float(sums[3]), float(sums[4]) / size, 0, 0, histogram)
+    mean, std, low, high, nan, inf, zeros = map(float, careful)
+    if nan + inf == size:
+        return without_values(size, zeros / size, int(nan), int(inf))
+    return Statistics(size, mean, std, low, high, zeros / size, int(nan), int(inf), histogram)
 
 
 def statistics_of(x: Any) -> Statistics | None:

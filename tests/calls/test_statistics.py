@@ -36,7 +36,7 @@ def test_figures_equal_those_of_numpy(size):
     x = np.random.default_rng(size).normal(3, 2, size).astype(np.float32)
     x[:: max(size // 7, 2)] = [np.nan, np.inf, -np.inf, 0, 0, 1, 2, 3, 4][size % 9]
     check(statistics_of(jnp.asarray(x)), x)
-    check(read_statistics(jax.jit(lambda x: reduce_tree(x))(x)[0]), x)
+    check(read_statistics(jax.jit(lambda x: reduce_tree(x, exact=True))(x)[0]), x)
 
 
 @given(
@@ -78,7 +78,7 @@ def test_an_array_that_several_calls_return_is_reduced_once():
     model = nb.Sequential(nb.Sequential(nb.Lambda(jnp.sin)))
     with track(model, returns="stats"):
         text = str(jax.make_jaxpr(nb.jit(lambda x: model(x)))(jnp.ones(3000)))
-    assert text.count("reduce_max") == 2  # in each of the ways to do it
+    assert text.count("reduce_sum") == 1
 
 
 def test_the_histogram_counts_equal_intervals():
@@ -90,7 +90,7 @@ def test_the_histogram_counts_equal_intervals():
 def test_rows_of_vmap_are_put_together():
     model = nb.Sequential(nb.Lambda(lambda x: x * 2))
     x = np.random.default_rng(0).normal(size=(6, 700)).astype(np.float32)
-    with track(model, returns="stats") as calls:
+    with track(model, returns="exact stats") as calls:
         nb.vmap(model)(jnp.asarray(x))
     check(calls["0"].statistics, 2 * x)
     assert sum(calls["0"].statistics.histogram) == 6 * 350  # a sample of each row
@@ -112,7 +112,7 @@ def test_integers_booleans_and_empty_arrays():
 def test_statistics_are_no_part_of_the_derivative():
     model = nb.Sequential(nb.Lambda(jnp.sin))
     x = jnp.linspace(0, 1, 3000)
-    with track(model, returns="stats") as calls:
+    with track(model, returns="exact stats") as calls:
         found = nb.grad(lambda x: model(x).sum())(x)
     np.testing.assert_allclose(found, np.cos(x), rtol=1e-5)
     check(calls["0"].statistics, np.sin(x))

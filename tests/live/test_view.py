@@ -12,7 +12,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from nbmodule.calls.statistics import BINS
+from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.run.watch import FIELDS, Sample
 from nbmodule.live.telling import view as view_module

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.calls.statistics import BINS
+from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.run.cost import CostMeter, Pace
 from nbmodule.live.run.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watcher

@@ -52,8 +52,8 @@ class Log:
         self.infos: list[CallInfo] = []
         self.values: list[Any] = []  # a dict of PyTrees for each call
         self.derived: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by id: a traced array, and what was worked out from it for a record
+            Any, tuple[Any, Any]
+        ] = {}  # by id and what is wanted: a traced array, and what was worked out from it for a record
         self.open = -1
         self.returns = 0
 

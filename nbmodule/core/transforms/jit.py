@@ -312,21 +312,35 @@ class Jit(Generic[P, R]):
 
     def look(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A stage of `jax.jit` for these arguments; models are left as they were, unbuilt ones too."""
-        things = split((args, kwargs))[1]
-        with unchanged([*things, *guess(self.fn)]):
+        with unchanged(self.reached(args, kwargs)):
             return self.staged(what, args, kwargs)
+
+    def reached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Modules, optimizers, streams and boxes that a call would be given or may reach."""
+        return [*split((args, kwargs))[1], *guess(self.fn)]
+
+    def staged_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """JAX's lowered form and the arrays that a call would hand to it: whoever runs it changes nothing here."""
+
+        def stage(compiled: Any, *given: Any, **named: Any) -> Any:
+            return compiled.lower(*given, **named), given, named
+
+        with unchanged(self.reached(args, kwargs)):
+            return self._staged(stage, args, kwargs)
 
     def staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         """A stage of `jax.jit` for these arguments; models that build at their first call are built."""
+        return self._staged(lambda compiled, *args, **named: getattr(compiled, what)(*args, **named), given, given_kwargs)
+
+    def _staged(self, stage: Callable[..., Any], given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         args, kwargs, things, holes = split_call(given, given_kwargs)
         key = self._key(things, holes, len(args))
 
         def use(binding: Binding) -> Any:
             values = binding.values()
-            stage = getattr(binding.compiled, what)
             given = (binding.pick_donated(values), binding.pick_kept(values)) if self.donate else (values,)
             with binding.called_cold():
-                return stage(*given, *args, **kwargs)
+                return stage(binding.compiled, *given, *args, **kwargs)
 
         return self._traced(key, self._bound(key, things), things, use, args, kwargs)[0]
 

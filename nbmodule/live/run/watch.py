@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.calls.statistics import BINS
+from nbmodule.base.statistics import BINS
 from nbmodule.live.run.thinned import Thinned
 
 QUANTITIES = ("weight", "gradient", "return", "update")

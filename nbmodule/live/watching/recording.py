@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.calls.statistics import Statistics
+from nbmodule.base.statistics import Statistics
 from nbmodule.live.run.failure import guard
 from nbmodule.live.run.rows import grouped, one_each
 from nbmodule.live.run.watch import MOST_ROWS, Sample
@@ -64,7 +64,7 @@ class Recording:
         recorder = self._recorder
         while self._unread and self._unread[0] + _READ_AFTER <= self._first + step:
             number = self._unread.popleft()
-            if getattr(recorder, "returns", None) == "stats" and number in recorder:
+            if getattr(recorder, "returns", None) in ("stats", "exact stats") and number in recorder:
                 samples += samples_of(recorder[number], number - self._first)
         return samples
 

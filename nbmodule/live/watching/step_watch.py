@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.jax_names import is_jit_being_traced
-from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
+from nbmodule.base.statistics import Statistics
+from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
 from nbmodule.calls.watch import Choice as Choice
 from nbmodule.core.boxes.frame import now

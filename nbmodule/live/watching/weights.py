@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.calls.statistics import WHOLE, Statistics, read_statistics, reduce_tree
+from nbmodule.base.statistics import Statistics
+from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
 from nbmodule.live.run.rows import grouped, groups_of, norm, owner_of
 from nbmodule.live.run.watch import WATCHES, Sample
 from nbmodule.live.watching.aside import Aside
@@ -155,8 +156,9 @@ def _measure(new: list[Any], old: list[Any] | None) -> tuple[Any, Any]:
     new = [jnp.copy(a) if a.size <= WHOLE else a for a in new]
     change = None
     if old is not None:
-        change = reduce_tree([a.astype(jnp.float32) - b.astype(jnp.float32) for a, b in zip(new, old, strict=True)])
-    return reduce_tree(new), change
+        apart = [a.astype(jnp.float32) - b.astype(jnp.float32) for a, b in zip(new, old, strict=True)]
+        change = reduce_tree(apart, exact=True)
+    return reduce_tree(new, exact=True), change
 
 
 def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:

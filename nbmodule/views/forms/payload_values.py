@@ -50,6 +50,7 @@ def statistics_payload(s: ShownStatistics | None) -> dict[str, Any] | None:
         "la": list(s.low_at) if s.low_at else None,
         "ha": list(s.high_at) if s.high_at else None,
         "b": list(s.bins),
+        "of": s.sampled or None,
     })  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from nbmodule.calls.differences import Difference, Verdict
 from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite
 from nbmodule.calls.recorder import Recorder
-from nbmodule.calls.statistics import Statistics as Reduced
+from nbmodule.base.statistics import Statistics as Reduced
 from nbmodule.calls.summary import Summary
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.running.capture import CallOrder, SubmodRets
@@ -65,6 +65,11 @@ def call_table(calls: Calls) -> CallTable:
     lifted = sorted({name for call in listed for name in call.lifted})
     if lifted:
         notes.append(f"values are stacked by {', '.join(lifted)}")
+    sampled = max((row.statistics.sampled for row in rows if row.statistics is not None), default=0)
+    if sampled:
+        notes.append(
+            f"mean and range are of a sample of {sampled} elements of each return; NaN and Inf are counted in all of them"
+        )
     profiled = any(call.seconds is not None and call.start is None for call in listed)
     timing = "each module measured alone, compiled" if profiled else "measured"
     if rows and all(row.seconds is None for row in rows):
@@ -159,7 +164,8 @@ def _first(statistics: Any) -> Reduced | None:
 
 def as_shown(s: Reduced) -> ShownStatistics:
     """Statistics that were reduced inside compiled code, as views draw them."""
-    return ShownStatistics(s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, round(s.zeros * s.size), s.histogram)
+    zero = round(s.zeros * s.size)
+    return ShownStatistics(s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, zero, s.histogram, sampled=s.sampled)
 
 
 def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:

@@ -5,7 +5,7 @@ import { count, number } from "./format.js";
 /**
  * What one array looks like in numbers.
  * @typedef {{ n: number, m: number, s: number, lo: number, hi: number, nan?: number, inf?: number, z?: number, b: number[],
- *   la?: number[], ha?: number[] }} Stats
+ *   la?: number[], ha?: number[], of?: number }} Stats
  */
 
 /**
@@ -108,14 +108,14 @@ export function facts(pane, pairs) {
 }
 
 /**
- * The numbers of an array: a histogram that counts every element, mean, extremes and where they are.
+ * The numbers of an array: a histogram, mean, extremes and where they are.
  * @param {HTMLElement} pane
  * @param {Stats | null} stats
  */
 export function numbers(pane, stats) {
   if (!stats?.n) return;
   if (stats.b.length) {
-    const axis = el("div", "axis", el("span", "", number(stats.lo)), el("span", "", `${count(stats.n)} elements`), el("span", "", number(stats.hi)));
+    const axis = el("div", "axis", el("span", "", number(stats.lo)), el("span", "", stats.of ? `${count(stats.of)} of ${count(stats.n)} elements` : `${count(stats.n)} elements`), el("span", "", number(stats.hi)));
     pane.append(el("div", "plot", histogram(stats, 240, 56, 32), axis));
   }
   const at = (/** @type {number[] | undefined} */ place) => (place?.length ? ` at [${place.join(", ")}]` : "");

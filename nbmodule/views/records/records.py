@@ -30,6 +30,8 @@ class ShownStatistics(NamedTuple):
     """Counts of equal intervals from `low` to `high`; with `nan` and `inf` they add up to `size`."""
     low_at: tuple[int, ...] | None = None
     high_at: tuple[int, ...] | None = None
+    sampled: int = 0
+    """Of how many elements `mean`, `low`, `high`, `zero` and `bins` are, where not of all."""
 
 
 class Picture(NamedTuple):

@@ -1,0 +1,104 @@
+"""An array in numbers: one record, made from its elements on the host, and put together from those of several arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+BINS = 16
+
+
+class Statistics(NamedTuple):
+    """An array in numbers. Mean to max are over the finite elements, NaN where there are none."""
+
+    size: int
+    mean: float
+    std: float
+    """So that `mean**2 + std**2` is the mean square of all finite elements, also where the mean is of a sample."""
+    min: float
+    max: float
+    zeros: float
+    """Share of elements that are exactly zero."""
+    nan: int
+    """How many elements are NaN; all are looked at, also where the rest is of a sample."""
+    inf: int
+    """How many are infinite, likewise."""
+    histogram: tuple[int, ...]
+    """Counts of equal intervals from `min` to `max`, over a sample of larger arrays."""
+    sampled: int = 0
+    """Of how many elements mean, min, max, zeros and histogram are; 0 where they (all but the histogram) are of all."""
+
+    @staticmethod
+    def of(figures: Sequence[Any]) -> Statistics:
+        """Statistics from a plain list of their figures."""
+        return Statistics(*figures[:8], tuple(figures[8]), *figures[9:])
+
+    @property
+    def nonfinite(self) -> int:
+        """How many elements are NaN or infinite."""
+        return self.nan + self.inf
+
+
+def statistics_of_elements(x: np.ndarray) -> Statistics:
+    """The statistics of all elements of an array of the host.
+
+    Example:
+        >>> statistics_of_elements(np.array([0.0, 2.0, np.nan])).mean
+        1.0
+    """
+    wide = (np.abs(x) if np.iscomplexobj(x) else x).astype(np.float64).reshape(-1)
+    finite = wide[np.isfinite(wide)]
+    nan = int(np.isnan(wide).sum())
+    zeros, inf = float((wide == 0).sum() / wide.size), wide.size - finite.size - nan
+    if not finite.size:
+        return without_values(wide.size, zeros, nan, inf)
+    low, high = float(finite.min()), float(finite.max())
+    with np.errstate(all="ignore"):
+        places = np.clip((finite - low) / (high - low if high > low else 1) * BINS, 0, BINS - 1).astype(int)
+        mean, std = float(finite.mean()), float(finite.std())
+    histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
+    return Statistics(wide.size, mean, std, low, high, zeros, nan, inf, histogram)
+
+
+def without_values(size: int, zeros: float, nan: int, inf: int) -> Statistics:
+    """Where no element is known to be finite."""
+    return Statistics(size, math.nan, math.nan, math.nan, math.nan, zeros, nan, inf, (0,) * BINS)
+
+
+def joined(parts: Sequence[Statistics]) -> Statistics:
+    """The statistics of several arrays as one; of which each counts by its finite elements.
+
+    Example:
+        >>> both = joined([statistics_of_elements(np.array([1.0, 3.0])), statistics_of_elements(np.array([5.0]))])
+        >>> both.size, both.mean, both.max
+        (3, 3.0, 5.0)
+    """
+    if len(parts) == 1:
+        return parts[0]
+    size, nan, inf = (sum(part[k] for part in parts) for k in (0, 6, 7))
+    zeros = sum(part.zeros * part.size for part in parts) / size
+    known = [part for part in parts if not math.isnan(part.mean)]
+    if not known:
+        return without_values(size, zeros, nan, inf)
+    mean, std, low, high = np.array([part[1:5] for part in known], np.float64).T
+    finite = np.array([max(part.size - part.nonfinite, 1) for part in known], np.float64)
+    weight = finite / finite.sum()
+    with np.errstate(all="ignore"):
+        middle = float(weight @ mean)
+        spread = float(np.sqrt(weight @ (std**2 + (mean - middle) ** 2)))
+    sampled = sum(part.sampled or part.size for part in known) if any(part.sampled for part in known) else 0
+    histogram = join_histograms(np.array([part.histogram for part in known], np.float64), low, high)
+    return Statistics(size, middle, spread, float(low.min()), float(high.max()), zeros, nan, inf, histogram, sampled)
+
+
+def join_histograms(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, ...]:
+    """Histograms of several rows over their own intervals as one: each interval goes to where its middle lies."""
+    bottom, top = low.min(), high.max()
+    with np.errstate(all="ignore"):
+        middles = low[:, None] + (high - low)[:, None] * (np.arange(BINS) + 0.5) / BINS
+        places = np.clip((middles - bottom) / (top - bottom if top > bottom else 1) * BINS, 0, BINS - 1).astype(int)
+    found = np.bincount(places.reshape(-1), counts.reshape(-1), BINS)
+    return tuple(map(int, found))

@@ -1,0 +1,260 @@
+"""`nb.profile`: where the time of a compiled step goes."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+from nbmodule.base.compiled_text import read_instructions
+from nbmodule.base.scopes import marks_of, read_scopes
+from nbmodule.calls.instructions import Event, share_out
+from nbmodule.calls.profile import OUTSIDE, PASSES
+
+
+class Net(nb.Module):
+    def __init__(self):
+        self.layers = [nb.Linear(128, 128) for _ in range(2)]
+        self.norm, self.drop, self.head = nb.BatchNorm1d(128), nb.Dropout(0.1), nb.Linear(128, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = jnp.tanh(layer(x))
+        return self.head(self.drop(self.norm(x)))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A network, the step of its training, and what the step is called with; the step gives its arrays away."""
+    nb.seed(0)
+    model, optimizer = Net(), nb.Adam(1e-3)
+
+    @nb.jit(donate=True)
+    def step(x):
+        loss, gradients = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, gradients)
+        return loss
+
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(256, 128)).astype(np.float32))
+    step(x)
+    return model, optimizer, step, x
+
+
+@pytest.fixture(scope="module")
+def profiled(trained):
+    _, _, step, x = trained
+    return nb.profile(step, x, runs=5)
+
+
+def test_each_module_and_the_optimizer_have_their_passes(profiled):
+    for path in ("layers.0", "layers.1", "head", "norm"):
+        row = profiled[path]
+        assert row.forward > 0 and row.backward > 0, path
+        assert (row.kind, row.optimizer, row.rest) == ("module", 0, 0)
+    adam = profiled["adam"]
+    assert adam.optimizer > 0
+    assert (adam.kind, adam.forward, adam.backward) == ("optimizer", 0, 0)
+
+
+def test_rows_add_up_to_what_they_are_in(profiled):
+    total = profiled.total
+    first = [row for row in profiled if row.depth == 1]
+    for each in PASSES:
+        np.testing.assert_allclose(sum(getattr(row, each) for row in first), getattr(total, each), rtol=1e-6)
+    np.testing.assert_allclose(sum(row.share for row in first), 1, rtol=1e-6)
+    own = [row for row in profiled if row.path == "layers.0" and row.kind == "operation"]
+    np.testing.assert_allclose(sum(row.seconds for row in own), profiled["layers.0"].seconds, rtol=1e-6)
+    np.testing.assert_allclose(profiled["layers"].seconds, profiled["layers.0"].seconds + profiled["layers.1"].seconds)
+
+
+def test_all_rows_are_what_a_step_took_under_the_profiler(profiled):
+    waiting = next(row for row in profiled if row.kind == "waiting")
+    assert 0 <= waiting.seconds < profiled.total.seconds
+    assert profiled.seconds > 0 and profiled.runs == 5
+
+
+def test_flops_of_the_products_are_those_of_their_shapes(trained):
+    model, _, _, x = trained
+    made = nb.profile(model.eval(), x, runs=1)
+    model.train()
+    products = [row for row in made if row.kind == "operation" and row.name == "dot_general"]
+    assert sum(row.flops for row in products) == pytest.approx(2 * 256 * 128 * (128 + 128 + 4), rel=0.01)
+    assert 0 < made["head"].flops_per_second <= made.best or made["head"].share < 0.01
+
+
+def test_looking_changes_nothing(trained):
+    model, optimizer, step, x = trained
+    keys = nb.profile(step, x, runs=1)  # compiles
+    before = {name: np.asarray(value) for name, value in model.state_dict().items()}
+    moments = [np.asarray(leaf) for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")]
+    nb.profile(step, x, runs=2)
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+    for leaf, kept in zip(
+        [leaf for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")], moments, strict=True
+    ):
+        np.testing.assert_array_equal(leaf, kept)
+    assert np.isfinite(step(x)) and not x.is_deleted()
+    assert len(keys) > 5
+
+
+def test_a_donated_argument_is_copied():
+    step = jax.jit(lambda x, y: (x + y, y * 2), donate_argnums=0)
+    x, y = jnp.ones((64, 64)), jnp.ones((64, 64))
+    nb.profile(step, x, y, runs=2)
+    assert not x.is_deleted()
+    np.testing.assert_array_equal(x, np.ones((64, 64)))
+
+
+def test_functions_without_modules_are_listed_by_operation():
+    def f(x):
+        with jax.named_scope("mix"):
+            x = x @ x
+        return jnp.tanh(x)
+
+    made = nb.profile(f, jnp.ones((300, 300)), runs=2)
+    assert made["mix"].forward > 0
+    names = [row.name for row in made if row.path == "mix" and row.kind == "operation"]
+    assert names == ["dot_general"]
+    assert "mix" in repr(made)
+
+
+def test_a_step_of_raw_jax_has_a_backward_pass():
+    w, rule = jnp.ones((200, 200)), optax.sgd(0.1)
+
+    @jax.jit
+    def step(w, x):
+        gradient = jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)
+        return optax.apply_updates(w, rule.update(gradient, rule.init(w))[0])
+
+    made = nb.profile(step, w, jnp.ones((100, 200)), runs=2)
+    assert made[OUTSIDE].forward > 0
+    assert made[OUTSIDE].backward > 0
+
+
+def test_a_converted_model_is_profiled_by_its_own_names():
+    linen = pytest.importorskip("flax.linen")
+    module = linen.Sequential([linen.Dense(64), linen.relu, linen.Dense(8)])
+    x = jnp.ones((32, 64))
+    model = nb.from_flax(module, module.init(jax.random.key(0), x))
+    made = nb.profile(model, x, runs=1)
+    assert any("layers_0" in row.path for row in made)
+
+
+def test_loops_are_counted_once_and_by_what_runs_inside():
+    layer = nb.Linear(64, 64)
+    step = nb.jit(lambda x: nb.scan(lambda c, _: (jnp.tanh(layer(c)), None), x, None, length=7)[0])
+    made = nb.profile(step, jnp.ones((32, 64)), runs=2)
+    flops = sum(row.flops for row in made if row.kind == "operation" and row.name == "dot_general")
+    assert flops == pytest.approx(7 * 2 * 32 * 64 * 64, rel=0.05)
+
+
+def test_what_cannot_be_profiled_says_why(trained):
+    model = trained[0]
+    with pytest.raises(
+        nb.TraceError, match="nb.profile could not compile .*values while it is traced.*Nothing was run"
+    ):
+        nb.profile(lambda x: float(x.sum()), jnp.ones(3))
+    with pytest.raises(nb.ArgumentTypeError, match="found int"):
+        nb.profile(3)
+    with pytest.raises(nb.ArgumentError, match="at least 1 is wanted, found 0"):
+        nb.profile(model, jnp.ones((2, 128)), runs=0)
+    with pytest.raises(nb.ShapeError, match="128"):
+        nb.profile(model, jnp.ones((2, 3)))
+
+
+def test_a_path_that_did_not_run_names_the_closest(profiled):
+    with pytest.raises(nb.PathError, match='no instruction of "layers.9".*closest path is "layers.'):
+        profiled["layers.9"]
+
+
+def test_another_profile_that_is_open_is_not_disturbed(trained, tmp_path):
+    _, _, step, x = trained
+    jax.profiler.start_trace(str(tmp_path))
+    try:
+        with pytest.raises(nb.TraceError, match="another profile|Another profile"):
+            nb.profile(step, x, runs=1)
+    finally:
+        jax.profiler.stop_trace()
+
+
+def test_a_graph_is_colored_by_the_times(trained):
+    model, _, _, x = trained
+    times = nb.profile(model, x, runs=1).times
+    assert set(times) <= {name for name, _ in model.named_modules()}
+    step = nb.jit(lambda x: model(x).sum())
+    for graph, numbers in ((nb.graph(model, x), times), (nb.graph(step, x), nb.profile(step, x, runs=1).times)):
+        assert len(numbers) >= 4
+        assert graph.drawn(color=numbers).options.color == numbers
+
+
+def test_the_text_says_how_it_was_measured(profiled):
+    text = repr(profiled)
+    assert text.startswith("step: ")
+    assert "(5 runs, ±" in text
+    assert "under the profiler a step took" in text
+    assert "forward" in text and "adam" in text
+
+
+# -- the parts ---------------------------------------------------------------------------------------
+def test_each_moment_is_counted_once():
+    events = [Event("a", 0, 4, 0), Event("b", 2, 6, 1), Event("c", 3, 5, 2), Event("a", 10, 11, 0)]
+    shares = share_out(events)
+    assert sum(shares.seconds.values()) * 1e9 == pytest.approx(7)
+    assert shares.idle * 1e9 == pytest.approx(4)
+    assert shares.seconds["a"] * 1e9 == pytest.approx(2 + 0.5 + 1 / 3 + 1)
+
+
+def test_of_nested_events_the_inner_one_is_at_work():
+    shares = share_out([Event("outer", 0, 10, 0), Event("inner", 2, 5, 0)])
+    assert {name: round(1e9 * seconds) for name, seconds in shares.seconds.items()} == {"outer": 7, "inner": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "phase", "operation"),
+    [
+        ("jit(step)/jvp(Net)/layers.0/dot_general", ["Net", "layers.0"], "forward", "dot_general"),
+        ("jit(step)/transpose(jvp(Net))/while/body/closed_call/head/mul", ["Net", "head"], "backward", "mul"),
+        ("jit(f)/vmap(jvp(Net))/jit(relu)/max", ["Net"], "forward", "max"),
+        ("jit(f)/Net/a%2Fb#2/add", ["Net", "a/b"], "forward", "add"),
+        ("jit(step)/jvp()/reduce_sum", [], "forward", "reduce_sum"),
+    ],
+)
+def test_the_scopes_of_an_instruction_are_read(text, names, phase, operation):
+    marks, found = marks_of(text)
+    scopes, passed = read_scopes(marks)
+    assert ([scope.name for scope in scopes], passed, found) == (names, phase, operation)
+
+
+def test_flops_follow_the_compiler_where_it_counts_them():
+    def f(x, k, a, b):
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "VALID").sum() + (a @ b).sum()
+
+    given = [jnp.ones(shape) for shape in ((2, 3, 20, 20), (8, 3, 5, 5), (30, 40), (40, 50))]
+    compiled = jax.jit(f).lower(*given).compile()
+    entry = read_instructions(compiled.as_text())
+    products = 2 * 2 * 8 * 16 * 16 * 3 * 25 + 2 * 30 * 40 * 50
+    counted = sum(made.flops for made in entry.values() if made.opcode in ("dot", "convolution"))
+    assert counted == products
+
+
+def test_two_threads_do_not_mix_up_their_programs(trained):
+    model, _, _, x = trained
+    stop, other = threading.Event(), jax.jit(lambda y: jnp.sin(y) @ y)
+    y = other(jnp.ones((50, 50)))
+
+    def busy():
+        while not stop.is_set():
+            other(y).block_until_ready()
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    try:
+        made = nb.profile(model, x, runs=2)
+    finally:
+        stop.set()
+        thread.join()
+    assert not any(row.name == "sin" for row in made)

@@ -1,0 +1,159 @@
+"""Statistics that a compiled program gives at the price of a norm: what is not finite is found without exception."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.calls.sampled import SAMPLE
+from nbmodule.calls.statistics import read_statistics, reduce_tree
+from nbmodule.views.forms.text import text_of
+from nbmodule.views.makers.of_calls import call_table
+
+SHAPES = [
+    (1,),
+    (512,),
+    (513,),
+    (2047,),
+    (5003,),
+    (3, 50_021),
+    (8, 64, 96),
+    (7, 7, 3, 40),
+    (100, 3),
+    (5, 1, 2048),
+    (1 << 17,),
+]
+FLOATS = ["float16", "bfloat16", "float32"]
+
+pytestmark = pytest.mark.not_under("nans", reason="makes NaN on purpose")
+
+
+def compiled():
+    return jax.jit(lambda x: reduce_tree([x])[0])
+
+
+def background(rng, kind, shape):
+    drawn = rng.normal(size=shape)
+    return {"normal": drawn, "zeros": 0 * drawn, "huge": drawn * 6e4, "faint": drawn * 1e-5, "steep": drawn + 1e3}[kind]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_single_value_that_is_not_finite_is_counted_wherever_it_stands(shape, dtype):
+    reduce, rng, size = compiled(), np.random.default_rng(0), int(np.prod(shape))
+    places = sorted({0, size - 1, *rng.integers(0, size, 4).tolist()})
+    for turn, at in enumerate(places):
+        kind = ["normal", "zeros", "huge", "faint", "steep"][turn % 5]
+        plain = np.array(jnp.asarray(background(rng, kind, size).clip(-6e4, 6e4)).astype(dtype))
+        for bad in (np.nan, np.inf, -np.inf):
+            x = plain.copy()
+            x[at] = bad
+            found = read_statistics(reduce(jnp.asarray(x.reshape(shape))))
+            assert (found.size, found.nan, found.inf) == (size, int(np.isnan(bad)), int(np.isinf(bad))), (kind, at, bad)
+        clean = read_statistics(reduce(jnp.asarray(plain.reshape(shape))))
+        assert clean.nonfinite == 0
+
+
+@pytest.mark.parametrize("shape", [(70_001,), (64, 2047), (3, 5, 129, 33), (20, 4000)], ids=str)
+def test_many_values_that_are_not_finite_are_counted_one_by_one(shape):
+    reduce, rng = compiled(), np.random.default_rng(1)
+    for share in ((0.0, 0.0), (1e-4, 1e-3), (0.3, 0.3), (0.0, 1.0), (1.0, 0.0), (0.999, 1e-3), (1e-3, 0.999)):
+        drawn = rng.random(shape)
+        x = np.where(drawn < share[0], np.nan, np.where(drawn > 1 - share[1], np.inf, rng.normal(size=shape) * 1e30))
+        x = x.astype(np.float32)
+        found = read_statistics(reduce(jnp.asarray(x)))
+        assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum()), share
+
+
+@pytest.mark.parametrize("scale", [3e38, 1e30, 1e15, 1.0, 1e-15, 1e-30, 1e-38, 0.0])
+def test_no_magnitude_is_taken_for_one_that_is_not_finite_and_the_norm_is_right(scale):
+    x = (np.random.default_rng(2).uniform(0.25, 1, (40, 1000)) * scale).astype(np.float32)
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    assert found.nonfinite == 0
+    norm = np.sqrt(np.mean(x.astype(np.float64) ** 2))
+    exact = scale in (1.0, 0.0)  # else of the sample
+    np.testing.assert_allclose(np.hypot(found.mean, found.std), norm, rtol=1e-5 if exact else 0.1, atol=1e-42)
+
+
+def test_the_mean_square_is_of_all_elements_and_the_rest_of_a_sample():
+    x = np.random.default_rng(3).normal(1, 2, (64, 32, 100)).astype(np.float32)
+    x[40, 3, 7] = 1000
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    assert found.sampled == SAMPLE
+    assert sum(found.histogram) == SAMPLE
+    np.testing.assert_allclose(found.mean**2 + found.std**2, np.mean(x.astype(np.float64) ** 2), rtol=1e-5)
+    assert abs(found.mean - 1) < 0.4
+    assert -10 < found.min < -2 and 4 < found.max < 12
+
+
+def test_a_mean_far_from_zero_does_not_hide_the_deviation():
+    x = (1000 + np.random.default_rng(4).normal(0, 0.1, (100, 200))).astype(np.float32)
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    np.testing.assert_allclose(found.std, 0.1, rtol=0.15)
+
+
+@pytest.mark.parametrize("width", [64, 100, 256, 1000])
+def test_the_sample_is_of_all_columns_of_a_row(width):
+    x = np.broadcast_to(np.arange(width, dtype=np.float32), (256, width))
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    assert found.min < width * 0.2
+    assert found.max > width * 0.8
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (4,), (256, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "complex64", "float16"])
+def test_any_shape_and_dtype_has_statistics(shape, dtype):
+    x = jnp.ones(shape, dtype)
+    found = read_statistics(compiled()(x))
+    assert (found is None) if x.size == 0 else (found.size, found.mean, found.max, found.nonfinite) == (x.size, 1, 1, 0)
+
+
+def test_a_complex_element_that_is_not_finite_is_found():
+    x = np.ones((30, 100), np.complex64)
+    x[17, 71] = complex(1, np.nan)
+    x[18, 72] = complex(-np.inf, 0)
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    assert (found.nan, found.inf) == (1, 1)
+
+
+def test_double_precision_has_its_own_range():
+    with jax.enable_x64(True):
+        x = np.random.default_rng(5).normal(size=(50, 100)) * 1e60
+        x[3, 4], x[5, 6], x[7, 8] = np.nan, np.inf, -np.inf
+        found = read_statistics(compiled()(jnp.asarray(x)))
+    assert (found.nan, found.inf) == (1, 2)
+
+
+def test_one_bad_value_in_a_tracked_step_is_found_in_returns_and_gradients_through_scan_and_vmap():
+    model = nb.Sequential(nb.Linear(64, 64), nb.Lambda(lambda x: jnp.where(x == x.max(), jnp.nan, x)))
+    x = jnp.asarray(np.random.default_rng(6).normal(size=(5, 40, 64)).astype(np.float32))
+    for step in (nb.jit(lambda x: nb.vmap(model)(x)), nb.jit(lambda x: nb.scan(lambda c, row: (c, model(row)), 0, x))):
+        with nb.track(model, returns="stats") as calls:
+            step(x)
+        assert calls["1"].statistics.nan == 5
+        assert calls["1"].statistics.size == 5 * 40 * 64
+        assert calls["0"].statistics.nonfinite == 0
+
+
+def test_exact_statistics_are_those_of_numpy_in_a_compiled_step():
+    model = nb.Sequential(nb.Lambda(jnp.sin))
+    x = np.random.default_rng(7).normal(size=(50, 100)).astype(np.float32)
+    with nb.track(model, returns="exact stats") as calls:
+        nb.jit(lambda x: model(x))(jnp.asarray(x))
+    found, y = calls["0"].statistics, np.sin(x.astype(np.float64))
+    np.testing.assert_allclose(found[1:6], [y.mean(), y.std(), y.min(), y.max(), 0], rtol=1e-3, atol=1e-6)
+    assert found.sampled == 0
+
+
+def test_what_is_of_a_sample_says_so():
+    model = nb.Sequential(nb.Lambda(jnp.sin))
+    said = "of a sample of 512 elements"
+    for returns, shape, wanted in [
+        ("stats", (50, 100), True),
+        ("stats", (5, 100), False),
+        ("exact stats", (50, 100), False),
+    ]:
+        with nb.track(model, returns=returns) as calls:
+            nb.jit(lambda x: model(x))(jnp.ones(shape))
+        assert (said in text_of(call_table(calls), width=200)) is wanted
