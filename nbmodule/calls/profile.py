@@ -114,12 +114,12 @@ class Profile(Shown, Sequence[ProfileRow]):
         return {path.rstrip("."): row.seconds for path, row in paths.items() if row.path}
 
     @property
-    def title(self) -> str:
-        """The facts of one line."""
+    def facts(self) -> list[str]:
+        """What stands in the first line."""
         work = self.total.flops / self.seconds
-        of_best = f", {format_number(work / self.best, 2)} of the device's best FLOP/s" if self.best and work else ""
+        of_best = [f"{format_number(work / self.best, 2)} of the device's best FLOP/s"] if self.best and work else []
         runs = f"{count_noun(self.runs, 'run')}, ±{100 * self.spread:.0f} %"
-        return f"{self.name}: {format_seconds(self.seconds)} ({runs}){of_best}"
+        return [self.name, f"{format_seconds(self.seconds)} ({runs})", *of_best, self.device]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class Profile(Shown, Sequence[ProfileRow]):
             for line in table
         ]
         more = [f"… {len(lines) - 60} more rows"] if len(lines) > 60 else []
-        return "\n".join([self.title, *made, *more, *(f"  {note}" for note in self.notes)])
+        return "\n".join([" · ".join(self.facts), *made, *more, *(f"  {note}" for note in self.notes)])
 
 
 def _indented(row: ProfileRow) -> str:

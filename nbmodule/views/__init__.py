@@ -4,7 +4,7 @@ from nbmodule.tree.sockets import plug
 from nbmodule.views.forms import comparison  # noqa: F401 - it registers its forms
 from nbmodule.views.makers import of_calls, of_comparisons, of_files, of_layouts, of_models  # noqa: F401 - they register their records
 from nbmodule.views.makers.registry import findings, record_for, register_record, view_for
-from nbmodule.views.panels import of_graph_pairs, of_graphs, touching  # noqa: F401 - two of them register what they draw
+from nbmodule.views.panels import of_graph_pairs, of_graphs, of_profiles, touching  # noqa: F401 - some register what they draw
 from nbmodule.views.panels.curve import LossCurve
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspect import Inspection, inspect

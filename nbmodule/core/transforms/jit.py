@@ -319,7 +319,9 @@ class Jit(Generic[P, R]):
         """Modules, optimizers, streams and boxes that a call would be given or may reach."""
         return [*split((args, kwargs))[1], *guess(self.fn)]
 
-    def staged_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    def staged_apart(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """JAX's lowered form and the arrays that a call would hand to it: whoever runs it changes nothing here."""
 
         def stage(compiled: Any, *given: Any, **named: Any) -> Any:
@@ -330,7 +332,9 @@ class Jit(Generic[P, R]):
 
     def staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         """A stage of `jax.jit` for these arguments; models that build at their first call are built."""
-        return self._staged(lambda compiled, *args, **named: getattr(compiled, what)(*args, **named), given, given_kwargs)
+        return self._staged(
+            lambda compiled, *args, **named: getattr(compiled, what)(*args, **named), given, given_kwargs
+        )
 
     def _staged(self, stage: Callable[..., Any], given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         args, kwargs, things, holes = split_call(given, given_kwargs)

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import count_noun
+from nbmodule.base.statistics import Statistics as Reduced
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.differences import Difference, Verdict
 from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite
 from nbmodule.calls.recorder import Recorder
-from nbmodule.base.statistics import Statistics as Reduced
 from nbmodule.calls.summary import Summary
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.running.capture import CallOrder, SubmodRets
