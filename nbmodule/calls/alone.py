@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.call import Call
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
@@ -74,7 +75,9 @@ def for_each(calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[
             try:
                 made = compiled_alone(call)
                 known[key] = measure_one(*made) if made is not None else {}
-            except Exception:  # noqa: BLE001 - a submodule that does not run alone has no figures; the calls stay as they are
+            except Exception as error:  # a submodule that does not run alone has no figures; the calls stay as they are
+                if is_of_signal(error):
+                    raise
                 known[key] = {}
         for name, value in known[key].items():
             setattr(call, name, value)

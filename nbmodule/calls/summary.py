@@ -10,6 +10,7 @@ import numpy as np
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
+from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.recording.tracker import describe, describe_arguments
@@ -199,8 +200,9 @@ def _flops(module: Any, seen: _Seen, known: dict[Any, float | None]) -> float | 
             lowered = staged(module, seen.args, seen.kwargs, _lowered)
             cost = lowered.cost_analysis() or {}
             known[key] = (cost[0] if isinstance(cost, (list, tuple)) else cost).get("flops")
-        except Exception:  # noqa: BLE001 - a submodule that does not run alone has no figures
-            pass
+        except Exception as error:  # a submodule that does not run alone has no figures
+            if is_of_signal(error):
+                raise
     return known[key]
 
 

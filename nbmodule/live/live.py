@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from nbmodule.base.format import format_count
+from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.run.control import Controls
@@ -218,7 +219,9 @@ class Live(Steered, Revisited):
             if at is None and self._keeper is not None:
                 for name, value in given.items():
                     self._keeper.tape.logged(name, value)
-        except Exception as error:  # noqa: BLE001 - a number is no reason to lose a training
+        except Exception as error:  # a number is no reason to lose a training
+            if is_of_signal(error):
+                raise
             text = f"live.log takes names and values, as live.log(loss=loss): {type(error).__name__}: {error}"
             self._intake.tell("log", text)
 

@@ -23,7 +23,11 @@ class Injected(KeyboardInterrupt):
     """Stands for an interrupt."""
 
 
-def points(run: Callable[[], Any], *, most: int = 150) -> Iterator[int]:
+def interrupt() -> None:
+    raise Injected
+
+
+def points(run: Callable[[], Any], *, most: int = 150, strike: Callable[[], None] = interrupt) -> Iterator[int]:
     """Run `run` again and again, with an interrupt at another point each time; gives each point beforehand.
 
     Points are the lines of this package, and the bytecodes of the files that commit.
@@ -31,15 +35,16 @@ def points(run: Callable[[], Any], *, most: int = 150) -> Iterator[int]:
     Args:
         run: the code.
         most: how many points to take, spread evenly, where there are more.
+        strike: what happens at such a point.
     """
-    total = _passed(run, sys.maxsize)
+    total = _passed(run, sys.maxsize, strike)
     for point in range(0, total, -(-total // most)):
         yield point
-        _passed(run, point)
+        _passed(run, point, strike)
     yield total
 
 
-def _passed(run: Callable[[], Any], stop: int) -> int:
+def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> int:
     """Run with an interrupt at point `stop`; gives how many points were passed."""
     passed = 0
 
@@ -48,7 +53,7 @@ def _passed(run: Callable[[], Any], stop: int) -> int:
         if event in ("line", "opcode"):
             passed += 1
             if passed == stop + 1:
-                raise Injected
+                strike()
         return local
 
     def called(frame: Any, event: str, arg: Any) -> Any:

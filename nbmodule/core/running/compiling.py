@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.running.asked import remember
 from nbmodule.core.running.observing import has_hooks, observe, run_hooks
@@ -168,7 +169,7 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
         things = stateful_things(inner.config, call.args, call.kwargs, stateful)
         return compiled(module, call.v, things, call.args, call.kwargs)
     except Exception as error:
-        if not inner.config.fallback_to_non_compiled:
+        if not inner.config.fallback_to_non_compiled or is_of_signal(error):
             raise
         if not compiled.warned:
             compiled.warned = True

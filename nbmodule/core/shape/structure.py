@@ -18,12 +18,13 @@ from typing import Any
 import jax
 
 from nbmodule.base.jax_names import is_eager
+from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, Home, here, now
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Variable, released
 from nbmodule.core.shape.hull import attributes_of
-from nbmodule.core.shape.walk import Plan, is_branch, is_module, plan_of
+from nbmodule.core.shape.walk import Plan, are_same, is_branch, is_module, plan_of
 
 _SAFE = (int, float, bool, complex, str, bytes, type(None))
 
@@ -63,8 +64,9 @@ def static_key(value: Any) -> Any:
         if kind.__eq__ is not object.__eq__ and value == value:
             hash(value)
             return (kind, value)
-    except Exception:  # noqa: BLE001 - an `__eq__` or `__hash__` that fails, or gives an array: identity then
-        pass
+    except Exception as error:  # an `__eq__` or `__hash__` that fails, or gives an array: identity then
+        if is_of_signal(error):
+            raise
     return (kind, _Same(value))
 
 
@@ -401,7 +403,7 @@ def flatten(module: Any) -> tuple[tuple[Any, ...], Structure]:
     if known is not None:
         values, epoch, plan, lists, codes, found = known
         if values == clock.values and epoch == clock.structure and inner.plan is plan and now.frame is None:
-            try:  # as `lists_hold` and `codes_hold`, whose calls would be a tenth of this one
+            try:  # as `lists_hold` of the walk and `codes_hold`, whose calls would be a tenth of this one
                 for live, then in lists:
                     if live != then:
                         break
@@ -411,8 +413,9 @@ def flatten(module: Any) -> tuple[tuple[Any, ...], Structure]:
                             break
                     else:
                         return found
-            except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
-                pass
+            except Exception:  # something else than a module was put in, whose comparison fails
+                if are_same(lists):
+                    raise
     if type(inner) is Folded and codes_hold(inner._structure.codes):
         return inner._leaves, inner._structure
     structure = structure_of(module)
@@ -421,17 +424,6 @@ def flatten(module: Any) -> tuple[tuple[Any, ...], Structure]:
     if now.frame is None and not plan.watched:
         inner.leaves = (clock.values, clock.structure, plan, plan.lists, plan.structure[0], found)
     return found
-
-
-def lists_hold(plan: Plan) -> bool:
-    """Whether lists of modules hold what they held."""
-    try:
-        for live, then in plan.lists:
-            if live != then:
-                return False
-    except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
-        return False
-    return True
 
 
 def codes_hold(codes: tuple[Any, ...]) -> bool:

@@ -187,13 +187,7 @@ class Plan:
             if self.flags != clock.flags or any(inner.version != seen for inner, seen in self.versions):
                 return False
             self.epoch = clock.structure
-        try:
-            for live, then in self.lists:
-                if live != then:
-                    return False
-        except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
-            return False
-        return not self.watched or all(map(_unchanged, self.watched))
+        return lists_hold(self.lists) and (not self.watched or all(map(_unchanged, self.watched)))
 
     @property
     def template(self) -> dict[str, Any]:
@@ -203,6 +197,28 @@ class Plan:
             known = sorted(known.items(), key=lambda pair: pair[1].order) if self.released else known.items()
             self._template = nest({place.chain: box for box, place in known if isinstance(box, Parameter)})
         return self._template
+
+
+def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether lists of modules (the first of each pair) hold what they held (the second)."""
+    try:
+        for live, then in lists:
+            if live != then:
+                return False
+    except Exception:
+        if are_same(lists):
+            raise
+        return False
+    return True
+
+
+def are_same(lists: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether lists hold the very things that they held, asked where comparing them has raised.
+
+    If they do, no thing was compared with another: the exception is not that of a comparison but of a signal, or of another
+    thread, and goes on. If not, something else than a module was put in, whose comparison fails.
+    """
+    return all(len(live) == len(then) and all(map(is_, live, then)) for live, then in lists)
 
 
 def nest(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from nbmodule.core.boxes.handing import Cold, handed_over, held_back, new_values
 from nbmodule.core.boxes.layout import join
 from nbmodule.core.boxes.pending import draw_lock
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import are_same, lists_hold, plan_of
 from nbmodule.tree.expression import settle as settle_expressions
 
 if TYPE_CHECKING:
@@ -158,11 +158,7 @@ class Binding:
         for reference, thing in zip(self.things, things):
             if reference() is not thing:
                 return False
-        try:
-            for live, then in self.module_lists:
-                if live != then:
-                    return False
-        except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
+        if not lists_hold(self.module_lists):
             return False
         for live, then in self.lists:
             if len(live) != len(then) or not all(map(is_, live, then)):
@@ -292,7 +288,9 @@ class Binding:
                 for cell, kind in cell_kinds:
                     if type(cell.cell_contents) is not kind:
                         return SLOW
-            except Exception:  # noqa: BLE001 - something else than a module was put in, whose comparison fails
+            except Exception:  # something else than a module was put in, or a cell was emptied
+                if are_same(module_lists) and all(map(_is_full, cells)) and all(map(_is_full, cell_kinds)):
+                    raise  # none of these: an exception of a signal
                 return SLOW
             for live, then in lists:
                 if len(live) != len(then) or not all(map(is_, live, then)):
@@ -385,6 +383,14 @@ class Binding:
                 self.called = (infos, called, any(info.request is not None for info in called))
             take_over(self.called[1], records, asked=self.called[2])
         return outputs if tree is None else jax.tree.unflatten(tree, outputs)
+
+
+def _is_full(known: tuple[Any, Any]) -> bool:
+    """Whether a cell, the first of a pair, still holds anything."""
+    try:
+        return known[0].cell_contents is not known
+    except ValueError:
+        return False
 
 
 def _picker(indices: Any) -> Callable[[list[Any]], Any]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.core import Tracer
 
+from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Variable
@@ -266,7 +267,9 @@ def _value_text(value: Any) -> str:
         return array_text(value.shape, value.dtype)
     try:
         return _short(repr(value))
-    except Exception:  # noqa: BLE001 - a user's `__repr__` that fails must not fail the trace
+    except Exception as error:  # a user's `__repr__` that fails must not fail the trace
+        if is_of_signal(error):
+            raise
         return type(value).__name__
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.run.history import History
 from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
@@ -93,7 +94,9 @@ class Intake:
             try:
                 for name, leaf in leaves_of(key, value):
                     kept[name] = self._spread(name, step, self._accept(name, leaf), exactly)
-            except Exception as error:  # noqa: BLE001 - whatever was logged: the training goes on
+            except Exception as error:  # whatever was logged: the training goes on
+                if is_of_signal(error):
+                    raise
                 self.tell(f"{type(key).__name__} {key!r}" if isinstance(key, str) else type(key).__name__, str(error))
         return kept
 
@@ -197,7 +200,9 @@ class Intake:
                 return float(value.item()), value.dtype
             # A view of the device's memory would keep later steps from reusing it.
             self.history.shelf.put(name, step, value.copy() if isinstance(value, np.ndarray) else value)
-        except Exception as error:  # noqa: BLE001 - one value must not take the others with it
+        except Exception as error:  # one value must not take the others with it
+            if is_of_signal(error):
+                raise
             self.tell(f"reading {name}", f"{name!r} of step {step:,} could not be read: {_reason(error)}")
         return None, None
 
