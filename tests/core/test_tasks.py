@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import os
 import signal
@@ -172,6 +173,7 @@ def test_what_is_saved_while_a_thread_trains_is_of_one_step(donate, tmp_path):
             saved = nb.load(tmp_path / "w.h5")
             assert len({float(np.asarray(leaf)[0]) for leaf in jax.tree.leaves(saved)}) == 1
             nb.save_checkpoint(tmp_path, step=i, model=model, optimizer=optimizer)
+            assert len({float(part.value[0]) for part in copy.deepcopy(model).parts}) == 1
     finally:
         ends.set()
         thread.join()

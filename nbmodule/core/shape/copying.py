@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.shape import building
 from nbmodule.core.shape.walk import plan_of
 
@@ -37,7 +38,10 @@ def state_of(module: Any) -> dict[str, Any]:
 
 def deep(module: Any, memo: dict[Any, Any]) -> Any:
     """A copy of all that the module holds. Parts are copied before what holds them, so that no call is as deep as the model."""
-    parts = memo.setdefault(_KEY, set())
+    if _KEY not in memo:  # values of one moment, also while another thread trains
+        memo[_KEY] = set()
+        return at_one_moment([[box for box in plan_of(module).boxes if not box.is_pending]], lambda: deep(module, memo))
+    parts = memo[_KEY]
     if id(module) not in parts:
         parts.update(map(id, plan_of(module).modules))
         for below in reversed(plan_of(module).modules):
