@@ -231,6 +231,18 @@ def test_each_object_has_its_own_compiled_method():
     assert a.calls == b.calls == 1
 
 
+def test_a_compiled_method_keeps_its_object_as_a_bound_method_does():
+    step = Trainer().step
+    assert step(X).shape == step(X).shape
+    trainer = Trainer()
+    assert trainer.step == trainer.step != Trainer().step
+    kept = weakref.ref(trainer)
+    trainer.step(X)
+    del trainer
+    gc.collect()
+    assert kept() is None
+
+
 def test_a_number_of_the_object_that_changes_is_seen():
     trainer = Trainer()
     weight = np.asarray(trainer.model.weight())

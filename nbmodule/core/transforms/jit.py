@@ -280,7 +280,8 @@ class Jit(Generic[P, R]):
             return self
         if is_stateful(instance) or 0 in self.static.numbers or not is_plain(instance):
             return types.MethodType(self, instance)
-        return self._methods.of(instance, lambda: jit(Method(self.fn, instance), **_without_self(self.asked)))
+        form = self._methods.of(instance, lambda: jit(Method(self.fn, instance), **_without_self(self.asked)))
+        return Bound(form, instance)
 
     def __repr__(self) -> str:
         return f"<nb.jit of {getattr(self.fn, '__qualname__', self.fn)!s}>"
@@ -347,6 +348,28 @@ class Jit(Generic[P, R]):
                 return stage(binding.compiled, *given, *args, **kwargs)
 
         return self._traced(key, self._bound(key, things), things, use, args, kwargs)[0]
+
+
+class Bound(Jit[P, R]):
+    """The compiled form of a method with the object that it is called on, as Python's bound methods are: who holds it, holds that.
+
+    All that it knows is the form's own, which is one for each object and does not keep it.
+    """
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, form: Jit[P, R], owner: Any) -> None:
+        self.__dict__ = form.__dict__
+        self._owner = owner
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._owner, self.fn.__name__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and self.__dict__ is other.__dict__
+
+    def __hash__(self) -> int:
+        return id(self.__dict__)
 
 
 def things_inside(args: tuple[Any, ...]) -> bool:
