@@ -130,6 +130,7 @@ class Tracking:
         self.last, self.budget = last, bytes_of(budget)
         self._span = threading.Lock()  # held while the block runs
         self._steps: Any = None  # of the block that runs, where they are measured at its end
+        self._watching: Any = None  # of the block that runs, where a foreign model is watched
 
     @property
     def reduced(self) -> bool:
@@ -169,28 +170,46 @@ class Tracking:
             tracker.__enter__()
             steps.outer = tracker.outer.log if tracker.outer is not None else None
             if self.foreign is not None:
-                self.foreign.__enter__()
+                self._watching = self.foreign.watching()
+                next(self._watching)
             if self.profile:
                 self._steps = steps
             weakref.finalize(recorded, let_go).atexit = False
             return recorded
         except BaseException:
-            if self._span.locked():
-                self._span.release()
+            self._close()
             raise
 
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """What ends it: the release of its lock, and more where something was asked for that comes afterwards."""
-        return self._leave if self.foreign is not None or self.profile else self._span.__exit__
+        """What ends it: the release of its lock, and more where something was asked for that comes afterwards.
+
+        That more is Python, before whose first line an interrupt may come. But what `with` calls at its end is held by it alone:
+        once that is gone, the block is over.
+        """
+        if self.foreign is None and not self.profile:
+            return self._span.__exit__
+        leave = functools.partial(self._leave)
+        if not self._span.locked():  # it is about to be entered
+            weakref.finalize(leave, self._close).atexit = False
+        return leave
+
+    def _close(self) -> None:
+        """Nothing is open afterwards; again is fine."""
+        watching, self._watching = self._watching, None
+        try:
+            if watching is not None:
+                watching.close()
+        finally:
+            if self._span.locked():
+                self._span.release()
 
     def _leave(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
-            if self.foreign is not None:
-                self.foreign.__exit__(kind, error, trace)
+            self._close()
         finally:
-            self._span.release()
+            self._close()
         if self.profile and error is None:
             from nbmodule.calls.alone import measure
 

@@ -21,7 +21,7 @@ from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
-from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.building import ensure_built, move_each
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_older_form, in_present_form
 from nbmodule.core.shape.state_dict import checked, refuse_layouts_of_torch
@@ -375,9 +375,11 @@ def _load_optimizer(optimizer: Any, model: Any, state: Any, arrays: Mapping[Vari
     check_belongs(optimizer, f"cannot restore {where}", variables)
     layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
     if layout is not None:
-        from nbmodule.scale.shard import shard_state
+        from nbmodule.scale.shard import places_of_state
 
-        shard_state(optimizer, model, layout.mesh)
+        laid = {box: box.sharding for box in variables.values()}
+        places = places_of_state(optimizer, model, layout.mesh, laid)
+        move_each(tuple(places), tuple(places.values()))
 
 
 def _present_names(state: Mapping[str, Any], model: Any) -> dict[str, Any]:

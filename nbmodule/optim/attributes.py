@@ -4,8 +4,9 @@
 `nb.jit` carries like any other variable, and reading the attribute gives them back in the structure in which they were set.
 
 The first step is special, since it makes the state. Inside `nb.jit` it runs while tracing, perhaps more than once before
-anything is computed, and perhaps in vain. So what it changes on the optimizer is a *trial*: a token is written along with the
-state, and only where the token has arrived was the step real. Otherwise the next step puts everything back first.
+anything is computed, and perhaps in vain; outside, an interrupt may end it. So what it changes on the optimizer is a *trial*: a
+token is written along with the state, and only where the token has arrived was the step real. Otherwise the next step puts
+everything back first.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Trial:
 
     def __init__(self, optimizer: Any) -> None:
         self.before = attributes_of(optimizer)
-        self.makes_state = False
+        self.makes_state, self.traced = False, here() != EAGER
         self.token = Buffer.pending(lambda: np.zeros((), np.int32), (), jnp.int32)
         self.token._home = None  # its value comes out of the trace
         write(self.token, jnp.ones((), jnp.int32))
@@ -72,7 +73,8 @@ def settle_trial(optimizer: Any) -> None:
         return
     memo.trial = None
     if trial.has_arrived():
-        _warn_of_counters(optimizer, trial)
+        if trial.traced:
+            _warn_of_counters(optimizer, trial)
         return
     hidden = type(optimizer)._unwatched
     for name in [name for name in vars(optimizer) if name not in hidden and name != GENERATION]:
@@ -94,10 +96,12 @@ def _warn_of_counters(optimizer: Any, trial: Trial) -> None:
 
 def _begin_trial(optimizer: Any, name: str, makes_state: bool) -> None:
     """Before an attribute changes in a way that compiled code must know of."""
-    if here() == EAGER:
+    memo, is_eager = optimizer._memo, here() == EAGER
+    if is_eager and (now.frame is None or not memo.stepping):
         return
-    memo = optimizer._memo
-    if memo.trial is None:
+    if memo.trial is None and is_eager:
+        memo.trial = Trial(optimizer)
+    elif memo.trial is None:
         in_jit = now.frame is not None and now.frame.wall and now.frame.trace == here()
         if not in_jit or (not makes_state and not memo.stepping):
             if makes_state:
@@ -128,6 +132,7 @@ def holds_arrays(value: Any) -> bool:
 
 def assign(optimizer: Any, name: str, value: Any) -> None:
     """`optimizer.name = value` for a name that the class does not handle itself."""
+    settle_trial(optimizer)
     if not holds_arrays(value):
         held = vars(optimizer)["_held"]
         known = vars(optimizer).get(name, _MISSING)

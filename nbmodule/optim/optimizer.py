@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from nbmodule.base import dialects
 from nbmodule.base.paths import hint
-from nbmodule.core.boxes.frame import EAGER, birthplace, here, now, write_all
+from nbmodule.core.boxes.frame import EAGER, Frame, birthplace, current_log, framed, here, now, write_all
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -170,6 +170,7 @@ class Optimizer:
         return rate_now(vars(self)["_rates"][0], self._counter.value + 1, self._memo.schedules)
 
     def _set_rate(self, place: int, lr: Any) -> None:
+        attributes.settle_trial(self)
         rates = vars(self)["_rates"]
         old = rates[place]
         if is_number_box(old) and not callable(lr) and not isinstance(lr, Variable):
@@ -321,18 +322,37 @@ class Optimizer:
     def _advance(self, part: Pairs) -> list[Any]:
         """New values for all variables of the part. Here: by way of `_step`, with Containers of what is to change."""
         active = part.active()
-        before = self._counter.value
-        self._counter.value = next_count(before)
-        self._memo.stepping += 1
-        try:
-            v, grads = as_container(active.chains, active.weights), as_container(active.chains, active.grads)
-            new = self._checked(active, self._step(v, grads))
-        except BaseException:
-            self._counter.value = before
-            raise
-        finally:
-            self._memo.stepping -= 1
+        if now.frame is None and here() == EAGER:
+            new, written, values = framed(lambda frame: self._stepped_aside(active, frame), log=current_log())
+            part.write(written, values)
+        else:
+            before = self._counter.value
+            try:
+                new = self._stepped(active)
+            except BaseException:
+                self._counter.value = before
+                raise
         return part.merged(new)
+
+    def _stepped_aside(self, part: Pairs, frame: Frame) -> tuple[list[Any], tuple[Variable, ...], tuple[Any, ...]]:
+        """A step in a frame of its own: what it sets on this optimizer is set with the variables, at one moment."""
+        attributes.settle_trial(self)  # of a first try, where the frame turns out to need a token
+        new = self._stepped(part)
+        return new, tuple(frame.written), tuple(frame.values[box] for box in frame.written)
+
+    def _stepped(self, part: Pairs) -> list[Any]:
+        """What `_step` returns, the count being that of this step."""
+        depth = self._memo.stepping
+        try:
+            try:
+                self._memo.stepping = depth + 1
+                self._counter.value = next_count(self._counter.value)
+                v, grads = as_container(part.chains, part.weights), as_container(part.chains, part.grads)
+                return self._checked(part, self._step(v, grads))
+            finally:
+                self._memo.stepping = depth
+        finally:  # see `frame.calling`
+            self._memo.stepping = depth
 
     def _checked(self, part: Pairs, returned: Any) -> list[Any]:
         """The leaves that `_step` returned, in order, in shape and dtype."""

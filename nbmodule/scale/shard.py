@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from jax.sharding import NamedSharding, PartitionSpec
 
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.numbers import random
-from nbmodule.core.shape.building import ensure_built, move
+from nbmodule.core.shape.building import ensure_built, move_each
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.scale.mesh import as_mesh
@@ -55,13 +55,13 @@ def shard(model: Model, mesh: Any, rules: Any = None, *, optimizer: Any = None) 
     said = {leaf.name: Said() for leaf in leaves}
     for rule in as_rules(rules):
         rule.apply(leaves, said, mesh)
-    for leaf in leaves:
-        move((leaf.box,), NamedSharding(mesh, shortest(said[leaf.name].spec)), None)
+    places = {leaf.box: NamedSharding(mesh, shortest(said[leaf.name].spec)) for leaf in leaves}
     if optimizer is not None:
-        shard_state(optimizer, model, mesh)
+        places |= places_of_state(optimizer, model, mesh, places)
     stream = random.default.state
     if not stream.is_pending and len(stream.sharding.device_set) > 1:  # left on another mesh by a compiled step
-        move((stream,), NamedSharding(mesh, PartitionSpec()), None)
+        places[stream] = NamedSharding(mesh, PartitionSpec())
+    move_each(tuple(places), tuple(places.values()))
     return model
 
 
@@ -81,17 +81,16 @@ def leaves_of(model: Any) -> Iterator[RuledVariable]:
         yield RuledVariable(place.name, box, place.owner, holder or model)
 
 
-def shard_state(optimizer: Any, model: Any, mesh: Any) -> None:
-    """Lay the state of an optimizer out like the variables it belongs to; counters are whole everywhere."""
+def places_of_state(optimizer: Any, model: Any, mesh: Any, places: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Where the state of an optimizer is to lie: like the variables it belongs to, in their places; counters are whole everywhere."""
     known = {place.chain: box for box, place in plan_of(model).places.items()}
     whole = NamedSharding(mesh, PartitionSpec())
     named = dict(optimizer._state_boxes()) if hasattr(optimizer, "_state_boxes") else {}
-    specs = {id(box): variable_of(chain, box, known) for chain, box in named.items()}
-    for box in plan_of(optimizer).boxes:
-        if type(box) not in (Buffer, Parameter):  # a rate that is asked for at each step
-            continue
-        variable = specs.get(id(box))
-        move((box,), whole if variable is None else variable.sharding, None)
+    owners = {box: variable_of(chain, box, known) for chain, box in named.items()}
+    own = [
+        box for box in plan_of(optimizer).boxes if type(box) in (Buffer, Parameter)
+    ]  # others are asked for at each step
+    return {box: places.get(owners.get(box), whole) for box in own}
 
 
 def variable_of(chain: tuple[str, ...], box: Any, known: dict[tuple[str, ...], Any]) -> Any:

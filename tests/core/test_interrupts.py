@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -9,7 +11,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.core.shape.walk import plan_of
-from tests.core.interrupting import assert_nothing_is_open, points
+from tests.core.interrupting import Injected, assert_nothing_is_open, points
 
 
 def hunt(act, *things, most=150):
@@ -233,3 +235,140 @@ def test_loading_the_state_of_an_optimizer_is_one_act():
         optimizer.load_state_dict(states[turn[0] % 2])
 
     hunt_between(act, optimizer)
+
+
+class TimeIsUp(Exception):
+    """What a handler of a signal raises at the end of a limit of time: no KeyboardInterrupt, and of no kind that is known."""
+
+
+@pytest.fixture
+def strike():
+    """Raise `TimeIsUp` here, by a signal."""
+
+    def handle(number, frame):
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, handle)
+    yield lambda: signal.raise_signal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_an_exception_of_a_signal_is_never_swallowed_by_a_compiled_step(donate, strike):
+    model, arrived = nb.Sequential(nb.Linear(2, 2), nb.BatchNorm1d(2)), []
+    step = nb.jit(lambda x: model(x).sum(), donate=donate)
+    x = jnp.ones((2, 2))
+    step(x)
+
+    def act():
+        try:
+            step(x)
+        except TimeIsUp:
+            arrived.append(True)
+            raise Injected from None
+
+    count = len(list(points(act, strike=strike))) - 1
+    assert len(arrived) == count > 20
+
+
+def test_an_exception_of_a_signal_is_not_taken_for_a_failure_of_the_compiled_form(strike, recwarn):
+    class Slow(nb.Module):
+        def forward(self, x):
+            strike()
+
+    model = Slow(fallback_to_non_compiled=True)
+    model.compile()
+    with pytest.raises(TimeIsUp):
+        model(jnp.ones(2))
+    assert not recwarn.list
+
+
+# -- flags, layouts, an optimizer of a user's own ------------------------------------------------------
+class Momentum(nb.Optimizer):
+    """Makes its state in its first step, and keeps a number beside."""
+
+    turns = 0
+
+    def _step(self, v, grads):
+        self._speed = grads if self._count == 1 else self._speed * 0.5 + grads
+        self.turns = self.turns + 1
+        return v - self._speed * self._lr
+
+
+def test_a_step_of_ones_own_optimizer_is_one_act():
+    model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), Momentum(0.1)
+    grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
+
+    def act():
+        optimizer.update(model, grads)
+
+    act()
+    hunt(act, model, *(box for box in plan_of(optimizer).boxes if box is optimizer._counter or box.shape == (1,)))
+    assert optimizer.turns == int(optimizer.count)
+
+
+def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
+    made, grads = [], nb.Container(w=jnp.ones(1))
+
+    def act():
+        made[:] = nb.Module(w=nb.Parameter([1.0])), Momentum(0.5)
+        made[1].update(made[0], grads)
+
+    for _ in points(act):
+        if len(made) < 2:
+            continue
+        (model, optimizer), steps = made, 0 if made[0].w[0] == 1 else 1
+        assert int(optimizer.count) == steps
+        assert list(optimizer.state) == (["count", "speed"] if steps else ["count"])
+        optimizer.update(model, grads)
+        expected = [0.5, -0.25][steps]
+        assert float(model.w[0]) == expected
+        assert optimizer.turns == steps + 1
+        made.clear()
+
+
+@pytest.mark.parametrize(
+    ("act", "read"),
+    [
+        (lambda model, on: model.requires_grad_(on), lambda model: [box.requires_grad for box in model.parameters()]),
+        (lambda model, on: model.train(on), lambda model: [module.training for module in model.modules()]),
+    ],
+    ids=["requires_grad_", "train"],
+)
+def test_a_flag_of_a_whole_model_is_set_as_one_act(act, read):
+    model, turn = Walk(), [0]
+    step = nb.jit(lambda: [box.requires_grad for box in model.parameters()] + [m.training for m in model.modules()])
+
+    def flip():
+        turn[0] += 1
+        act(model, turn[0] % 2 == 0)
+
+    for _ in points(flip):
+        assert len(set(read(model))) == 1
+        assert set(read(model)) <= set(map(bool, step()))  # compiled functions have noticed
+
+
+def test_laying_a_model_out_is_one_act():
+    model, mesh, turn = Walk(), nb.make_mesh(data=1), [0]
+
+    def act():
+        turn[0] += 1
+        if turn[0] % 2:
+            nb.shard(model, mesh)
+        else:
+            model.to("cpu:0")
+
+    for _ in points(act):
+        assert len({type(box.value.sharding) for box in plan_of(model).boxes}) == 1
+
+
+def test_a_profiled_block_leaves_nothing_open():
+    model = nb.Lambda(lambda x: x)
+
+    def act():
+        with nb.track(model, profile=True):
+            model(jnp.ones(2))
+
+    act()
+    for _ in points(act):
+        assert_nothing_is_open()

@@ -22,8 +22,17 @@ if TYPE_CHECKING:
 _value = attrgetter("_value")
 
 
+Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
+"""What else is set at the moment of a commit: objects, an attribute of each, and its new value."""
+NOTHING: Also = ((), (), ())
+
+
 def commit(
-    boxes: Sequence[Variable], values: Sequence[Any], waiting: Sequence[Variable] = (), draws: Sequence[Any] = ()
+    boxes: Sequence[Variable],
+    values: Sequence[Any],
+    waiting: Sequence[Variable] = (),
+    draws: Sequence[Any] = (),
+    also: Also = NOTHING,
 ) -> None:
     """Put values into boxes, past all frames. They were checked before: as many, of the shapes and dtypes of the boxes.
 
@@ -32,6 +41,7 @@ def commit(
         values: One for each.
         waiting: Pending boxes, which get another draw at the same moment.
         draws: One for each of these.
+        also: What else is set at the same moment, layouts say.
 
     Example:
         >>> import nbmodule as nb
@@ -45,16 +55,43 @@ def commit(
         before = list(map(_value, boxes))
     except AttributeError:
         before = None
-    if before is not None and not waiting:
+    if before is not None and not waiting and also is NOTHING:
         any(map(setattr, targets, names, chain(values, ticks)))
         return
     before = [getattr(box, "_value", None) for box in boxes]
-    targets, names = (*waiting, *targets), (*repeat("_pending", len(waiting)), *names)
+    targets, names = (*waiting, *also[0], *targets), (*repeat("_pending", len(waiting)), *also[1], *names)
     with draw_lock:  # a draw that has begun comes first
-        any(map(setattr, targets, names, chain(draws, values, ticks)))
+        any(map(setattr, targets, names, chain(draws, also[2], values, ticks)))
     for box in boxes:
         if hasattr(box, "_pending"):
             del box._pending
+
+
+def set_all(targets: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
+    """Set attributes of many things, flags or modes, as one act. The clocks that tell of it are among them.
+
+    Args:
+        targets: The things.
+        names: An attribute of each; setting it runs no Python.
+        values: One for each.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> a, b = nb.Parameter(1), nb.Parameter(2)
+        >>> set_all((a, b), ("_frozen", "_frozen"), (True, True))
+        >>> a.requires_grad or b.requires_grad
+        False
+    """
+    any(
+        map(setattr, targets, names, values)
+    )  # none is left over: `any` stops at what is true, and `setattr` gives None
+
+
+def freeze(boxes: Sequence[Variable], frozen: bool) -> None:
+    """Take these variables out of training, or back, as one act."""
+    if boxes:
+        things, names = (*boxes, clock, clock), (*repeat("_frozen", len(boxes)), "flags", "structure")
+        set_all(things, names, (*repeat(frozen, len(boxes)), next(ticks), next(ticks)))
 
 
 def targets_of(boxes: Sequence[Variable]) -> tuple[tuple[Any, ...], tuple[str, ...]]:

@@ -30,7 +30,7 @@ import jax.core
 
 from nbmodule.base.jax_check import check_jax
 from nbmodule.base.jax_names import here, is_eager, make_user_context
-from nbmodule.core.boxes.commit import commit
+from nbmodule.core.boxes.commit import NOTHING, Also, commit
 from nbmodule.core.boxes.record import Log, uncaptured
 from nbmodule.errors import TracerLeakError
 from nbmodule.tree.sockets import socket
@@ -376,7 +376,11 @@ def write(box: Variable, value: Any) -> None:
 
 
 def write_all(
-    boxes: Sequence[Variable], values: Sequence[Any], waiting: Sequence[Variable] = (), draws: Sequence[Any] = ()
+    boxes: Sequence[Variable],
+    values: Sequence[Any],
+    waiting: Sequence[Variable] = (),
+    draws: Sequence[Any] = (),
+    also: Also = NOTHING,
 ) -> None:
     """Give boxes values that already have their shapes and dtypes, all of them or none, through the frame where there is one.
 
@@ -385,17 +389,18 @@ def write_all(
         values: One for each.
         waiting: Pending boxes, which get another draw at the same moment; these are seen in all frames.
         draws: One for each of these.
+        also: What else is set at that moment; this too is seen in all frames.
     """
     if now.frame is not None:
         now.frame.write_all(boxes, values)
-        commit((), (), waiting, draws)
+        commit((), (), waiting, draws, also)
         return
     trace = here()
     for box, value in zip(boxes, values):
         is_local = trace != EAGER and box._home is not None and box._home.trace == trace
         if not is_local and (trace != EAGER or isinstance(value, jax.core.Tracer)):
             raise leak(box)
-    commit(boxes, values, waiting, draws)
+    commit(boxes, values, waiting, draws, also)
 
 
 def gathered(body: Callable[[], Any]) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
+
+from nbmodule.core.boxes.clock import clock, ticks
+from nbmodule.core.boxes.commit import set_all
 
 
 class Inner:
@@ -55,6 +60,14 @@ class Inner:
         self.training = True
         self.variables: dict[str, Any] = {}
         self.version = 0
+
+
+def switch(inners: Sequence[Inner], mode: bool) -> None:
+    """Set whether modules are in training mode, as one act."""
+    if inners:
+        things, names = (*inners, *inners), (*repeat("version", len(inners)), *repeat("training", len(inners)))
+        values = [*(inner.version + 1 for inner in inners), *repeat(mode, len(inners))]
+        set_all((*things, clock), (*names, "structure"), (*values, next(ticks)))
 
 
 def of(module: Any) -> Inner:

@@ -6,13 +6,16 @@ is declared for a variable holds: values from outside are laid out like it, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import jax
 import jax.core
 import numpy as np
 
-from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.clock import clock, ticks
+from nbmodule.core.boxes.commit import NOTHING, Also, set_all
 
 _used = [False]  # whether any variable has a layout: until then nobody looks
 _joined: dict[Any, Any] = {}
@@ -25,14 +28,19 @@ def is_spread(place: Any) -> bool:
 
 def declare(box: Any, place: Any) -> None:
     """From now on `box` keeps this sharding; any other place takes a layout back."""
-    if is_spread(place):
+    set_all(*declared((box,), (place,)))
+
+
+def declared(boxes: Sequence[Any], places: Sequence[Any]) -> Also:
+    """What is to be set, so that each box keeps the sharding that it is given; any other place takes a layout back, None leaves it."""
+    found = [(box, place if is_spread(place) else None) for box, place in zip(boxes, places) if place is not None]
+    found = [(box, layout) for box, layout in found if layout_of(box) != layout]
+    if not found:
+        return NOTHING
+    if any(layout is not None for _, layout in found):
         _used[0] = True
-        if getattr(box, "_layout", None) != place:
-            box._layout = place
-            clock.structure_changed()
-    elif layout_of(box) is not None:
-        del box._layout
-        clock.structure_changed()
+    targets, layouts = zip(*found)
+    return (*targets, clock), (*repeat("_layout", len(found)), "structure"), (*layouts, next(ticks))
 
 
 def layout_of(box: Any) -> Any:
@@ -64,7 +72,7 @@ def join(boxes: Any) -> None:
         if isinstance(value, jax.core.Tracer) or hasattr(type(box), "ask"):
             continue
         if mesh is None and is_joined(layout):
-            del box._layout
+            box._layout = None
             box._value = jax.numpy.asarray(np.asarray(value))
         elif mesh is not None and (is_joined(layout) or layout is None) and layout is not whole_on(mesh):
             if not value.committed or is_spread(value.sharding):  # what the user has put on one device stays there

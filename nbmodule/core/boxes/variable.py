@@ -19,8 +19,7 @@ import numpy as np
 
 from nbmodule.base.dialects import OF_ARRAYS, no_such_attribute
 from nbmodule.base.jax_names import argument_tables, outside_traces
-from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.commit import commit
+from nbmodule.core.boxes.commit import commit, freeze
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
@@ -295,8 +294,7 @@ class Variable(_LikeArray):
     def requires_grad_(self, flag: bool = True) -> Self:
         """Freeze (False) or unfreeze (True) this variable; returns it."""
         if self._frozen == as_flag("flag of requires_grad_()", flag):
-            self._frozen = not flag
-            clock.flags_changed()
+            freeze((self,), not flag)
         return self
 
     @property

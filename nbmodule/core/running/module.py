@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from nbmodule.base.format import shown
-from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.commit import freeze
 from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import birthplace
-from nbmodule.core.boxes.inner import Inner
+from nbmodule.core.boxes.inner import Inner, switch
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.running.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
 from nbmodule.core.shape import attributes, building, copying, hooks, naming, state_dict, structure, where
@@ -276,15 +276,13 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     @training.setter
     def training(self, mode: bool) -> None:
         if self._nbm.training != as_flag("training", mode):
-            self._nbm.training = bool(mode)
-            self._nbm.version += 1
-            clock.structure_changed()
+            switch([self._nbm], mode)
 
     def train(self, mode: bool = True, recursive: bool = True) -> Self:
         """Set training mode here and, unless `recursive=False`, in all modules below; returns the module."""
         mode = as_flag("mode of train()", mode)
-        for module in self.modules() if as_flag("recursive of train()", recursive) else (self,):
-            module.training = mode
+        of = [m._nbm for m in (self.modules() if as_flag("recursive of train()", recursive) else (self,))]
+        switch([inner for inner in of if inner.training != mode], mode)
         return self
 
     def eval(self) -> Self:
@@ -305,8 +303,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     def requires_grad_(self, flag: bool = True) -> Self:
         """Freeze (False) or unfreeze (True) all Parameters; a frozen one gets no gradient. Returns the module."""
         flag = as_flag("flag of requires_grad_()", flag)
-        for parameter in self.parameters():
-            parameter.requires_grad_(flag)
+        freeze([parameter for parameter in self.parameters() if parameter._frozen == flag], not flag)
         return self
 
     def to(self, device_or_sharding: Any = None, dtype: Any = None) -> Self:

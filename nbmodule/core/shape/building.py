@@ -14,7 +14,7 @@ import numpy as np
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import now, write_all
-from nbmodule.core.boxes.layout import declare, spread
+from nbmodule.core.boxes.layout import declared, spread
 from nbmodule.core.boxes.pending import Pending
 from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
 from nbmodule.core.boxes.variable import Parameter, Variable
@@ -290,14 +290,24 @@ def _boxed(module: Any, name: str, value: Any, lent: dict[int, Variable]) -> Any
 
 def move(boxes: Sequence[Variable], place: Any, dtype: Any) -> None:
     """Put variables on a device or sharding, and (floating ones only) into a dtype; what is pending stays so."""
-    waiting = [box for box in boxes if box.is_pending]
-    draws = [_moved_draw(box._pending, place, _cast(box, dtype)) for box in waiting]
-    rest = [box for box in boxes if not box.is_pending]
-    values = [_moved(box.value, place, _cast(box, dtype)) for box in rest]
-    changed = [i for i, box in enumerate(rest) if values[i] is not box.value]
-    for box in boxes if place is not None else ():
-        declare(box, place)
-    write_all([rest[i] for i in changed], [values[i] for i in changed], waiting, draws)
+    move_each(boxes, [place] * len(boxes), dtype)
+
+
+def move_each(boxes: Sequence[Variable], places: Sequence[Any], dtype: Any = None) -> None:
+    """As `move`, with a place for each variable; all of them move at the same moment."""
+    pairs = list(zip(boxes, places, strict=True))
+    waiting = [(box, place) for box, place in pairs if box.is_pending]
+    draws = [_moved_draw(box._pending, place, _cast(box, dtype)) for box, place in waiting]
+    rest = [(box, place) for box, place in pairs if not box.is_pending]
+    moved = [(box, box.value, _moved(box.value, place, _cast(box, dtype))) for box, place in rest]
+    changed = [(box, new) for box, old, new in moved if new is not old]
+    write_all(
+        [box for box, _ in changed],
+        [new for _, new in changed],
+        [box for box, _ in waiting],
+        draws,
+        declared(boxes, places),
+    )
 
 
 def _cast(box: Variable, dtype: Any) -> Any:

@@ -17,13 +17,13 @@ Told = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.listeners: list[Told] = []
+        self.listeners: dict[object, Told] = {}  # by the block that has them, innermost last
         self.open: list[Any] = []  # instances whose calls are running
 
 
 _local = _Local()
 _lock = threading.Lock()
-_counts: dict[type, list[Any]] = {}  # how many blocks are open on a class, and what it had before
+_known: dict[type, tuple[dict[object, None], Any]] = {}  # the blocks that are open on a class, and what it had before
 
 
 @contextmanager
@@ -35,15 +35,23 @@ def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
         told: Returns what `run(*args, **kwargs)` returned.
     """
     owners = {owner for kind in classes if (owner := owner_of(kind)) is not None}
-    for owner in owners:
-        _enter(owner)
-    _local.listeners.append(told)
+    block = object()
     try:
-        yield
-    finally:
-        _local.listeners.pop()
-        for owner in owners:
-            _leave(owner)
+        try:
+            for owner in owners:
+                _enter(owner, block)
+            _local.listeners[block] = told
+            yield
+        finally:
+            _end(owners, block)
+    finally:  # again: an interrupt may have come before the first time
+        _end(owners, block)
+
+
+def _end(owners: Iterable[type], block: object) -> None:
+    _local.listeners.pop(block, None)
+    for owner in owners:
+        _leave(owner, block)
 
 
 def owner_of(kind: type) -> type | None:
@@ -51,23 +59,23 @@ def owner_of(kind: type) -> type | None:
     return next((each for each in kind.__mro__ if "__call__" in vars(each) and each is not object), None)
 
 
-def _enter(owner: type) -> None:
+def _enter(owner: type, block: object) -> None:
     with _lock:
-        if owner in _counts:
-            _counts[owner][0] += 1
+        if owner in _known:
+            _known[owner][0][block] = None
             return
         original = vars(owner)["__call__"]
-        _counts[owner] = [1, original]
+        _known[owner] = ({block: None}, original)
         setattr(owner, "__call__", _around(original))  # noqa: B010 - attributes of classes of other packages
 
 
-def _leave(owner: type) -> None:
+def _leave(owner: type, block: object) -> None:
     with _lock:
-        entry = _counts[owner]
-        entry[0] -= 1
-        if not entry[0]:
-            setattr(owner, "__call__", entry[1])  # noqa: B010
-            del _counts[owner]
+        blocks, original = _known.get(owner, ({}, None))
+        blocks.pop(block, None)
+        if owner in _known and not blocks:
+            setattr(owner, "__call__", original)  # noqa: B010
+            del _known[owner]
 
 
 def _around(original: Any) -> Callable[..., Any]:
@@ -77,10 +85,14 @@ def _around(original: Any) -> Callable[..., Any]:
         run = original.__get__(self, type(self))
         if not _local.listeners or (_local.open and _local.open[-1] is self):  # reached again through super()
             return run(*args, **kwargs)
-        _local.open.append(self)
+        depth = len(_local.open)
         try:
-            return _local.listeners[-1](self, run, args, kwargs)
+            try:
+                _local.open.append(self)
+                return next(reversed(_local.listeners.values()))(self, run, args, kwargs)
+            finally:
+                del _local.open[depth:]
         finally:
-            _local.open.pop()
+            del _local.open[depth:]
 
     return call

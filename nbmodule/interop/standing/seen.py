@@ -49,11 +49,12 @@ class Standing:
             if path is None and type(instance) is type(self.model):
                 modules = self.modules_of(instance)
                 if modules.keys() == self.paths:
-                    self.copies.append((modules, {id(module): path for path, module in modules.items()}))
+                    depth = len(self.copies)
                     try:
+                        self.copies.append((modules, {id(module): path for path, module in modules.items()}))
                         return told((), instance, run, args, kwargs)
                     finally:
-                        self.copies.pop()
+                        del self.copies[depth:]
             return run(*args, **kwargs) if path is None else told(path, instance, run, args, kwargs)
 
         with intercepted({type(self.model), *self.parts.values()}, seen):
@@ -78,11 +79,12 @@ class StandingLinen:
                 return following(*args, **kwargs)
             if path and not depth[0]:
                 return following(*args, **kwargs)
-            depth[0] += 1
+            before = depth[0]
             try:
+                depth[0] = before + 1
                 return told(path, context.module, following, args, kwargs)
             finally:
-                depth[0] -= 1
+                depth[0] = before
 
         with need("flax.linen", "nb.track of a Flax model").intercept_methods(seen):
             yield

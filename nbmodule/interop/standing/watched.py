@@ -7,8 +7,7 @@ call of the part with that path.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -52,20 +51,47 @@ class StandIn:
             )
         self.module: Wrapped = wrap(self.standing, {})
         self.model = model
-        self._open: list[ExitStack] = []
+        self._open: dict[object, None] = {}  # the blocks in which it is watched
+        self._whole: Any = None  # for all of them
+        self._entered: list[Iterator[None]] = []
+
+    def watching(self) -> Iterator[None]:
+        """A generator: from its `next` on the model is watched, until it is closed, or nobody holds it any more."""
+        block = object()
+        try:
+            try:
+                self._open[block] = None
+                if self._whole is None:
+                    self._whole = self._watch()
+                    next(self._whole)
+                yield
+            finally:
+                self._end(block)
+        finally:  # see `frame.calling`
+            self._end(block)
 
     def __enter__(self) -> StandIn:
-        stack = ExitStack()
-        if not self._open:
-            stack.enter_context(jax.disable_jit())
-            stack.enter_context(self.standing.watch(self.told))
-            _local.watched.append(self)
-            stack.callback(_local.watched.remove, self)
-        self._open.append(stack)
+        watching = self.watching()
+        next(watching)
+        self._entered.append(watching)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._open.pop().close()
+        self._entered.pop()  # nobody holds it any more
+
+    def _end(self, block: object) -> None:
+        self._open.pop(block, None)
+        if not self._open and self._whole is not None:
+            self._whole.close()
+            self._whole = None
+
+    def _watch(self) -> Iterator[None]:
+        with jax.disable_jit(), self.standing.watch(self.told):
+            try:
+                _local.watched.append(self)
+                yield
+            finally:
+                _local.watched[:] = [other for other in _local.watched if other is not self]
 
     def told(
         self, path: Path, instance: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
