@@ -22,8 +22,9 @@ from nbmodule.errors import MissingDependencyError
 
 __all__ = [
     "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind",
-    "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "jaxprs_in_params", "line_of_user",
-    "make_user_context", "outside_traces", "raw_frames", "reset_compilation_cache", "scan_counts", "source_info_util", "unfit",
+    "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated",
+    "jaxprs_in_params", "line_of_user", "make_user_context", "outside_traces", "raw_frames", "reset_compilation_cache", "scan_counts",
+    "source_info_util", "unfit",
 ]  # fmt: skip
 
 OLDEST = "0.8"
@@ -126,6 +127,22 @@ def is_jit_being_traced() -> bool:
     while trace is not None:
         debug_info = getattr(getattr(trace, "frame", None), "debug_info", None)
         if getattr(debug_info, "traced_for", "") == "jit":
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+_REPEATING = {"BatchTrace", "DynamicJaxprTrace"}
+
+
+def is_repeated() -> bool:
+    """Whether what is computed on the host now is used for many rows, steps or calls.
+
+    A `vmap` is open, or a function is traced to be run later. JAX says so only in private; without it the answer is no.
+    """
+    trace = getattr(_trace_context, "trace", None)
+    while trace is not None:
+        if type(trace).__name__ in _REPEATING:
             return True
         trace = getattr(trace, "parent_trace", None)
     return False

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+import nbmodule as nb
 from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers.random import RandomStream, seed
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn import initializers as ini
+from nbmodule.nn.initializers import base
 
 from jax_settings import FLOAT, INT, spelled
 
@@ -301,3 +304,40 @@ def test_a_constant_is_given_by_position_or_by_either_name():
     for wrong in (lambda: ini.Constant(1.0, value=2.0), lambda: ini.Constant()):
         with pytest.raises(ArgumentTypeError, match="Constant takes one number"):
             wrong()
+
+
+# -- inside transforms of JAX's own ------------------------------------------------------------------
+ALIKE = {
+    "vmap": lambda make: jax.vmap(lambda i: make())(jnp.arange(2)),
+    "jit": lambda make: jax.jit(make)(),
+    "scan": lambda make: jax.lax.scan(lambda c, _: (c, make()), 0, None, 2),
+    "grad of nb.jit": lambda make: nb.jit(lambda: jax.grad(lambda x: x * make().sum())(1.0))(),
+}
+APART = {
+    "eval_shape": lambda make: jax.eval_shape(make),
+    "grad": lambda make: jax.grad(lambda x: x * make().sum())(1.0),
+    "ours": lambda make: nb.vmap(lambda i: make())(jnp.arange(2)),
+}
+
+
+@pytest.mark.not_under("eager", reason="jax.jit runs at each call there")
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_draw_that_a_transform_of_jax_will_use_again_is_said_once(name, monkeypatch):
+    monkeypatch.setattr(base, "_warned", False)
+    make = lambda: nb.Linear(3, 2).weight.value
+    with pytest.warns(UserWarning, match=r"all its rows, steps and later calls get the same.*nb.vmap.*key=key") as said:
+        ALIKE[name](make)
+    ALIKE[name](make)
+    assert [Path(each.filename).name for each in said] == [Path(__file__).name]
+
+
+@pytest.mark.parametrize("name", [*APART, "key", "constant", "given"])
+def test_nothing_is_said_of_draws_that_differ_or_are_meant_to_be_alike(name, monkeypatch):
+    monkeypatch.setattr(base, "_warned", False)
+    layers = {
+        "key": lambda: nb.Linear(3, 2, key=0),
+        "constant": lambda: nb.Linear(3, 2, weight_initializer=nb.Ones()),
+        "given": lambda: nb.Linear(3, 2, v={"w": jnp.ones((2, 3)), "b": jnp.ones(2)}),
+    }
+    make = layers.get(name, lambda: nb.Linear(3, 2))
+    APART.get(name, ALIKE["vmap"])(lambda: make().weight.value)

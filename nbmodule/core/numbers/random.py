@@ -15,7 +15,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.jax_names import is_eager, outside_traces
+from nbmodule.base.jax_names import is_eager, is_only_looked_at, is_repeated, outside_traces
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import describe_shape
 from nbmodule.core.boxes.frame import Frame, here, now
@@ -283,6 +283,14 @@ def seed(seed: Any) -> None:
 def traced_key() -> Any:
     """The next key for initial values where it is traced, from the default stream; None elsewhere."""
     return default.traced_key()
+
+
+def is_one_for_many() -> bool:
+    """Whether the next key for initial values will be one for many rows, steps or calls.
+
+    That is inside a raw transform of JAX, out of which the stream cannot move on.
+    """
+    return not is_eager() and not now.outside and is_repeated() and not is_only_looked_at()
 
 
 def next_key() -> Any:

@@ -15,7 +15,7 @@ _SHOWN = 3
 _OURS = {"nbmodule", "jax", "jaxtyping", "functools", "contextlib"}
 
 
-def _level_of_the_user() -> int:
+def level_of_the_user() -> int:
     """How many calls above the caller the first line stands that is neither ours nor JAX's."""
     frame, level = sys._getframe(1), 1
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
@@ -45,5 +45,5 @@ def warn_if_nothing_trains(model: Any, what: str) -> None:
     warnings.warn(
         f"{type(model).__name__} has no trainable parameter: {what}. Its arrays are buffers, which are not trained: "
         f"{', '.join(names[:_SHOWN])}{more}. Where one is meant to be trained, assign nb.Parameter(array). (Said once.)",
-        stacklevel=_level_of_the_user(),
+        stacklevel=level_of_the_user(),
     )

@@ -77,7 +77,7 @@ class StandIn:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._entered.pop()  # nobody holds it any more
+        self._entered.pop().close()
 
     def _end(self, block: object) -> None:
         self._open.pop(block, None)

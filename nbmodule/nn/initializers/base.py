@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,7 +23,8 @@ import numpy as np
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers import threefry
-from nbmodule.core.numbers.random import next_key, traced_key
+from nbmodule.core.numbers.random import is_one_for_many, next_key, traced_key
+from nbmodule.core.shape.trainable import level_of_the_user
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
@@ -63,6 +65,9 @@ def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]
     return shape[inputs] * area, shape[outputs] * area
 
 
+_warned = False  # of a draw that is used for many
+
+
 class Initializer:
     """The base of all initializers; a user's own defines `draw`.
 
@@ -74,6 +79,8 @@ class Initializer:
         Array([[0., 1.],
                [1., 0.]], dtype=float32)
     """
+
+    is_random = True  # whether the key matters
 
     def create_variables(
         self,
@@ -117,11 +124,13 @@ class Initializer:
             box = Parameter.pending(later, shape, dtype, place)
             box.hold(jnp.asarray(self._drawn(traced, shape, dtype, fan_out, fan_in)))
             return box
+        draw = self._drawn
         if key is None:
+            draw = self._drawn_for_many if self.is_random and is_one_for_many() else draw
             key = next_key()
         elif threefry.is_threefry(key):
             key = threefry.key_data(key)
-        return Parameter.pending(partial(self._drawn, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
+        return Parameter.pending(partial(draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
 
     def _drawn(self, key: Any, shape: tuple[int, ...], dtype: Any, *fans: float | None) -> Drawn:
         """What `draw` gives, in the shape and dtype of the variable: a user's own may give another dtype, or an array of JAX."""
@@ -133,6 +142,19 @@ class Initializer:
                 "The variable has no value yet."
             )
         return value if value.dtype == dtype else jnp.asarray(value, dtype)
+
+    def _drawn_for_many(self, *args: Any) -> Drawn:
+        """As `_drawn`, inside a raw transform of JAX that will use the value again."""
+        global _warned
+        if not _warned:
+            _warned = True
+            warnings.warn(
+                "initial values are drawn inside a raw JAX transform (jax.vmap, jit, scan, ...), out of which a random stream "
+                "cannot move on: all its rows, steps and later calls get the same ones. Use nb.vmap, nb.jit or nb.scan, or give "
+                "the layer a key of its own, as nb.Linear(3, 2, key=key). (Said once.)",
+                stacklevel=level_of_the_user(),
+            )
+        return self._drawn(*args)
 
     def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse what cannot be drawn, before a variable is made; the base refuses nothing."""

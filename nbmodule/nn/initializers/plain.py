@@ -29,6 +29,8 @@ class Constant(Initializer):
         Array([0.5, 0.5], dtype=float32)
     """
 
+    is_random = False
+
     constant: float
 
     def __init__(self, constant: float | None = None, *, value: float | None = None) -> None:
@@ -69,6 +71,8 @@ class Zeros(Initializer):
         Array([0., 0.], dtype=float32)
     """
 
+    is_random = False
+
     def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
@@ -83,6 +87,8 @@ class Ones(Initializer):
         >>> Ones().create_variables((2,), dtype="int32").value
         Array([1, 1], dtype=int32)
     """
+
+    is_random = False
 
     def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
         """Fill an array."""
