@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.core.boxes.frame import Home, here, now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
 from nbmodule.core.recording.tracker import slot_of
@@ -149,6 +150,8 @@ class Stacks:
         What is recorded of them is recorded of the stack, so that tracking shows its layers under its paths.
         """
         own = jax.tree.map(lambda leaf: leaf, (arguments, kwargs))
+        for box in stacked_boxes(own):
+            box._home = box._home or Home(now.frame, here())  # without `jit` a scan opens no trace
         for module, of_stack in zip(stacked_modules(own), self._modules):
             module._nbm.slot = slot_of(of_stack)
         return own
