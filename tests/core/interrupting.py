@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 import gc
 import sys
 import weakref
@@ -11,6 +13,8 @@ from typing import Any
 
 import nbmodule
 from nbmodule.core.boxes.frame import gate, now
+from nbmodule.core.boxes.handing import readers
+from nbmodule.core.boxes.pending import draw_lock
 
 HOME = str(Path(nbmodule.__file__).parent)
 FILES = f"{HOME}/files/"  # reads in threads, before anything is committed
@@ -50,7 +54,7 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
 
     def local(frame: Any, event: str, arg: Any) -> Any:
         nonlocal passed
-        if event in ("line", "opcode"):
+        if event in ("line", "opcode") and frame.f_lasti not in _ends_of_blocks(frame.f_code):
             passed += 1
             if passed == stop + 1:
                 strike()
@@ -77,6 +81,17 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
     return passed
 
 
+@functools.cache
+def _ends_of_blocks(code: Any) -> frozenset[int]:
+    """Where a `with` block has ended and calls `__exit__(None, None, None)`: no signal is handled before that call."""
+    steps, found = list(dis.get_instructions(code)), set()
+    for i in range(len(steps) - 3):
+        if all(each.opname == "LOAD_CONST" and each.argval is None for each in steps[i : i + 3]):
+            call = next((j for j in range(i + 3, len(steps)) if steps[j].opname.startswith("CALL")), i)
+            found.update(each.offset for each in steps[i : call + 1])
+    return frozenset(found)
+
+
 def _is_finalizing(frame: Any) -> bool:
     """Whether this is called, nearly at once, by a `weakref.finalize`: Python swallows what is raised there."""
     for _ in range(5):
@@ -96,7 +111,9 @@ def _comes_from_ours(error: BaseException | None) -> bool:
 
 
 def assert_nothing_is_open() -> None:
-    """No frame, tracker or gate was left open."""
+    """No frame, tracker, gate or lock was left open."""
+    assert not draw_lock._is_owned()
+    assert not readers.lock._is_owned()
     assert now.frame is None
     assert now.tracker is None
     assert not gate.open

@@ -7,7 +7,7 @@ call of the part with that path.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import jax
@@ -53,9 +53,9 @@ class StandIn:
         self.model = model
         self._open: dict[object, None] = {}  # the blocks in which it is watched
         self._whole: Any = None  # for all of them
-        self._entered: list[Iterator[None]] = []
+        self._entered: list[Generator[None, None, None]] = []
 
-    def watching(self) -> Iterator[None]:
+    def watching(self) -> Generator[None, None, None]:
         """A generator: from its `next` on the model is watched, until it is closed, or nobody holds it any more."""
         block = object()
         try:
