@@ -85,9 +85,14 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
 def _ends_of_blocks(code: Any) -> frozenset[int]:
     """Where a `with` block has ended and calls `__exit__(None, None, None)`: no signal is handled before that call."""
     steps, found = list(dis.get_instructions(code)), set()
-    for i in range(len(steps) - 3):
-        if all(each.opname == "LOAD_CONST" and each.argval is None for each in steps[i : i + 3]):
-            call = next((j for j in range(i + 3, len(steps)) if steps[j].opname.startswith("CALL")), i)
+    for start in range(len(steps) - 3):
+        if all(each.opname == "LOAD_CONST" and each.argval is None for each in steps[start : start + 3]):
+            i, call = (
+                start,
+                next((j for j in range(start + 3, len(steps)) if steps[j].opname.startswith("CALL")), start),
+            )
+            while i and steps[i - 1].opname in ("SWAP", "NOP"):  # what is returned steps aside
+                i -= 1
             found.update(each.offset for each in steps[i : call + 1])
     return frozenset(found)
 
