@@ -124,7 +124,7 @@ class Profile(Shown, Sequence[ProfileRow]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of the figures."""
-        under = f"under the profiler a step took {100 * self.overhead:+.0f} %"
+        under = f"under the profiler a step took {abs(100 * self.overhead):.0f} % {'longer' if self.overhead >= 0 else 'less'}"
         return (
             f"{under}; threads that work at the same time share the time, so that rows add up to the step",
             "an instruction that the compiler fused from several modules counts for the one that it ends in",

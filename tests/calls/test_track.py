@@ -187,7 +187,7 @@ def test_unknown_paths_name_the_closest_one(net, x):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"returns": "all"}, "returns is True, 'stats' or False"),
+        ({"returns": "all"}, "returns is True, 'stats', 'exact stats' or False"),
         ({"returns": False, "order": False}, "would record nothing"),
         ({"depth": -1}, "depth counts levels"),
         ({"last": 0}, "last counts the steps"),

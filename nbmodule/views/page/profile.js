@@ -37,7 +37,7 @@ function draw(view, data) {
     columns: [
       { title: "share", width: "64px", cls: "number", text: percent },
       { title: "time", width: "150px", draw: (cell, i) => passBar(cell, passes.map((pass) => pass(i) ?? 0), total, words(i)) },
-      ...PASSES.map((name, k) => ({ title: name, cls: k < 2 ? "drop1 number" : "drop2 number", text: (/** @type {number} */ i) => (passes[k](i) > 0 ? seconds(passes[k](i)) : "") })),
+      ...PASSES.map((name, k) => ({ title: name, cls: k < 2 ? "drop2 number" : "drop1 number", text: (/** @type {number} */ i) => (passes[k](i) > 0 ? seconds(passes[k](i)) : "") })),
       { title: "of best FLOP/s", cls: "drop2 number", text: (/** @type {number} */ i) => (speed(i) ? `${number((100 * speed(i)) / data.best, 2)} %` : "") },
     ],
     sortsAll: true,
@@ -68,7 +68,7 @@ function draw(view, data) {
  * @param {string} title
  */
 function passBar(cell, spent, total, title) {
-  const node = el("span", "bar");
+  const node = el("span", "bar passes");
   spent.forEach((part, k) => {
     if (part <= 0) return;
     const inner = el("span", `fill ${FILLS[k]}`);
