@@ -120,7 +120,7 @@ class Sweep(Shown):
         setting: What was done to each.
         rows: Paths of the modules.
         columns: Indices of the parts, the first one of each block; one empty text for whole layers.
-        values: The metric of each run, `(rows, columns)`; NaN where a module has no such part.
+        values: The metric of each run, `(rows, columns)`; NaN also where a module has no such part, see `has`.
         before: The metric without any setting.
         clean: Of `nb.trace_causes` the metric of the clean run.
         noun: What the metric is.
@@ -166,8 +166,15 @@ class Sweep(Shown):
         """What the heat map shows."""
         return self.changes if self.clean is None else self.recovered
 
+    def has(self, row: int, column: int) -> bool:
+        """Whether a module has such a part."""
+        return not OVER[self.over] or int(self.columns[column]) < self.counts[row]
+
+    def _places(self) -> list[tuple[int, int]]:
+        return [(r, c) for r in range(len(self.rows)) for c in range(len(self.columns)) if self.has(r, c)]
+
     def most(self, count: int = 5) -> list[Found]:
-        """The places that change most, the largest first.
+        """The places that change most, the largest first; what is not finite before all others.
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
@@ -175,10 +182,8 @@ class Sweep(Shown):
             >>> sorted(each.path for each in found.most())
             ['0', '1', '2']
         """
-        shown = np.abs(self.shown_values)
-        order = np.argsort(-np.where(np.isnan(shown), -np.inf, shown), axis=None, kind="stable")
-        places = [np.unravel_index(i, shown.shape) for i in order[:count]]
-        return [self.at(int(r), int(c)) for r, c in places if not np.isnan(shown[r, c])]
+        shown = np.nan_to_num(np.abs(self.shown_values), nan=np.inf)
+        return [self.at(r, c) for r, c in sorted(self._places(), key=lambda place: -shown[place])[:count]]
 
     def at(self, row: int, column: int) -> Found:
         """One place of the map, with the setting that was tried there."""
@@ -189,11 +194,10 @@ class Sweep(Shown):
         return Found(self.rows[row], setting, float(self.values[row, column]), float(self.shown_values[row, column]))
 
     def __iter__(self) -> Iterator[Found]:
-        for row in range(len(self.rows)):
-            yield from (self.at(row, c) for c in range(len(self.columns)) if not np.isnan(self.values[row, c]))
+        return (self.at(r, c) for r, c in self._places())
 
     def __len__(self) -> int:
-        return int((~np.isnan(self.values)).sum())
+        return len(self._places())
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -209,7 +213,10 @@ class Sweep(Shown):
     @shown
     def __repr__(self) -> str:
         """The map as numbers."""
-        cells = [["" if np.isnan(x) else format_number(float(x), 3) for x in row] for row in self.shown_values]
+        cells = [
+            [format_number(float(x), 3) if self.has(r, c) else "" for c, x in enumerate(row)]
+            for r, row in enumerate(self.shown_values)
+        ]
         shown = (
             range(len(self.columns))
             if len(self.columns) <= 16

@@ -16,9 +16,9 @@ export function heat(view, data, pick) {
   if (data.over !== "layers") table.append(el("tr", "", el("th", "quiet", data.over), ...data.columns.map((/** @type {string} */ text) => el("th", "quiet", text))));
   data.rows.forEach((/** @type {string} */ path, /** @type {number} */ r) => {
     const cells = data.cells[r].map((/** @type {any} */ x, /** @type {number} */ c) => {
-      if (x === null || x === "NaN") return el("td");
+      if (x === null) return el("td");
       const where = `${path}${data.columns[c] ? ` ${data.over.slice(0, -1)} ${data.columns[c]}` : ""}: ${typeof x === "number" ? number(x) : x}`;
-      const cell = button("", where, () => {
+      const cell = button(typeof x === "number" ? "" : String(x), where, () => {
         pick?.(path, data.columns[c] ? Number(data.columns[c]) : null);
         view.say(where);
       });
@@ -29,6 +29,7 @@ export function heat(view, data, pick) {
     });
     table.append(el("tr", "", el("th", "mono", path || data.title[0]), ...cells));
   });
+  roving(table, "nbm-heatcell", Math.max(1, data.columns.length));
   const legend = el("div", "quiet", `${data.title.slice(1).join(" · ")} · blue below zero, orange above, full at ${number(limit)}`);
   return el("div", "heatbox", legend, table, ...(data.notes ?? []).map((/** @type {string} */ text) => el("div", "quiet", text)));
 }
@@ -52,5 +53,27 @@ export function bars(rows, name, pick) {
     row.append(el("span", "mono", path || name), el("span", "track", bar), el("span", "number", value));
     box.append(row);
   }
+  roving(box, "nbm-barrow", 1);
   return box;
+}
+
+/**
+ * One tab stop for many buttons; the arrows lead from one to the next.
+ * @param {HTMLElement} box
+ * @param {string} kind the class of the buttons
+ * @param {number} across how many stand in a line
+ */
+function roving(box, kind, across) {
+  const all = /** @type {HTMLElement[]} */ ([...box.getElementsByClassName(kind)]);
+  all.forEach((node, k) => (node.tabIndex = k ? -1 : 0));
+  box.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across }[event.key];
+    const at = all.indexOf(/** @type {HTMLElement} */ (event.target));
+    if (!step || at < 0) return;
+    event.preventDefault();
+    const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
+    all[at].tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
 }

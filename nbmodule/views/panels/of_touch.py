@@ -56,7 +56,8 @@ class SweepRecord(Titled):
     name: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[tuple[float, ...], ...]
+    cells: tuple[tuple[float | None, ...], ...]
+    """None where a module has no such part."""
     over: str = ""
     text: tuple[str, ...] = ()
 
@@ -101,7 +102,10 @@ def sweep_record(found: Sweep) -> SweepRecord:
     """
     most = max(1, MOST_CELLS // max(1, len(found.rows)))
     notes = (f"{len(found.columns) - most} columns left out: see .values",) if len(found.columns) > most else ()
-    cells = tuple(tuple(float(x) for x in row[:most]) for row in found.shown_values)
+    cells = tuple(
+        tuple(float(x) if found.has(r, c) else None for c, x in enumerate(row[:most]))
+        for r, row in enumerate(found.shown_values)
+    )
     return SweepRecord(
         found.name,
         found.rows,
@@ -237,7 +241,7 @@ def _(record: SweepRecord) -> dict[str, Any]:
     return _head(record, "sweep", "nb.sweep(model, x, ...)") | {
         "rows": [plain(row) for row in record.rows],
         "columns": [plain(column) for column in record.columns],
-        "cells": [[number(x) for x in row] for row in record.cells],
+        "cells": [[None if x is None else number(x) for x in row] for row in record.cells],
         "over": record.over,
     }
 
