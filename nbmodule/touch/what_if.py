@@ -22,6 +22,7 @@ from nbmodule.touch.run import Metric, Run, noun_of
 from nbmodule.touch.settings import Setting, zero
 from nbmodule.touch.spots import Spot, spots
 from nbmodule.touch.sweep import Sweep, swept
+from nbmodule.tree.sockets import socket
 
 
 @dataclass(frozen=True)
@@ -346,6 +347,9 @@ class WhatIf(Shown):
             needs = ["edits = nb.edit(model, x)"] if "edits." in edits.code else []
             lines = [*needs, edits.code, *lines]
         return "\n".join(lines)
+
+    def _ipython_display_(self) -> None:
+        socket("show_in_place")(self)
 
     @shown
     def __repr__(self) -> str:

@@ -47,7 +47,7 @@ view
 
 
 def test_a_digits_network_is_touched_by_hand(open_notebook):
-    notebook = open_notebook([DIGITS, "found"])
+    notebook = open_notebook([DIGITS, "1"])
     notebook.run_cell(0)
     out = notebook.outputs(0)
     out.get_by_label("Add this setting").wait_for()
@@ -103,12 +103,13 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     out.locator(".nbm-setting", has_text="model[1] = Tanh()").wait_for(state="detached")
     assert notebook.kernel_eval("close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1])))")
 
-    notebook.run_cell(1)  # shown again, it holds what was tried last, also when nobody answers
+    notebook.cell(1).locator(".cm-content").click()  # the hand leaves: what was tried last is what is saved
+    notebook.wait_text(0, "channel 2")
+    out.get_by_label("0 channel 2 on").uncheck()  # and the picture still has its kernel
+    notebook.kernel_wait("not found.tried[0].on")
     notebook.save()
     notebook.reopen()
-    again = notebook.outputs(1)
-    again.locator(".nbm-setting", has_text="channel 2").wait_for()
-    notebook.shutdown()
+    notebook.outputs(0).locator(".nbm-setting", has_text="channel 2").wait_for()
 
 
 def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):

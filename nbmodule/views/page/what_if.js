@@ -25,6 +25,7 @@ class WhatIf {
     /** @type {{ at: number, number: number } | null} */
     this.wanted = null;
     this.isAsking = false;
+    this.isNew = false; // something was tried that the saved output does not show yet
     this.metric = el("div", "metric");
     this.controls = el("div", "asking");
     this.more = el("div", "asking");
@@ -35,7 +36,18 @@ class WhatIf {
     view.body.append(el("div", "tried", this.metric, this.controls, this.list, this.more, this.failed, this.results));
     if (!this.canAsk) view.note(`to try something, ${NO_KERNEL}`);
     view.root.addEventListener("nbm-mark", (event) => this.mark(/** @type {CustomEvent} */ (event).detail.path ?? ""), { signal: view.signal });
+    view.root.addEventListener("focusout", (event) => this.left(/** @type {Node | null} */ (event.relatedTarget)), { signal: view.signal });
     this.draw();
+  }
+
+  /**
+   * When the hand has gone elsewhere, the output that is saved with the notebook becomes what was tried last.
+   * @param {Node | null} to
+   */
+  left(to) {
+    if (!to || this.view.root.getRootNode().contains(to) || !this.isNew || this.isAsking) return;
+    this.isNew = false;
+    this.channel.ask("settle").catch(() => {});
   }
 
   draw() {
@@ -71,6 +83,7 @@ class WhatIf {
     try {
       const answer = await this.channel.ask(kind, more);
       this.data = await unpack(answer.data);
+      this.isNew = true;
       if (keepList) this.drawResults();
       else this.draw();
       this.view.say(this.data.title.slice(1).join(", "));

@@ -26,7 +26,7 @@ from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
 from nbmodule.views.panels.of_touch import PlaceRow, WhatIfRecord, counts_of, what_if_record
-from nbmodule.views.panels.touching import ACTS, answered
+from nbmodule.views.panels.touching import ACTS, SETTLE, answered, settled
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
 
@@ -179,6 +179,11 @@ class Inspection:
 
         return plot(self, file)
 
+    def _ipython_display_(self) -> None:
+        from nbmodule.views.showing.show import show_in_place
+
+        show_in_place(self)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         from nbmodule.views.showing.show import mimebundle
 
@@ -290,7 +295,11 @@ class _Line(LiveSource):
 
     def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
         view = self._view()
-        return None if view is None or kind not in ACTS else answered(view.what_if, kind, message)
+        if view is None:
+            return None
+        if kind == SETTLE:
+            return settled(view)
+        return answered(view.what_if, kind, message) if kind in ACTS else None
 
     def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:
         view = self._view()

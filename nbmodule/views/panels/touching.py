@@ -15,6 +15,8 @@ from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.joined.sources import Gone, LiveSource, register_source
 from nbmodule.views.panels.of_touch import what_if_record
 
+SETTLE = "settle"
+"""What a page asks when the hand has left it."""
 KINDS = tuple(kind for kind in FUNCTIONS if kind != "example")
 """What a page can set a place to; another example is given in code."""
 
@@ -29,7 +31,14 @@ class WhatIfSource(LiveSource):
         found = self._found()
         if found is None:
             raise Gone("what was tried is gone: run the cell again")
-        return answered(found, kind, message)
+        return settled(found) if kind == SETTLE else answered(found, kind, message)
+
+
+def settled(value: Any) -> dict[str, Any]:
+    """The hand has left the picture: the output that is saved with the notebook becomes what was tried last."""
+    from nbmodule.views.showing.show import renew
+
+    return {"renewed": renew(value)}
 
 
 def answered(found: WhatIf, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:

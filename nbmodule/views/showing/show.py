@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -69,6 +70,29 @@ def show(
     display(_bundle(value, record, form), raw=True)
 
 
+_outputs: weakref.WeakKeyDictionary[Any, tuple[Any, str | None]] = weakref.WeakKeyDictionary()
+
+
+def show_in_place(value: Any) -> None:
+    """Display a value in an output that `renew` can write again, as the value is by then."""
+    from IPython.display import display
+
+    keys: list[str | None] = []
+    bundle = _bundle(value, value, chosen_form(), keys.append)
+    _outputs[value] = display(bundle, raw=True, display_id=True), keys[0] if keys else None
+
+
+def renew(value: Any) -> bool:
+    """Write the last output of a value again, as the value is now; False if it has none."""
+    if value not in _outputs:
+        return False
+    handle, key = _outputs[value]
+    record = _with_title(record_for(value))
+    html = str(_html(record, None if key is None else lambda text: key))
+    handle.update({"text/plain": _guarded(record, capped_text_of), "text/html": html}, raw=True)
+    return True
+
+
 def chosen_form(form: str | None = None) -> str:
     """Give the form that is asked for, by argument or by `NBMODULE_DISPLAY`."""
     chosen = form or os.environ.get("NBMODULE_DISPLAY") or "auto"
@@ -89,8 +113,11 @@ def mimebundle(value: Any) -> dict[str, str]:
     return _bundle(value, value, chosen_form())
 
 
-def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
-    """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined to the kernel."""
+def _bundle(value: Any, shown: Any, form: str, told: Callable[[str | None], None] = lambda key: None) -> dict[str, str]:
+    """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined to the kernel.
+
+    `told` hears under which key the page will ask.
+    """
     with collector_paused():  # a hundred thousand new rows would set it off again and again, for half of the time
         try:
             record = record_for(shown)
@@ -100,11 +127,11 @@ def _bundle(value: Any, shown: Any, form: str) -> dict[str, str]:
         bundle = {"text/plain": _guarded(record, capped_text_of)}
         if form != "text":
             # A plain `str`: marimo writes a class derived from it as an empty object.
-            bundle["text/html"] = str(_html(record, _key(value, record) if form == "auto" else None))
+            bundle["text/html"] = str(_html(record, _key(value, record, told) if form == "auto" else None))
     return bundle
 
 
-def _key(value: Any, record: Record) -> Callable[[str], str | None] | None:
+def _key(value: Any, record: Record, told: Callable[[str | None], None]) -> Callable[[str], str | None] | None:
     """How the page will ask the kernel about a value; None where no page can."""
     try:
         views = live_views()
@@ -113,7 +140,9 @@ def _key(value: Any, record: Record) -> Callable[[str], str | None] | None:
 
     def admit(text: str) -> str | None:
         try:
-            return views.admit(value, record, text) if views is not None else None
+            key = views.admit(value, record, text) if views is not None else None
+            told(key)
+            return key
         except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
             return None
 
