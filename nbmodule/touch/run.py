@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.foreign import is_foreign
+from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
@@ -23,11 +24,11 @@ from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.structure import Static
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.core.transforms.jit import Jit, jit
-from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
 from nbmodule.touch.acts import Act, Dials, by_place
 from nbmodule.touch.patch import values_for
 from nbmodule.touch.settings import Setting
-from nbmodule.touch.spots import Spot, home_of, settings_by_spot
+from nbmodule.touch.spots import ARROW, Spot, home_of, settings_by_spot
 from nbmodule.tree.sockets import socket
 
 MOST_PROGRAMS = 64
@@ -91,6 +92,20 @@ class Run:
         """The same input on another model, or with another question."""
         return Run(self.model if model is None else model, self.args, self.kwargs, **(asked or self.asked))
 
+    def row(self, number: int) -> tuple[Any, ...]:
+        """The arguments with one row of each array that has as many as the first."""
+        count = self.arrays[0].shape[0] if self.arrays and self.arrays[0].ndim else 0
+        if not 0 <= number < count:
+            raise ArgumentError(
+                f"the input has {count} rows, counted from 0: there is no row {number}. Nothing was changed."
+            )
+
+        def cut(leaf: Any) -> Any:
+            has_rows = is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == count
+            return leaf[number : number + 1] if has_rows else leaf
+
+        return jax.tree.map(cut, self.args)
+
     @property
     def calls(self) -> list[str]:
         """What ran, as paths with the number of the call where there are several: `blocks.0.act#1`."""
@@ -134,8 +149,13 @@ class Run:
         found = []
         for spot, setting in settings_by_spot(self.model, settings):
             if setting.kind == "freeze" and setting.example is None:
-                setting = setting._replace(example=self.args)
+                setting = setting._replace(example=self.args, said="x")
             home_of(spot, setting)
+            place = spot.name.partition(f" {ARROW} ")[0]
+            if place not in self.before.returns:
+                raise PathError(
+                    f'"{place}" did not run on this input, or returned no floating array{hint(place, self.calls)} Nothing was changed.'
+                )
             found.append((spot, setting))
         return found
 
@@ -238,9 +258,11 @@ def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
     counts: dict[str, int] = {}
     found = OrderedDict()  # JAX sorts a plain dict
     for info, values in zip(log.infos, log.values):
-        name = names.get(info.module()) if info.kind == "call" else None
+        name = names.get(info.module()) if info.kind in ("call", "tap") else None
         if name is None or "first" not in values:
             continue
+        if info.kind == "tap":
+            name = f"{name}.{info.name}" if name else info.name
         number = counts[name] = counts.get(name, -1) + 1
         found[f"{name}#{number}" if number else name] = values["first"]
     return found

@@ -31,6 +31,8 @@ class Setting(NamedTuple):
     seed: int = 0
     example: tuple[Any, ...] | None = None
     """Arguments of the model that values or means are taken from."""
+    said: str = "x_other"
+    """What these are called in code."""
 
     @property
     def words(self) -> str:
@@ -47,12 +49,12 @@ class Setting(NamedTuple):
         return ", ".join(f"{name}{'s' if len(at) > 1 else ''} {', '.join(map(str, at))}" for name, at in self.parts)
 
     def __repr__(self) -> str:
-        """The call that makes it; an example is written `x_other`, whatever its name was."""
+        """The call that makes it; an example is written `x_other` unless it is known what it is called."""
         arguments = []
         if self.kind in ("scale", "noise"):
             arguments.append(f"{self.number:g}")
         if self.example is not None:
-            arguments.append("x_other")
+            arguments.append(self.said)
         if self.kind == "noise" and self.seed:
             arguments.append(f"seed={self.seed}")
         arguments += [f"{name}={at[0] if len(at) == 1 else list(at)}" for name, at in self.parts]

@@ -426,9 +426,7 @@ def code_of(tried: list[Tried], call: str = "y = model(x)") -> str:
         return call
     places: dict[str, list[str]] = {}
     for each in tried:
-        setting = each.setting
-        text = repr(setting).replace("x_other", "x") if setting.kind == "freeze" else repr(setting)
-        places.setdefault(each.where, []).append(text)
+        places.setdefault(each.where, []).append(repr(each.setting))
     entries = ", ".join(
         f'"{where}": {found[0] if len(found) == 1 else "[" + ", ".join(found) + "]"}' for where, found in places.items()
     )

@@ -100,6 +100,17 @@ def test_looking_changes_nothing(compiles):
     assert len(compiles) == before  # and nothing that was compiled is compiled again
 
 
+def test_a_tap_is_a_place_that_is_set_and_seen():
+    class Net(nb.Module):
+        def forward(self, x):
+            return nb.tap(2 * x, "doubled") + 1
+
+    found = nb.what_if(Net(), jnp.ones((1, 3)), {"doubled": nb.zero(unit=0)}).result
+    assert found.after.tolist() == [[1, 3, 3]] and found.changes["doubled"] == pytest.approx(3**-0.5)
+    with pytest.raises(nb.PathError, match='"trebled" did not run on this input'):
+        nb.what_if(Net(), jnp.ones((1, 3)), {"trebled": nb.zero()})
+
+
 def test_a_setting_that_cannot_be_leaves_the_others(tiny, tokens):
     found = nb.what_if(tiny, tokens, {"embed": nb.scale_by(0.5)}, metric=0)
     kept = found.result

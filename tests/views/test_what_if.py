@@ -58,11 +58,27 @@ def test_every_act_of_a_page_does_what_the_method_does(model, x):
     assert found.noun == "output 1" and set(ACTS) >= {kind for kind, _ in acts}
 
 
+def test_a_page_sets_the_value_of_another_row_and_an_edge(model, x):
+    found = nb.what_if(model, x)
+    answered(found, "add", {"path": "0", "what": "example", "number": 1, "part": "unit", "index": 3})
+    h = np.array(model[0](x))
+    h[:, 3] = h[1, 3]
+    np.testing.assert_allclose(found.result.after, model[2](model[1](jnp.asarray(h))), rtol=1e-5)
+    scope = {"nb": nb, "model": model, "x": x}
+    exec(found.code, scope)
+    np.testing.assert_allclose(scope["y"], found.result.after, rtol=1e-6)
+    answered(found, "drop", {"at": 0})
+    answered(found, "add", {"path": "0 -> 1", "what": "zero"})
+    assert found.result.changes["0"] == 0.0 and found.result.changes["1"] > 0
+    with pytest.raises(nb.ArgumentError, match="there is no row 2"):
+        answered(found, "add", {"path": "0", "what": "example", "number": 2})
+
+
 def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
     found = nb.what_if(model, x)
     for kind, message, said in (
         ("add", {"path": "0", "what": "explode"}, "not known"),
-        ("add", {"path": "9", "what": "zero"}, "no submodule"),
+        ("add", {"path": "9", "what": "zero"}, "did not run"),
         ("edit", {"method": "__init__", "path": "0"}, "not known"),
         ("edit", {"method": "replace", "path": "0", "by": "os"}, "no activation"),
         ("sweep", {"over": "layers"}, "a number must be looked at"),

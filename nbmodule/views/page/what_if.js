@@ -5,7 +5,7 @@ import { bars, heat } from "./heat.js";
 import { drawPicture } from "./picture.js";
 import { useTouchStyles } from "./touch_style.js";
 
-const WHATS = [["zero", "set to zero"], ["mean", "set to its mean"], ["scale", "scale"], ["noise", "add noise"], ["freeze", "freeze"], ["skip", "skip"]];
+const WHATS = [["zero", "set to zero"], ["mean", "set to its mean"], ["example", "set to its value for row"], ["scale", "scale"], ["noise", "add noise"], ["freeze", "freeze"], ["skip", "skip"]];
 const PARTS = ["head", "channel", "unit", "token"];
 const BY = ["ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Identity"];
 const NO_KERNEL = "this needs the kernel: run the cell again";
@@ -141,8 +141,18 @@ class WhatIf {
     part.addEventListener("change", bound);
     bound();
     const what = this.choice("Setting", WHATS, "zero");
-    const add = this.doing("+ add", "Add this setting", () => void this.act("add", { path: this.place, part: what.value === "skip" ? "" : part.value, index: Number(index.value), what: what.value }));
-    this.controls.replaceChildren(where, part, index, what, add);
+    const row = el("input");
+    Object.assign(row, { type: "number", min: "0", value: "0", hidden: true, disabled: !this.canAsk });
+    row.setAttribute("aria-label", "Row of the input");
+    what.addEventListener("change", () => void (row.hidden = what.value !== "example"));
+    const after = data.places.slice(data.places.findIndex((/** @type {any[]} */ p) => p[0] === this.place) + 1);
+    const seen = this.choice("Seen by", [["", "seen by all that follow"], ...after.map((/** @type {any[]} */ p) => [p[0], `seen by ${p[0]} alone`])]);
+    const add = this.doing("+ add", "Add this setting", () => {
+      const path = seen.value ? `${this.place} -> ${seen.value}` : this.place;
+      const number = what.value === "example" ? Number(row.value) : null;
+      void this.act("add", { path, part: what.value === "skip" ? "" : part.value, index: Number(index.value), what: what.value, number });
+    });
+    this.controls.replaceChildren(where, part, index, what, row, seen, add);
   }
 
   /** Sweeps, attributions, edits, back and keep. */

@@ -17,8 +17,8 @@ from nbmodule.views.panels.of_touch import what_if_record
 
 SETTLE = "settle"
 """What a page asks when the hand has left it."""
-KINDS = tuple(kind for kind in FUNCTIONS if kind != "example")
-"""What a page can set a place to; another example is given in code."""
+KINDS = tuple(FUNCTIONS)
+"""What a page can set a place to."""
 
 
 class WhatIfSource(LiveSource):
@@ -56,6 +56,11 @@ def _add(found: WhatIf, message: dict[str, Any]) -> None:
         raise ArgumentError(f"a page asked to set a place to {kind!r}, which is not known")
     part, index = str(message.get("part") or ""), message.get("index")
     parts = ((part, (int(index or 0),)),) if part else ()
+    if kind == "example":
+        row = int(message.get("number") or 0)
+        example, said = found.run.row(row), f"x[{row}:{row + 1}]"
+        found.add({str(message.get("path", "")): Setting(kind, parts, example=example, said=said)})
+        return
     number = {"scale": 0.5, "noise": 0.1}.get(kind, 1.0) if message.get("number") is None else float(message["number"])
     found.add({str(message.get("path", "")): Setting(kind, parts, number=number)})
 
