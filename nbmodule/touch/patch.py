@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, overload
 
 import jax
 
-from nbmodule.base.foreign import is_foreign
+from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import EAGER, framed, here, now
 from nbmodule.core.boxes.record import CallInfo, Log
@@ -49,7 +49,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
     the returns at `path` as they were on the clean input.
 
     Args:
-        model: The model; with settings also one of Flax, Equinox or Haiku as it stands, which is then run without `jax.jit`.
+        model: The model; with settings also one of Equinox, Flax NNX or Keras as it stands, run without `jax.jit`.
         x_clean: The settings: a mapping from places to `nb.zero`, `nb.scale_by` and the like, or lists of them. Or the clean input; a
             tuple is a list of arguments, variables first where they stand beside the model.
         x_corrupt: Another input, of the same shapes.
@@ -110,6 +110,13 @@ class Patching:
     """The context manager that `nb.patch` gives; see there."""
 
     def __init__(self, model: Any, settings: Mapping[Any, Any]) -> None:
+        kind = framework_of(model)
+        if kind in ("flax_linen", "haiku"):
+            raise ArgumentTypeError(
+                f"the parts of {type(model).__name__} exist only while it is applied, so none can be set beforehand. Ask "
+                "nb.what_if(model, (variables, x), {...}) or convert it: nb.from_flax(model, variables), nb.from_haiku(net, params). "
+                "Nothing was changed."
+            )
         self.foreign = None if is_module(model) else socket("watched")(model)
         self.called = model
         self.model = model if self.foreign is None else self.foreign.module

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.foreign import is_foreign
+from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.record import Log
@@ -370,9 +370,9 @@ def as_module(
     """A model as a module, with the arguments that remain for it."""
     if isinstance(model, CoreModule):
         return model, args, kwargs
-    if not is_foreign(model):
+    if not is_foreign(model) or framework_of(model) == "torch":
         raise ArgumentTypeError(
-            f"a module is wanted, or a model of Flax, Equinox, Haiku or Keras; found {type(model).__name__}. Of any other function, take the "
-            "module that it calls."
+            f"a module is wanted, or a model of Flax, Equinox, Haiku or Keras; found {type(model).__name__}. Convert one "
+            "of PyTorch by nb.from_torch; of any other function, take the module that it calls."
         )
     return socket("as_it_stands")("module", model, args, kwargs)

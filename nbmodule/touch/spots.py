@@ -156,12 +156,19 @@ def home_of(spot: Spot, setting: Setting) -> Hold:
 
 def heads_of(module: Any) -> tuple[int, Any]:
     """How many heads a module has, and the layer below it that joins them; (0, None) if that is not known."""
-    count = next((n for name in HEAD_COUNTS if isinstance(n := getattr(module, name, None), int) and n > 0), 0)
-    below = (getattr(module, name, None) for name in OUTPUT_PROJECTIONS)
-    projection = next((each for each in below if is_module(each) and getattr(each, "in_features", 0)), None)
-    if not count or projection is None or projection.in_features % count:
+    count = next((n for name in HEAD_COUNTS if isinstance(n := _own(module, name), int) and n > 0), 0)
+    if not count:
+        return 0, None
+    below = (_own(module, name) for name in OUTPUT_PROJECTIONS)
+    projection = next((each for each in below if is_module(each) and _own(each, "in_features")), None)
+    if projection is None or projection.in_features % count:
         return 0, None
     return count, projection
+
+
+def _own(module: Any, name: str) -> Any:
+    """An attribute, or None: without the search for what else may have been meant."""
+    return vars(module).get(name, getattr(type(module), name, None))
 
 
 def _axis(name: str, module: Any, is_tap: bool) -> int:

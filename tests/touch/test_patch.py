@@ -208,6 +208,17 @@ def test_a_model_of_another_framework_is_patched_as_it_stands():
     np.testing.assert_allclose(found.result.after, model.layers[1].bias, rtol=1e-6)
 
 
+def test_parts_of_linen_models_are_set_by_what_if_alone():
+    linen = pytest.importorskip("flax.linen")
+    model = linen.Sequential([linen.Dense(4), linen.Dense(2)])
+    x = jnp.ones((1, 3))
+    variables = model.init(jax.random.key(0), x)
+    with pytest.raises(nb.ArgumentTypeError, match="exist only while it is applied"):
+        nb.patch(model, {"layers_0": nb.zero()})
+    found = nb.what_if(model, (variables, x), {"layers_0": nb.zero()}, metric=0)
+    np.testing.assert_allclose(found.result.after[0], variables["params"]["layers_1"]["bias"], atol=1e-7)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

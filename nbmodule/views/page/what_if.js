@@ -36,16 +36,14 @@ class WhatIf {
     view.body.append(el("div", "tried", this.metric, this.controls, this.list, this.more, this.failed, this.results));
     if (!this.canAsk) view.note(`to try something, ${NO_KERNEL}`);
     view.root.addEventListener("nbm-mark", (event) => this.mark(/** @type {CustomEvent} */ (event).detail.path ?? ""), { signal: view.signal });
-    view.root.addEventListener("focusout", (event) => this.left(/** @type {Node | null} */ (event.relatedTarget)), { signal: view.signal });
+    const host = /** @type {ShadowRoot} */ (view.root.getRootNode()).host;
+    if (host) for (const kind of ["focusin", "pointerdown"]) document.addEventListener(kind, (event) => event.target !== host && this.left(), { signal: view.signal });
     this.draw();
   }
 
-  /**
-   * When the hand has gone elsewhere, the output that is saved with the notebook becomes what was tried last.
-   * @param {Node | null} to
-   */
-  left(to) {
-    if (!to || this.view.root.getRootNode().contains(to) || !this.isNew || this.isAsking) return;
+  /** When the hand has gone elsewhere, the output that is saved with the notebook becomes what was tried last. */
+  left() {
+    if (!this.isNew || this.isAsking) return;
     this.isNew = false;
     this.channel.ask("settle").catch(() => {});
   }
@@ -130,21 +128,29 @@ class WhatIf {
     where.addEventListener("change", () => this.pick(where.value));
     const counts = data.places.find((/** @type {any[]} */ p) => p[0] === this.place) ?? ["", 0, 0, 0, 0];
     const parts = PARTS.map((part, k) => [part, `${part} of ${counts[k + 1]}`]).filter((_, k) => counts[k + 1]);
-    const part = this.choice("Part", [["", "all of it"], ...parts], counts[1] ? "head" : "");
+    const { memory } = this.view;
+    const part = this.choice("Part", [["", "all of it"], ...parts], memory.get("part") ?? (counts[1] ? "head" : ""));
     const index = el("input");
-    Object.assign(index, { type: "number", min: "0", value: "0", disabled: !this.canAsk || !part.value });
+    Object.assign(index, { type: "number", min: "0", value: String(memory.get("index") ?? 0), disabled: !this.canAsk || !part.value });
     index.setAttribute("aria-label", "Index of the part");
     const bound = () => {
       index.disabled = !this.canAsk || !part.value;
       if (part.value) index.max = String(counts[PARTS.indexOf(part.value) + 1] - 1);
     };
-    part.addEventListener("change", bound);
+    part.addEventListener("change", () => {
+      memory.set("part", part.value);
+      bound();
+    });
+    index.addEventListener("change", () => void memory.set("index", Number(index.value)));
     bound();
-    const what = this.choice("Setting", WHATS, "zero");
+    const what = this.choice("Setting", WHATS, memory.get("what") ?? "zero");
     const row = el("input");
-    Object.assign(row, { type: "number", min: "0", value: "0", hidden: true, disabled: !this.canAsk });
+    Object.assign(row, { type: "number", min: "0", value: "0", hidden: what.value !== "example", disabled: !this.canAsk });
     row.setAttribute("aria-label", "Row of the input");
-    what.addEventListener("change", () => void (row.hidden = what.value !== "example"));
+    what.addEventListener("change", () => {
+      memory.set("what", what.value);
+      row.hidden = what.value !== "example";
+    });
     const after = data.places.slice(data.places.findIndex((/** @type {any[]} */ p) => p[0] === this.place) + 1);
     const seen = this.choice("Seen by", [["", "seen by all that follow"], ...after.map((/** @type {any[]} */ p) => [p[0], `seen by ${p[0]} alone`])]);
     const add = this.doing("+ add", "Add this setting", () => {
@@ -200,7 +206,7 @@ class WhatIf {
     const place = `${path || this.data.root}${part ? ` ${part}` : ""}`;
     flag.setAttribute("aria-label", `${place} on`);
     flag.addEventListener("change", () => void this.act("switch", { at, on: flag.checked }));
-    const box = el("div", on ? "setting" : "setting off", flag, el("span", "mono", path || this.data.root), part, ["scale", "noise"].includes(kind) ? words.split(" ").slice(0, -1).join(" ") : words);
+    const box = el("div", on ? "setting" : "setting off", flag, el("span", "mono", path || this.data.root), el("span", "", part), el("span", "", ["scale", "noise"].includes(kind) ? words.split(" ").slice(0, -1).join(" ") : words));
     if (["scale", "noise"].includes(kind)) box.append(...this.slider(place, kind, value, at));
     box.append(this.doing("✕", `Take ${place} away`, () => void this.act("drop", { at })));
     return box;

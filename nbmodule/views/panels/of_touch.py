@@ -150,8 +150,11 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
         title.append(f"{found.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}")
     title.append(f"{len(found.tried)} tried" if found.tried or found.edited else "nothing is changed")
     pictures = {"before": result.before, "after": result.after, "difference": result.difference}
+    limits = _limits([_shown(x) for x in pictures.values()])
     shown = {
-        name: picture_of(_shown(x)) for name, x in pictures.items() if name == "before" or found.tried or found.edited
+        name: picture_of(_shown(x), limits=limits)
+        for name, x in pictures.items()
+        if name == "before" or found.tried or found.edited
     }
     tried = tuple(
         TriedRow(e.where, e.setting.where, e.setting.words, e.setting.kind, e.setting.number, e.on) for e in found.tried
@@ -181,6 +184,13 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
     )
 
 
+def _limits(arrays: list[np.ndarray]) -> tuple[float, float] | None:
+    """One scale for all three pictures, so that the same color is the same number."""
+    finite = [np.abs(x[np.isfinite(x)]) for x in arrays if np.issubdtype(x.dtype, np.floating)]
+    largest = max((float(x.max()) for x in finite if x.size), default=0.0)
+    return (-largest, largest) if largest else None
+
+
 def _shown(x: np.ndarray) -> np.ndarray:
     return x[0] if x.ndim > 2 or (x.ndim == 2 and x.shape[0] == 1) else x
 
@@ -198,7 +208,7 @@ def _places(found: WhatIf) -> tuple[PlaceRow, ...]:
 
 def counts_of(module: Any, x: Any) -> tuple[int, int, int, int]:
     """Heads, channels, units and tokens of what a module returned."""
-    layout = getattr(module, "data_format", None)
+    layout = vars(module).get("data_format")
     channels = x.shape[layout.index("C")] if layout and x.ndim == len(layout) else 0
     units, tokens = x.shape[-1] if x.ndim else 0, x.shape[-2] if x.ndim > 2 and not channels else 0
     return heads_of(module)[0], channels, 0 if channels else units, tokens
