@@ -65,6 +65,9 @@ def show(
     if form == "text" or (form == "auto" and not in_notebook()):
         _print(_guarded(record, lambda record: text_of(record, width=terminal_width())))
         return
+    if record is value and hasattr(type(value), "_ipython_display_"):
+        show_in_place(value, form)
+        return
     from IPython.display import display
 
     display(_bundle(value, record, form), raw=True)
@@ -73,12 +76,12 @@ def show(
 _outputs: weakref.WeakKeyDictionary[Any, tuple[Any, str | None]] = weakref.WeakKeyDictionary()
 
 
-def show_in_place(value: Any) -> None:
+def show_in_place(value: Any, form: str | None = None) -> None:
     """Display a value in an output that `renew` can write again, as the value is by then."""
     from IPython.display import display
 
     keys: list[str | None] = []
-    bundle = _bundle(value, value, chosen_form(), keys.append)
+    bundle = _bundle(value, value, chosen_form(form), keys.append)
     _outputs[value] = display(bundle, raw=True, display_id=True), keys[0] if keys else None
 
 
