@@ -25,6 +25,7 @@ class WhatIf {
     /** @type {{ at: number, number: number } | null} */
     this.wanted = null;
     this.isAsking = false;
+    this.pending = 0; // questions that are on their way
     this.isNew = false; // something was tried that the saved output does not show yet
     this.metric = el("div", "metric");
     this.controls = el("div", "asking");
@@ -37,13 +38,17 @@ class WhatIf {
     if (!this.canAsk) view.note(`to try something, ${NO_KERNEL}`);
     view.root.addEventListener("nbm-mark", (event) => this.mark(/** @type {CustomEvent} */ (event).detail.path ?? ""), { signal: view.signal });
     const host = /** @type {ShadowRoot} */ (view.root.getRootNode()).host;
-    if (host) for (const kind of ["focusin", "pointerdown"]) document.addEventListener(kind, (event) => event.target !== host && this.left(), { signal: view.signal });
+    if (host) {
+      // Not `focusin`: a notebook takes the focus itself when its output is clicked.
+      document.addEventListener("pointerdown", (event) => event.target !== host && this.left(), { signal: view.signal, capture: true });
+      document.addEventListener("visibilitychange", () => document.hidden && this.left(), { signal: view.signal });
+    }
     this.draw();
   }
 
   /** When the hand has gone elsewhere, the output that is saved with the notebook becomes what was tried last. */
   left() {
-    if (!this.isNew || this.isAsking) return;
+    if (!this.isNew || this.pending) return;
     this.isNew = false;
     this.channel.ask("settle").catch(() => {});
   }
@@ -78,6 +83,7 @@ class WhatIf {
    */
   async act(kind, more = {}, keepList = false) {
     this.failed.textContent = "";
+    this.pending += 1;
     try {
       const answer = await this.channel.ask(kind, more);
       this.data = await unpack(answer.data);
@@ -87,6 +93,8 @@ class WhatIf {
       this.view.say(this.data.title.slice(1).join(", "));
     } catch (error) {
       this.failed.textContent = String(/** @type {Error} */ (error).message);
+    } finally {
+      this.pending -= 1;
     }
   }
 
