@@ -94,7 +94,16 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
     unknown = {*static, *numbers} - set(inspect.signature(fn).parameters)
     if unknown:
         raise ArgumentTypeError(f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}.")
-    compiled = jax.jit(fn, static_argnames=(*static, *numbers), inline=True)
+
+    @functools.wraps(fn)
+    def of_arrays(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then JAX hands on what it was given
+            args = tuple(map(_from_numpy, args))
+            kwargs = {name: _from_numpy(value) for name, value in kwargs.items()}
+        return fn(*args, **kwargs)
+
+    compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=True)
     traced: Any = kernel(static=static)(fn) if numbers else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -139,6 +148,10 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
     made: Any = functools.update_wrapper(call, fn)
     made.compiled = compiled
     return made
+
+
+def _from_numpy(x: Any) -> Any:
+    return jnp.asarray(x) if isinstance(x, np.ndarray) else x
 
 
 def plain(x: Any) -> Any:

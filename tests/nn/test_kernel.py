@@ -152,3 +152,11 @@ def test_other_errors_pass_unchanged():
 
     with pytest.raises(ValueError, match="from the body"):
         broken(jnp.ones(1))
+
+
+def test_arrays_of_numpy_give_an_array_of_jax_also_where_nothing_is_compiled():
+    given = np.full(3, 2.0, np.float32)
+    with jax.disable_jit():
+        for y in (affine(given, given), affine(given, weight=given)):
+            assert isinstance(y, jax.Array)
+            np.testing.assert_array_equal(y, 4.0)
