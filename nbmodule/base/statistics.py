@@ -34,7 +34,7 @@ class Statistics(NamedTuple):
     @staticmethod
     def of(figures: Sequence[Any]) -> Statistics:
         """Statistics from a plain list of their figures."""
-        return Statistics(*figures[:8], tuple(figures[8]), *figures[9:])
+        return Statistics._make((*figures[:8], tuple(figures[8]), *(figures[9:] or (0,))))
 
     @property
     def nonfinite(self) -> int:
@@ -78,7 +78,7 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
     """
     if len(parts) == 1:
         return parts[0]
-    size, nan, inf = (sum(part[k] for part in parts) for k in (0, 6, 7))
+    size, nan, inf = sum(p.size for p in parts), sum(p.nan for p in parts), sum(p.inf for p in parts)
     zeros = sum(part.zeros * part.size for part in parts) / size
     known = [part for part in parts if not math.isnan(part.mean)]
     if not known:

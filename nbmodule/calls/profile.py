@@ -22,7 +22,7 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import Jit, jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 
-PASSES = ("forward", "backward", "optimizer", "rest")
+PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
 _WARM = 3
 OUTSIDE = "outside modules"
 

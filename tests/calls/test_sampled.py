@@ -157,3 +157,11 @@ def test_what_is_of_a_sample_says_so():
         with nb.track(model, returns=returns) as calls:
             nb.jit(lambda x: model(x))(jnp.ones(shape))
         assert (said in text_of(call_table(calls), width=200)) is wanted
+
+
+def test_statistics_survive_a_file_with_what_they_are_of(tmp_path):
+    model = nb.Sequential(nb.Lambda(jnp.sin))
+    with nb.track(model, returns="stats") as calls:
+        nb.jit(lambda x: model(x))(jnp.linspace(0, 1, 3000))
+    calls.save(tmp_path / "calls.h5")
+    assert nb.load_calls(tmp_path / "calls.h5")["0"].statistics == calls["0"].statistics
