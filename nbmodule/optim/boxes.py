@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -12,7 +13,7 @@ from jax.tree_util import SequenceKey
 
 from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import Plan, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.optim.part import Chain, is_floating
 
@@ -41,13 +42,20 @@ def known_values(boxes: Sequence[Variable]) -> list[Any]:
         return [box.settled() for box in boxes]
 
 
-def parameters_of(model: Any) -> tuple[Sequence[Variable], tuple[Chain, ...], frozenset[Chain]]:
-    """The parameters of a module, their chains, and the chains of those that are left alone."""
-    places = plan_of(model).places
-    boxes = [box for box in places if isinstance(box, Parameter)]
-    chains = tuple(places[box].chain for box in boxes)
-    idle = frozenset(chain for box, chain in zip(boxes, chains) if box._frozen or not is_floating(box))
-    return boxes, chains, idle
+Parameters = tuple[tuple[Variable, ...], tuple[Chain, ...], frozenset[Chain]]
+_known: weakref.WeakKeyDictionary[Plan, Parameters] = weakref.WeakKeyDictionary()
+
+
+def parameters_of(model: Any) -> Parameters:
+    """The parameters of a module, their chains, and the chains of those that are left alone; looked up once for each walk."""
+    plan = plan_of(model)
+    found = _known.get(plan)
+    if found is None:
+        boxes = tuple([box for box in plan.places if isinstance(box, Parameter)])
+        chains = tuple([plan.places[box].chain for box in boxes])
+        idle = frozenset(chain for box, chain in zip(boxes, chains) if box._frozen or not is_floating(box))
+        found = _known[plan] = boxes, chains, idle
+    return found
 
 
 @functools.partial(jax.jit, inline=True)

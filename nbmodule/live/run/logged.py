@@ -59,14 +59,15 @@ class ScannedSteps:
     """
 
     def __init__(self) -> None:
-        self._turns: list[int] = []
+        self.turns: list[int] = []
+        """The turns of the loop at which the number of steps to a turn changed; none while each is one step."""
         self._parts: list[tuple[int, int]] = []
         """From each of those turns on: the step with which it ended, and how many steps a turn makes."""
         self._names: set[str] = set()
         self._newest = -1
 
     def __bool__(self) -> bool:
-        return bool(self._turns)
+        return bool(self.turns)
 
     @property
     def each(self) -> int:
@@ -75,19 +76,19 @@ class ScannedSteps:
 
     def at(self, turn: int) -> int:
         """The last step of a turn."""
-        k = bisect_right(self._turns, turn) - 1
+        k = bisect_right(self.turns, turn) - 1
         if k < 0:
             return turn
         end, each = self._parts[k]
-        return end + (turn - self._turns[k]) * each
+        return end + (turn - self.turns[k]) * each
 
     def first(self, name: str, turn: int, count: int, *, may_begin: bool = False) -> int | None:
         """The first of the steps that `count` values of a turn belong to; None if they are no values of steps."""
-        if not self._turns:
+        if not self.turns:
             if not may_begin:
                 return None
             self._begin(turn, turn * count if turn else count - 1, count)
-        elif turn < self._turns[-1] or (count != self.each and (turn == self._newest or name not in self._names)):
+        elif turn < self.turns[-1] or (count != self.each and (turn == self._newest or name not in self._names)):
             return None
         elif count != self.each:
             self._begin(turn, self.at(turn - 1) + count, count)
@@ -96,5 +97,5 @@ class ScannedSteps:
         return self.at(turn) - count + 1
 
     def _begin(self, turn: int, end: int, count: int) -> None:
-        self._turns.append(turn)
+        self.turns.append(turn)
         self._parts.append((end, count))

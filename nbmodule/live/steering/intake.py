@@ -74,7 +74,7 @@ class Intake:
                 continue
             kept = self._flat(step, values, exactly)
             break
-        if self.scanned and not exactly:
+        if self.scanned.turns and not exactly:
             step = self.scanned.at(step)
         if self._first is None and not exactly:
             self._first = step

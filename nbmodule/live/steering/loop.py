@@ -103,6 +103,8 @@ class Loop:
         self.pump = CommPump()
         self._in_step = self._left = False
         self._depth = self._start = self._count = self._first = 0
+        self.has_begun = False
+        """Whether steps were ever run here."""
         self._elapsed = 0.0
         self._stop_reason: str | None = None
         self._pause_after: int | None = None
@@ -248,11 +250,6 @@ class Loop:
             if self.done == self._first:
                 self._end_of_first(clock())
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether steps were ever run here."""
-        return self._first > 0
-
     def tick(self) -> None:
         """Count a step of a loop that is run elsewhere; what is due at a boundary is done."""
         now = time.monotonic()
@@ -276,6 +273,7 @@ class Loop:
             left, epochs = epochs * (self.outer[1] - self.outer[0] + 1), self.outer[1]
         total = None if length is None else self.done + length * left
         self._meter, self.epochs, self._first = Meter(total, time.monotonic()), epochs, self.done + 1
+        self.has_begun = True
         self._meter.done = self.done
         self._start = self.done
         if not self.is_stopping:
