@@ -14,6 +14,8 @@ from nbmodule.base.statistics import Statistics
 from nbmodule.calls.statistics import read_statistics
 from nbmodule.core.recording.parcel import as_given
 
+NOT_CAPTURED = " (not captured)"
+
 
 class Call:
     """One call of one module, or one value named by `nb.tap`, or one operation.
@@ -172,7 +174,7 @@ class Call:
     @property
     def mark(self) -> str:
         """What is said beside the return of a call whose values could not be brought out."""
-        return "" if self.captured else " (not captured)"
+        return "" if self.captured else NOT_CAPTURED
 
 
 def _nothing() -> None:

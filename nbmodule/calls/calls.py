@@ -11,6 +11,7 @@ from nbmodule.base.paths import hint, match
 from nbmodule.calls.call import Call
 from nbmodule.calls.shown import Shown
 from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.tree.sockets import socket
 
 _GLOB = frozenset("*?[")
 
@@ -186,6 +187,10 @@ class Calls(Shown, Sequence[Call]):
         from nbmodule.calls.kept import save_calls
 
         save_calls(self, path)
+
+    def __str__(self) -> str:
+        """The table that `show` prints, whole."""
+        return socket("text")(self)
 
     @shown
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ by its name as text, and is expected to plug itself in.
 | `display` | `fn(value)` | a MIME bundle, a dict | `nbmodule.views` |
 | `show` | `fn(value)` | None; puts the value on the screen | `nbmodule.views` |
 | `show_in_place` | `fn(value)` | None; as `show`, in a notebook's output that can be written again | `nbmodule.views` |
+| `text` | `fn(value)` | the text that `show` prints | `nbmodule.views` |
 | `plot` | `fn(value, file, **options)` | a matplotlib figure, also written to a file if one is given | `nbmodule.views` |
 | `page` | `fn(value)` | HTML text that stands alone | `nbmodule.views` |
 | `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
@@ -34,6 +35,7 @@ _HOMES: dict[str, str | None] = {
     "display": "nbmodule.views",
     "show": "nbmodule.views",
     "show_in_place": "nbmodule.views",
+    "text": "nbmodule.views",
     "plot": "nbmodule.views",
     "page": "nbmodule.views",
     "save_hdf5": "nbmodule.files",

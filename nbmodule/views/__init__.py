@@ -8,7 +8,7 @@ from nbmodule.views.panels import of_graph_pairs, of_graphs, of_profiles, touchi
 from nbmodule.views.panels.curve import LossCurve
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspect import Inspection, inspect
-from nbmodule.views.showing.show import display_all, html_of, mimebundle, show, show_in_place
+from nbmodule.views.showing.show import display_all, html_of, mimebundle, printed, show, show_in_place
 
 __all__ = [
     "Inspection",
@@ -32,6 +32,7 @@ def plug_in() -> None:
     plug("display", mimebundle)
     plug("show", show)
     plug("show_in_place", show_in_place)
+    plug("text", printed)
     plug("plot", plot)
     plug("page", of_graphs.graph_page)
 

@@ -209,3 +209,23 @@ def test_a_curve_says_where_it_breaks_and_where_it_overfits():
     for k in range(8):
         curve.log(loss=1 / (k + 1) if k < 6 else float("nan"), val_loss=1 + (k - 3) ** 2 / 10)
     assert said(curve) == ["NaN in loss from step 6", "val_loss rises since step 3: 1 → 2.6"]
+
+
+def test_a_model_of_eighty_equal_layers_prints_as_one():
+    model = nb.Sequential(*[nb.Linear(8, 8) for _ in range(80)])
+    assert repr(model).splitlines()[1:] == ["  (0-79): 80 x Linear(in_features=8, out_features=8, with_bias=True)", ")"]
+    assert text_of(record_for(model)).splitlines()[1:] == ["└─ 0…79  80 × Linear 8 → 8  5,760"]
+
+
+def test_layers_that_differ_in_one_argument_are_not_folded():
+    model, _ = language(odd_eps=0.1)
+    assert "3 ×" not in text_of(record_for(model))
+    assert "4 × Block" in text_of(record_for(language()[0]))
+
+
+def test_calls_print_as_the_table_that_is_shown():
+    model, x = perceptron()
+    with nb.track(model) as calls:
+        model(x)
+    assert str(calls) == text_of(record_for(calls))
+    assert "layers.5.drop" in str(calls)

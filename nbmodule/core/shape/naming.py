@@ -14,6 +14,10 @@ from nbmodule.core.shape.walk import is_branch, is_module, listed_items, plan_of
 PARAMETERS, BUFFERS, TENSORS = (Parameter,), (Buffer,), (Variable,)
 
 
+SMALLEST_GROUP = 3
+"""Layers of a list that read alike are written once."""
+
+
 def joined(prefix: str | None, name: str) -> str:
     if not prefix:
         return name
@@ -63,11 +67,26 @@ def describe_module(module: Any, above: tuple[int, ...] = ()) -> str:
     children = list(defined_children(module))
     if not children:
         return f"{name}({extra})"
-    lines = [f"{name}({extra}"]
-    for path, child in children:
-        text = describe_module(child, (*above, id(module)))
-        lines += [f"  ({path}): " + text.replace("\n", "\n  ")]
-    return "\n".join([*lines, ")"])
+    texts = [(path, describe_module(child, (*above, id(module)))) for path, child in children]
+    lines = [f"  ({path}): " + text.replace("\n", "\n  ") for path, text in _folded(texts)]
+    return "\n".join([f"{name}({extra}", *lines, ")"])
+
+
+def _folded(texts: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Three and more neighbors of one list that read alike are one: `(layers.0-11): 12 x Block(...)`."""
+    k = 0
+    while k < len(texts):
+        path, text = texts[k]
+        stem, dot, first = path.rpartition(".")
+        end = k + 1
+        while end < len(texts) and first.isdigit() and texts[end] == (f"{stem}{dot}{int(first) + end - k}", text):
+            end += 1
+        if end - k < SMALLEST_GROUP:
+            yield path, text
+            k += 1
+        else:
+            yield f"{path}-{int(first) + end - k - 1}", f"{end - k} x {text}"
+            k = end
 
 
 def defined_children(thing: Any, prefix: str = "", seen: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -23,9 +23,10 @@ from nbmodule.base.format import (
     width_of,
 )
 from nbmodule.base.series_names import is_better_when_higher
+from nbmodule.calls.call import NOT_CAPTURED
 from nbmodule.views.forms.layout import MOST_LINES, Line, align, branches, cap, is_terminal, paint, terminal_width
 from nbmodule.views.forms.titles import COMPILING_SHARE, title_of
-from nbmodule.views.forms.trees import call_outline, folded_paths, module_outline, variable_outline
+from nbmodule.views.forms.trees import call_outline, folded_modules, folded_paths, variable_outline
 from nbmodule.views.records.findings import findings_of, findings_text
 from nbmodule.views.records.records import (
     ArrayCard,
@@ -118,11 +119,17 @@ def text_form(kind: type) -> Callable[[Callable[..., list[str]]], Callable[..., 
 
 @text_form(ModuleTree)
 def _modules(tree: ModuleTree, width: int, color: bool) -> list[str]:
-    outline = module_outline(tree, grouped=False)
-    lines = [
-        module_line(tree.rows[r], lead + plain(tree.rows[r].name))
-        for r, lead in zip(outline.row, branches(outline), strict=True)
-    ]
+    outline, members = folded_modules(tree)
+    lines = []
+    for i, (r, lead) in enumerate(zip(outline.row, branches(outline), strict=True)):
+        name = lead + plain(outline.label[i])
+        if i not in members:
+            lines.append(module_line(tree.rows[r], name))
+            continue
+        alike = [tree.rows[k] for k in members[i]]
+        whole = alike[0]._replace(parameters=sum(row.parameters for row in alike), variables=())
+        line = module_line(whole, name)
+        lines.append(line._replace(cells=(name, f"{len(alike)} × {line.cells[1]}", *line.cells[2:])))
     if not lines and tree.variables:
         return [f"   {plain(v)}" for v in tree.variables]
     return align(lines, frozenset({2}), width, color)
@@ -232,8 +239,9 @@ def _call_line(row: CallRow, label: str, room: int) -> Line:
         _time(row),
         spread(stats),
     )
-    remark = ", ".join([*number_badges(stats, zeros=False), *([plain(row.error)] if row.error else [])])
-    return Line(cells, f"<- {remark}" if remark else "", "red" if remark else "")
+    wrong = [*number_badges(stats, zeros=False), *([plain(row.error)] if row.error else [])]
+    remark = ", ".join([*wrong, *([NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else [])])
+    return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")
 
 
 def _time(row: CallRow) -> str:

@@ -27,9 +27,37 @@ def module_outline(tree: ModuleTree, *, grouped: bool = True) -> Outline:
     if not grouped or len(rows) > MOST_GROUPED:
         return outline
     alike = [
-        (r.class_name, r.summary, r.parameters, r.buffers, r.kind, r.shared_with, r.error, r.training) for r in rows
+        (r.class_name, r.summary, r.arguments, r.parameters, r.buffers, r.kind, r.shared_with, r.error, r.training)
+        for r in rows
     ]
     return group_neighbors(outline, alike)
+
+
+def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
+    """The lines of a module tree as text: layers that are alike are one line, and what is within the first stands for all.
+
+    Returns:
+        The lines, and for those that stand for several modules the rows of these.
+    """
+    whole = module_outline(tree)
+    ends = whole.ends()
+    out, members = Outline(), {}
+
+    def write(start: int, stop: int, shift: int) -> None:
+        i = start
+        while i < stop:
+            if i in whole.members:
+                inside = [j for j in range(i + 1, ends[i]) if whole.depth[j] == whole.depth[i] + 1]
+                members[len(out)] = [whole.row[j] for j in inside]
+                _append(out, whole.depth[i] - shift, whole.display(i), whole.row[inside[0]])
+                write(inside[0] + 1, ends[inside[0]], shift + 1)
+            else:
+                _append(out, whole.depth[i] - shift, whole.label[i], whole.row[i])
+                write(i + 1, ends[i], shift)
+            i = ends[i]
+
+    write(0, len(whole), 0)
+    return out, members
 
 
 def keys_of(row: VariableRow) -> tuple[str, ...]:

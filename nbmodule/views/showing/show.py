@@ -96,6 +96,11 @@ def renew(value: Any) -> bool:
     return True
 
 
+def printed(value: Any) -> str:
+    """Give the text that `show` prints."""
+    return _guarded(value, lambda record: text_of(record, width=terminal_width()))
+
+
 def chosen_form(form: str | None = None) -> str:
     """Give the form that is asked for, by argument or by `NBMODULE_DISPLAY`."""
     chosen = form or os.environ.get("NBMODULE_DISPLAY") or "auto"
