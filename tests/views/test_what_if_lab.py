@@ -103,6 +103,14 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     out.locator(".nbm-setting", has_text="model[1] = Tanh()").wait_for(state="detached")
     assert notebook.kernel_eval("close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1])))")
 
+    notebook.cell(1).locator(".cm-content").click()  # the hand leaves: what was tried last is what is saved
+    notebook.wait_text(0, "channel 2")
+    out.get_by_label("0 channel 2 on").uncheck()  # and the picture still has its kernel
+    notebook.kernel_wait("not found.tried[0].on")
+    notebook.save()
+    notebook.reopen()
+    notebook.outputs(0).locator(".nbm-setting", has_text="channel 2").wait_for()
+
 
 def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):
     notebook = open_notebook([DIGITS, TRANSFORMER])
