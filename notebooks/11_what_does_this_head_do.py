@@ -83,6 +83,9 @@ class Reader(nb.Module):
 
 
 model = Reader()
+model
+
+# %%
 optimizer = nb.Adam(lr=5e-3)
 
 

@@ -44,10 +44,13 @@ digits = load_digits()
 images = (digits.images / 16).astype(np.float32)[..., None]
 labels = digits.target.astype(np.int32)
 
-model = nb.Sequential(
-    nb.Conv2d(1, 12, 3, padding="SAME"), nb.ReLU(), nb.Conv2d(12, 12, 3, padding="SAME"), nb.ReLU(), nb.MaxPool2d(2), nb.Flatten(),
-    nb.Linear(4 * 4 * 12, 10),
+features = nb.Sequential(
+    nb.Conv2d(1, 12, 3, padding="SAME"), nb.ReLU(), nb.Conv2d(12, 12, 3, padding="SAME"), nb.ReLU(), nb.MaxPool2d(2), nb.Flatten()
 )  # fmt: skip
+model = nb.Sequential({"features": features, "head": nb.Linear(4 * 4 * 12, 10)})
+model
+
+# %%
 optimizer = nb.Adam(lr=3e-3)
 
 
