@@ -353,6 +353,24 @@ def test_without_any_page_the_html_is_replaced_now_and_then(notebook):
     assert 4 <= notebook.count <= 10
 
 
+def test_with_a_page_the_html_is_replaced_rarely_so_that_what_is_saved_is_new(notebook):
+    replaced = []
+    with quiet() as live:
+        view = NotebookView(live)
+        view.open(0.0)
+        view.flush(0.0)
+        view.hear({"kind": "hello", "page": "a"}, 0.0)
+        for second in range(1, 600):
+            live.history.add(second, {"loss": 1 / second})
+            before = notebook.count
+            view.flush(float(second))
+            view.hear({"kind": "ack", "page": "a", "n": view.sender.sent}, float(second))
+            if notebook.count > before:
+                replaced.append(second)
+    assert 30 <= replaced[0] <= 40 and len(replaced) <= 7
+    assert replaced[-1] >= 450
+
+
 def test_a_view_that_fails_does_not_end_the_training(notebook, monkeypatch):
     def fail(*_):
         raise RuntimeError("no drawing today")

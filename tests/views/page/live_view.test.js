@@ -134,6 +134,72 @@ test("without a kernel buttons and controls are off, and say why", () => {
   assert.match($(".nbm-foot").textContent, /had not ended when the view was saved/);
 });
 
+test("a view whose kernel is gone says at which step, and neither a rate nor a time left", () => {
+  show(record({ progress: progress({ done: 11856, seen: 1700000000 }) }));
+  now = 6;
+  beats[0]();
+  paint();
+  assert.match(facts(), /^■ kernel gone at step 11,856, \d\d:\d\d · digits$/);
+  assert.match($(".nbm-foot").textContent, /nb\.last_run\(\) has what its journal holds/);
+});
+
+/** A click in the middle of the first plot. */
+function clickCurve() {
+  const plot = $(".nbm-run-plots svg.nbm-curve");
+  const at = 52 + (Number(plot.getAttribute("width")) - 64) / 2;
+  for (const kind of ["pointerdown", "pointerup"]) plot.dispatchEvent(new window.MouseEvent(kind, { clientX: at, bubbles: true, cancelable: true }));
+  paint();
+}
+
+test("a click on a curve asks for that step, and opens what comes below the curves", () => {
+  live();
+  clickCurve();
+  const asked = sent.at(-1);
+  assert.equal(asked.kind, "at");
+  assert.match($(".nbm-run-again").textContent, /repeating step/);
+  listener({ kind: "moment", page: "another", step: asked.step, html: "<p>theirs</p>" }, []);
+  listener({ kind: "moment", page: asked.page, step: asked.step, html: "<p>batch and returns</p>" }, []);
+  paint();
+  assert.equal($(".nbm-run-moment").textContent, "batch and returns");
+  button("Go back to the beginning of this step and go on from there").click();
+  assert.deepEqual([sent.at(-1).kind, sent.at(-1).step], ["rewind", asked.step]);
+  button("Close this step").click();
+  paint();
+  assert.ok($(".nbm-run-again").hidden);
+  assert.equal($(".nbm-run-moment").textContent, "");
+});
+
+test("a step that cannot be repeated says why, and an opened one outlives a drawing anew", () => {
+  live();
+  clickCurve();
+  const { page, step } = sent.at(-1);
+  listener({ kind: "moment", page, step, error: "steps 3,050 to 3,120 are kept" }, []);
+  paint();
+  assert.equal($(".nbm-run-moment .nbm-failed").textContent, "steps 3,050 to 3,120 are kept");
+  listener({ kind: "moment", page, step, html: "<p>kept</p>" }, []);
+  end();
+  live();
+  assert.equal($(".nbm-run-moment").textContent, "kept");
+});
+
+test("without a kernel a click says how to open the step in code", () => {
+  show(record({ progress: progress({ ended: true, state: "done" }) }));
+  clickCurve();
+  assert.match($(".nbm-run-again").textContent, /step \d+: live\.at\(\d+\) opens it again/);
+  assert.ok(button("Repeat this step and open its batch, returns and gradients").disabled);
+});
+
+test("futures are drawn ahead of the curve, and a button takes one; events are marks", () => {
+  live(record({ messages: [{ step: 10, kind: "note", text: "rate: 0.1 → 0.03", detail: "", times: 1, mark: "changed" }] }));
+  tick({ futures: [{ label: "x 0.3", note: "", series: [{ name: "loss", ...points([21, 22, 30], [0.2, 0.1, 0.05]) }] }] });
+  assert.equal($$(".nbm-run-plots text").filter((node) => node.textContent === "x 0.3").length, 1);
+  assert.match($(".nbm-event").textContent, /◆step 10: rate: 0\.1 → 0\.03/);
+  button("Go on with x 0.3").click();
+  assert.deepEqual([sent.at(-1).kind, sent.at(-1).future], ["take", 0]);
+  tick({ futures: [] });
+  assert.ok(!button("Go on with x 0.3"));
+});
+
 test("a run that is over has no buttons, and reads like a static form", () => {
   show(record({ progress: progress({ state: "stopped", reason: "by button after step 20", ended: true, remaining: null }) }));
   assert.ok(button("Pause after this step").hidden);
