@@ -75,8 +75,8 @@ with nb.Live(model, optimizer, name="digits") as live:
         live.log(loss=step(x, y))
 
 # %% [markdown]
-# There are spikes, one in each epoch. While the cell runs, a click on one of them opens it below the curve. In code, the run has
-# noted by itself which losses stood out, the worst first:
+# There is a spike near the beginning. While the cell runs, a click on it opens that step below the curve. In code, the run has noted
+# by itself which losses stood out, the worst first:
 
 # %%
 for outlier in live.outliers:

@@ -17,7 +17,7 @@ WINDOW = 64
 """Losses before a step with which its own is compared."""
 PART = 16
 """Losses that are compared with the same ones before them."""
-_LEAST = 16
+_LEAST = 8
 _FAR = 8.0
 """Deviations (of the median, scaled as a standard deviation) from which a loss is an outlier."""
 _LARGER = 1.25
@@ -79,7 +79,9 @@ class Outliers:
         new: dict[int, float] = {}
         for start in range(begin, len(values), PART):
             part = values[start : min(start + PART, len(values))]
-            usual, limit = _usual(values[max(start - WINDOW, 0) : start])
+            # The first ones have few before them: they are compared with each other.
+            end = start if start >= _LEAST else start + PART
+            usual, limit = _usual(values[max(start - WINDOW, 0) : end])
             bad = ~np.isfinite(part)
             bad[1:] &= ~bad[:-1]  # the first one tells: what follows was made from it
             if start and not math.isfinite(values[start - 1]):

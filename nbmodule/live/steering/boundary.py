@@ -160,6 +160,7 @@ class Boundary:
             "take": lambda: live.take_now(int(message.get("future", -1))),
         }
         _, failure = guard({"at": "repeating a step", "rewind": "rewinding"}.get(kind, "looking ahead"), acts[kind])
+        self.compiles.take()  # what was compiled for that is no part of a step
         if failure is not None:
             live.messages.add_failure(live.step, failure)
         if kind == "rewind" and failure is None and self._view is not None:

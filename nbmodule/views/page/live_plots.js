@@ -256,11 +256,11 @@ function lines(curve, k, frame, isSmooth) {
  */
 function futureLines(run, members, frame) {
   const places = new Map(members.map((s, k) => [s.name, k]));
-  return run.futures.flatMap(({ label, curves }) =>
+  return run.futures.flatMap(({ label, curves }, k) =>
     curves.filter((c) => places.has(c.name) && c.steps.length).flatMap((c) => {
       const path = svg("path", { class: `nbm-line nbm-run-pale nbm-c${Number(places.get(c.name)) % 8}`, "stroke-dasharray": "2 3", d: linePath(Array.from(c.steps, frame.x), Array.from(c.values, frame.y)) });
       const end = c.steps.length - 1;
-      return [path, svg("text", { x: frame.x(c.steps[end]) - 2, y: frame.y(c.values[end]) - 3, "text-anchor": "end" }, label)];
+      return [path, svg("text", { x: frame.x(c.steps[end]) - 2, y: frame.y(c.values[end]) - 3 - 11 * (run.futures.length - 1 - k), "text-anchor": "end" }, label)];
     }),
   );
 }
