@@ -1,0 +1,210 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Find the bug
+#
+# Ten mistakes that people make, planted in two small models. Where something is wrong, a bar below the title of a view
+# says what and where, the worst first, and the view opens there: each part of the bar leads to its row. A model that is
+# well has no bar.
+
+# %% tags=["hide-cell"]
+import importlib.util
+import os
+from importlib.metadata import distributions
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
+    there = {found.name: found.version for found in distributions()}
+    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+
+# %%
+import jax.numpy as jnp
+import numpy as np
+
+import nbmodule as nb
+
+# %% [markdown]
+# ## The two models
+
+
+# %%
+class Layer(nb.Module):
+    def __init__(self, width):
+        self.lin, self.act, self.drop = nb.Linear(width, width), nb.ReLU(), nb.Dropout(0.2)
+
+    def forward(self, x):
+        return self.drop(self.act(self.lin(x)))
+
+
+class Perceptron(nb.Module):
+    def __init__(self, width=16):
+        self.stem, self.layers, self.head = nb.Linear(8, width), [Layer(width) for _ in range(6)], nb.Linear(width, 4)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def perceptron():
+    nb.seed(0)
+    return Perceptron().eval()
+
+
+rows = jnp.asarray(np.random.default_rng(0).normal(size=(32, 8)), jnp.float32)
+
+
+# %%
+class Attention(nb.Module):
+    def __init__(self, width):
+        self.query, self.key, self.value, self.out = (nb.Linear(width, width) for _ in range(4))
+        self.heads, self.axis, self.offset = 2, -1, 0
+
+    def forward(self, x):
+        def split(y):
+            return y.reshape(*y.shape[:-1], self.heads, -1).swapaxes(-2, -3)
+
+        scores = split(self.query(x)) @ split(self.key(x)).swapaxes(-1, -2) / x.shape[-1] ** 0.5
+        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool), self.offset)
+        weights = nb.tap(nb.softmax(jnp.where(seen, scores, -1e9), axis=self.axis), "weights")
+        return self.out((weights @ split(self.value(x))).swapaxes(-2, -3).reshape(x.shape))
+
+
+class Block(nb.Module):
+    def __init__(self, width, eps):
+        self.norm, self.attention = nb.LayerNorm(width, eps=eps), Attention(width)
+        self.mlp = nb.Sequential(nb.Linear(width, 2 * width), nb.GELU(), nb.Linear(2 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.mlp(x)
+
+
+class Language(nb.Module):
+    def __init__(self, width=16, words=12, odd_eps=1e-5):
+        self.embed = nb.Embedding(words, width)
+        self.blocks = [Block(width, odd_eps if k == 2 else 1e-5) for k in range(4)]
+        self.head = nb.Linear(width, words, with_bias=False)
+        self.head.weight = self.embed.weight  # tied
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def language(**options):
+    nb.seed(0)
+    return Language(**options).eval()
+
+
+tokens = jnp.arange(16).reshape(2, 8) % 12
+assert nb.inspect(perceptron(), rows).findings == nb.inspect(language(), tokens).findings == ()
+
+# %% [markdown]
+# ## 1. A dead ReLU
+
+# %%
+model = perceptron()
+model.layers[2].lin.bias = model.layers[2].lin.bias - 30.0
+nb.inspect(model, rows)
+
+# %% [markdown]
+# ## 2. A depth that explodes
+
+# %%
+model = perceptron()
+for layer in model.layers:
+    layer.lin.weight = layer.lin.weight * 9
+nb.inspect(model, rows)
+
+# %% [markdown]
+# ## 3. A softmax over the wrong axis
+
+# %%
+model = language()
+model.blocks[1].attention.axis = -2
+nb.inspect(model, tokens)
+
+# %% [markdown]
+# ## 4. A forgotten `eval()`
+
+# %%
+model = perceptron().train()
+nb.inspect(model, rows)
+
+# %% [markdown]
+# ## 5. NaN in one head
+
+# %%
+model = language()
+model.blocks[1].attention.value.weight[8:] = jnp.nan
+nb.inspect(model, tokens)
+
+# %% [markdown]
+# ## 6. A layer that is frozen and should train
+
+# %%
+model = language()
+model.blocks[1].mlp.requires_grad_(False)
+nb.inspect(model, tokens)
+
+# %% [markdown]
+# ## 7. Tied weights that are not: a copy, in a box of its own
+
+# %%
+model = language()
+model.head.weight = nb.Parameter(model.embed.weight.value)
+nb.inspect(model, tokens)
+
+# %% [markdown]
+# ## 8. One norm with another `eps`
+
+# %%
+model = language(odd_eps=0.1)
+nb.inspect(model, tokens)
+
+# %% [markdown]
+# ## 9. Two layers that changed places
+#
+# Nothing is wrong with such a model by itself. Beside a run from before, the comparison opens at the first of the two.
+
+# %%
+model = perceptron()
+with nb.track(model) as reference:
+    model(rows)
+model.layers = [model.layers[k] for k in (0, 2, 1, 3, 4, 5)]
+with nb.track(model) as calls:
+    model(rows)
+nb.compare(calls, reference)
+
+# %% [markdown]
+# ## 10. A mask that is off by one
+
+# %%
+model = language()
+model.blocks[0].attention.offset = 1
+view = nb.inspect(model, tokens)
+view
+
+# %% [markdown]
+# The same as data, for a test or a script:
+
+# %%
+view.findings[0].text
