@@ -131,45 +131,18 @@ print(f"the original reads {(expected.argmax(axis=1) == labels[test]).mean():.1%
 # %% [markdown]
 # ## Record what it returns
 #
-# A forward hook on each module notes its input and its output under its name, in the order in which they return. Arrays of
-# four axes are turned to channels last, since the port will have them there. All goes into one `.npz` file: the port can
-# then be debugged where there is no PyTorch at all.
-
+# `nb.track` takes the original as it stands: each call of a module is noted with its inputs and its returns. It goes into a
+# file, so that the port can be debugged where there is no PyTorch at all.
 
 # %%
-def record(model, x):
-    arrays = {}
-
-    def last(tensor):
-        array = tensor.detach().numpy()
-        return np.moveaxis(array, 1, -1) if array.ndim == 4 else array
-
-    def note(path):
-        def hook(module, inputs, output):
-            arrays[f"{path}: input"], arrays[f"{path}: return"] = last(inputs[0]), last(output)
-
-        return hook
-
-    handles = [module.register_forward_hook(note(path)) for path, module in model.named_modules()]
-    model(x)
-    for handle in handles:
-        handle.remove()
-    return arrays
-
-
 batch = images[test[:16]]
-file = os.path.join(tempfile.mkdtemp(), "original.npz")
-np.savez(file, **record(original, torch.from_numpy(batch[:, None])))
+with nb.track(original) as calls:
+    original(torch.from_numpy(batch[:, None]))
 
-# %% [markdown]
-# Back from the file, each call is a row: path, inputs, returns. `nb.compare` takes such rows from any framework.
-
-# %%
-with np.load(file) as saved:
-    paths = [name.removesuffix(": input") for name in saved if name.endswith(": input")]
-    reference = [(path, saved[f"{path}: input"], saved[f"{path}: return"]) for path in paths]
-for path, inputs, returns in reference[:6]:
-    print(f"{path:15} {inputs.shape} -> {returns.shape}")
+file = os.path.join(tempfile.mkdtemp(), "original.h5")
+calls.save(file)
+reference = nb.load_calls(file)
+reference
 
 # %% [markdown]
 # ## The port
@@ -242,7 +215,8 @@ print(f"the port reads {share_right(port):.1%} rightly; a guess gives 10 %")
 # %% [markdown]
 # ## Mistakes that are silent
 #
-# Now the port is run on the same images, and both runs are laid side by side.
+# Now the port is run on the same images, and both runs are laid side by side. `nb.compare` knows that images of PyTorch have
+# their channels first.
 
 
 # %%
@@ -368,7 +342,7 @@ def outputs_of(loader):
     return model(batch[..., None])
 
 
-nb.check(outputs_of(from_original), reference[-1][-1])
+nb.check(outputs_of(from_original), reference[""].returns)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -380,7 +354,7 @@ def from_original_solved(name, tensor):
     return array.T if name.endswith("inner.weight") else array
 
 
-nb.check(outputs_of(from_original_solved), reference[-1][-1])
+nb.check(outputs_of(from_original_solved), reference[""].returns)
 
 # %% [markdown]
 # **2. One number.** In this copy of the port a single number of a single weight has been changed. Find out where, take the
@@ -396,7 +370,7 @@ def mended(model):
     return model  # your answer
 
 
-nb.check(mended(suspect)(batch[..., None]), reference[-1][-1])
+nb.check(mended(suspect)(batch[..., None]), reference[""].returns)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -407,4 +381,4 @@ def mended_solved(model):
     return model
 
 
-nb.check(mended_solved(suspect)(batch[..., None]), reference[-1][-1])
+nb.check(mended_solved(suspect)(batch[..., None]), reference[""].returns)

@@ -81,7 +81,47 @@ def nnx_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
 
 
 def run(quick: bool = False) -> list[Table]:
-    return [_frameworks(*size, quick) for size in SIZES if not quick or size[2] < 1024]
+    return [*(_frameworks(*size, quick) for size in SIZES if not quick or size[2] < 1024), _torch(quick)]
+
+
+def _torch(quick: bool) -> Table:
+    """A training step of PyTorch as it stands, tracked, beside one with forward hooks that reduce each return."""
+    import torch
+
+    torch.set_num_threads(1)
+    layers = [each for _ in range(8) for each in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
+    model, x = torch.nn.Sequential(*layers), torch.randn(256, 256)
+    adam = torch.optim.Adam(model.parameters(), lr=RATE)
+
+    def step() -> Any:
+        adam.zero_grad()
+        (model(x) ** 2).mean().backward()
+        adam.step()
+
+    def hooked() -> Any:
+        found: dict[str, Any] = {}
+
+        def note(name: str) -> Any:
+            def hook(module: Any, args: Any, output: Any) -> None:
+                y = output.detach()
+                found[name] = [f.item() for f in (y.mean(), y.std(), y.min(), y.max(), y.count_nonzero())]
+
+            return hook
+
+        handles = [module.register_forward_hook(note(name)) for name, module in model.named_modules()]
+        step()
+        for handle in handles:
+            handle.remove()
+
+    def tracked() -> Any:
+        with nb.track(model, returns="stats"):
+            step()
+
+    variants = {"plain": step, "forward hooks, five figures each": hooked, "nb.track, returns='stats'": tracked}
+    return interleave(
+        "Step of PyTorch as it stands, 8 x 256, batch 256", variants, "forward hooks, five figures each",
+        targets={"nb.track, returns='stats'": 1.3}, rounds=9 if quick else 21, seconds=0.05,
+    )  # fmt: skip
 
 
 def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> Any:

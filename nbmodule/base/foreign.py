@@ -32,6 +32,10 @@ def framework_of(thing: Any) -> str | None:
     return None
 
 
+FRAMEWORKS_APART = ("flax_linen", "haiku")
+"""Those whose models hold no variables."""
+
+
 def is_foreign(thing: Any) -> bool:
     """Whether something is a model of another framework.
 
@@ -64,6 +68,28 @@ def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor of PyTorch; nothing is imported."""
     return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+
+
+class ForeignArray:
+    """An array of another framework that a tracker sees: it has `shape` and `dtype`, and knows how it is kept and reduced."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> str:
+        raise NotImplementedError
+
+    def kept(self) -> np.ndarray:
+        """Its numbers as an array of their own."""
+        raise NotImplementedError
+
+    def reduced(self) -> Any:
+        """What `read()` makes statistics of."""
+        raise NotImplementedError
 
 
 # -- values ------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class Call:
         depth: How many calls are around it.
         returned: Position in the order of returning, -1 if it did not return.
         class_name: Name of the module's class, or of the operation.
+        framework: `torch` for a model of PyTorch, whose images have channels first; empty for others.
         kind: `call`, `tap` or `operation`.
         input_shapes: Shapes of the arguments as text.
         return_shapes: Shapes of the return as text.
@@ -54,6 +55,7 @@ class Call:
         "depth",
         "error",
         "flops",
+        "framework",
         "index",
         "input_shapes",
         "kind",
@@ -76,6 +78,7 @@ class Call:
         self.index = self.order = self.depth = self.step = 0
         self.returned = -1
         self.class_name = self.input_shapes = self.return_shapes = self.error = self.source = ""
+        self.framework = ""
         self.kind, self.lifted, self.captured = "call", (), True
         self.parent: Call | None = None
         self.seconds: float | None = None
@@ -157,9 +160,7 @@ class Call:
             tree = self.values.get(whole)
             if tree is None or hasattr(tree, "mask"):
                 return None
-            from nbmodule.calls.statistics import reduce_tree
-
-            found = self.values[reduced] = reduce_tree(as_given(tree))
+            found = self.values[reduced] = _reduced(as_given(tree))
         read = [read_statistics(parts) for parts in found]
         return read[0] if len(read) == 1 else read
 
@@ -175,6 +176,17 @@ class Call:
     def mark(self) -> str:
         """What is said beside the return of a call whose values could not be brought out."""
         return "" if self.captured else NOT_CAPTURED
+
+
+def _reduced(tree: Any) -> list[Any]:
+    """Reduce arrays as they were recorded; those on the host there."""
+    from nbmodule.base.statistics import statistics_of_elements
+    from nbmodule.calls.statistics import reduce_tree
+
+    leaves = jax.tree.leaves(tree)
+    if all(type(leaf) is np.ndarray and leaf.size for leaf in leaves):
+        return [statistics_of_elements(leaf) for leaf in leaves]
+    return reduce_tree(leaves)
 
 
 def _nothing() -> None:

@@ -279,8 +279,33 @@ def _pair(a: Call, b: Call, rtol: float, atol: float) -> Pair:
     given, wanted = a.values.get("input"), b.values.get("input")
     input_gap = None
     if given is not None and wanted is not None:
-        input_gap = gap_between(_arrays(given), _arrays(wanted), rtol, atol)
-    return Pair(a, b, gap_between(a.returns, b.returns, rtol, atol), input_gap)
+        input_gap = gap_between(*_laid_out_alike(a, b, _arrays(given), _arrays(wanted)), rtol, atol)
+    return Pair(a, b, gap_between(*_laid_out_alike(a, b, a.returns, b.returns), rtol, atol), input_gap)
+
+
+def _laid_out_alike(a: Call, b: Call, found: Any, wanted: Any) -> tuple[Any, Any]:
+    """Both values with channels last, where one is of PyTorch, which has them first, and the other has them last."""
+    if (a.framework == "torch") == (b.framework == "torch"):
+        return found, wanted
+    if a.framework == "torch":
+        return tuple(reversed(_laid_out_alike(b, a, wanted, found)))
+    ours, theirs = jax.tree.leaves(found), jax.tree.leaves(wanted)
+    if len(ours) != len(theirs):
+        return found, wanted
+    return ours, [_nearest(x, y) for x, y in zip(ours, theirs)]
+
+
+def _nearest(ours: Any, theirs: Any) -> Any:
+    """An array of PyTorch with its channels where ours has them; where the shape does not tell, where the two are nearer."""
+    shape = np.shape(theirs)
+    if len(shape) < 3 or np.shape(ours) != (shape[0], *shape[2:], shape[1]):
+        return theirs
+    moved = np.moveaxis(np.asarray(theirs), 1, -1)
+    if np.shape(ours) != shape:
+        return moved
+    with np.errstate(all="ignore"):
+        apart = [np.nanmean(np.abs(np.asarray(ours, np.float64) - each)) for each in (theirs, moved)]
+    return moved if apart[1] < apart[0] else theirs
 
 
 def _arrays(tree: Any) -> list[Any]:
@@ -338,16 +363,22 @@ def _inside(inner: Call, outer: Call) -> bool:
 def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
     """How far the module's return is apart when it is given the reference's input; None if it cannot be run again as it ran."""
     module, own, given = pair.actual.module, pair.actual.values.get("input"), pair.expected.values.get("input")
-    if module is None or own is None or given is None or pair.actual.lifted:
+    if module is None or own is None or given is None or pair.actual.lifted or pair.actual.framework:
         return None
     try:
         again = thrown_away(module, *own[0], **own[1])
         if not gap_between(again, pair.actual.returns, rtol, atol).agrees:
             return None  # it draws random numbers, or its variables have changed since
+        alike = pair.actual.framework == pair.expected.framework
         args, kwargs = jax.tree.map(
-            lambda mine, theirs: jax.numpy.asarray(theirs) if hasattr(mine, "dtype") else mine, own, given
+            lambda mine, theirs: (
+                jax.numpy.asarray(theirs if alike else _nearest(mine, theirs)) if hasattr(mine, "dtype") else mine
+            ),
+            own,
+            given,
         )
-        return gap_between(thrown_away(module, *args, **kwargs), pair.expected.returns, rtol, atol)
+        again = thrown_away(module, *args, **kwargs)
+        return gap_between(*_laid_out_alike(pair.actual, pair.expected, again, pair.expected.returns), rtol, atol)
     except Exception as error:  # a module that does not take the reference's input says nothing about itself
         if is_of_signal(error):
             raise

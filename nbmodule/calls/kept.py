@@ -28,6 +28,7 @@ _FACTS = (
     "depth",
     "returned",
     "class_name",
+    "framework",
     "kind",
     "input_shapes",
     "return_shapes",
@@ -129,7 +130,11 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
         for kind in ("statistics", "gradient_statistics"):
             if kind in row:
                 values[kind] = [None if s is None else Statistics.of(s) for s in row[kind]]
-        call = Call(**{name: row[name] for name in _FACTS}, values=values, lifted=tuple(row["lifted"]))
+        call = Call(
+            **{name: row[name] if name != "framework" else row.get(name, "") for name in _FACTS},
+            values=values,
+            lifted=tuple(row["lifted"]),
+        )
         call.parent = made[row["parent"]] if row["parent"] is not None else None
         made.append(call)
     return Calls(made, name=record["name"], known=record["known"])

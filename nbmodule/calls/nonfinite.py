@@ -253,8 +253,8 @@ class _Watch:
             operation.source,
             operation.code,
             operation.phase,
-            tuple(map(_range, operation.inputs)),
-            tuple(map(_range, operation.outputs)),
+            tuple(map(range_of, operation.inputs)),
+            tuple(map(range_of, operation.outputs)),
             carriers,
             operation.turns,
         )
@@ -263,7 +263,7 @@ class _Watch:
 def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Any) -> NonFinite | None:
     for name, array in zip(names, arrays):
         if _count(array):
-            return NonFinite(f"argument {name}", "argument", outputs=(_range(array),))
+            return NonFinite(f"argument {name}", "argument", outputs=(range_of(array),))
     modules = [fn] if is_module(fn) else []
     known = {
         id(box._value): place.name
@@ -273,7 +273,7 @@ def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Any) -
     }
     for value in closed.consts:
         if _count(value):
-            return NonFinite(known.get(id(value), "a variable"), "variable", outputs=(_range(value),))
+            return NonFinite(known.get(id(value), "a variable"), "variable", outputs=(range_of(value),))
     return None
 
 
@@ -300,7 +300,8 @@ def _nans(x: Any) -> int:
     return int(np.isnan(_plain(x)).sum()) if _is_inexact(x) else 0
 
 
-def _range(x: Any) -> Range:
+def range_of(x: Any) -> Range:
+    """What an array looks like: its shape, its finite extremes, how many elements are not finite."""
     if not hasattr(x, "dtype") or jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return Range(describe(x), float("nan"), float("nan"), 0)
     array = np.asarray(x)

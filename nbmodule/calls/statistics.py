@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.statistics import BINS, Statistics, joined, statistics_of_elements, without_values
 from nbmodule.calls.sampled import SAMPLE, read_lightly, reduce_lightly
 from nbmodule.core.boxes.frame import current_log
@@ -40,6 +41,8 @@ def reduce_tree(tree: Any, *, exact: bool = False) -> list[Any]:
 
 
 def _reduced(leaf: Any, exact: bool) -> Any:
+    if isinstance(leaf, ForeignArray):
+        return leaf.reduced()
     if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape") or leaf.size == 0:
         return StaticLeaf(None)
     if not (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == jnp.bool_):
@@ -121,7 +124,7 @@ def read_statistics(parts: Any) -> Statistics | None:
     if isinstance(parts, Statistics):
         return parts
     if not isinstance(parts, (tuple, list)):
-        return None
+        return parts.read() if hasattr(parts, "read") else None
     if len(parts) == 2:
         return statistics_of_elements(np.asarray(parts[0]))
     size = parts[-1].static.value if isinstance(parts[-1], StaticLeaf) else int(parts[-1])

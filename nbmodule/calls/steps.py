@@ -81,6 +81,7 @@ class Step:
             depth=parent.depth + 1 if parent else 0,
             returned=info.returned,
             class_name=info.name,
+            framework=getattr(info.module(), "_framework", ""),
             kind=info.kind,
             input_shapes=info.inputs,
             return_shapes=info.outputs,

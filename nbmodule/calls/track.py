@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from jax.core import Tracer
 
+from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.format import format_bytes
 from nbmodule.base.paths import match
 from nbmodule.base.sizes import bytes_of
@@ -164,7 +165,7 @@ class Tracking:
             )
         if self._span.locked():
             raise TraceError("this tracking is open already: make another one with nb.track. Nothing was changed.")
-        recorded = Recorded(self.watch, steps)
+        recorded = Recorded(self.watch, steps, None if self.foreign is None else self.foreign.module)
         hold(recorded, "calls", lambda calls: f"{calls.name}, {len(calls._steps.kept)} steps")
         try:
             tracker.__enter__()
@@ -254,6 +255,8 @@ def _is_at_hand(given: Any) -> bool:
 
 
 def _shape(leaf: Any) -> Any:
+    if isinstance(leaf, ForeignArray):
+        return None
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf
 
 
@@ -261,7 +264,11 @@ def keep_gradients(returns: Any, gradient: Any, of: str) -> dict[str, Any]:
     """What is kept of a gradient: by a return, or by variables under their names."""
     reduced, exact = returns in REDUCED, returns == EXACT
     if of == "variables":
-        found = {name: reduce_tree([x], exact=exact)[0] for name, x in gradient.items()} if reduced else dict(gradient)
+        found = (
+            {name: reduce_tree([x], exact=exact)[0] for name, x in gradient.items()}
+            if reduced
+            else as_values(dict(gradient))
+        )
         return {"parameters": found}
     if reduced:
         return {"gradient_statistics": reduce_tree(gradient, exact=exact)}
@@ -283,8 +290,9 @@ def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[s
 class Recorded(Calls):
     """The calls that `nb.track` keeps; they grow while its block runs."""
 
-    def __init__(self, watch: Choice, steps: Steps) -> None:
+    def __init__(self, watch: Choice, steps: Steps, stand_in: Any = None) -> None:
         self._watch, self._steps = watch, steps
+        self._stand_in = stand_in  # whose parts the calls of a foreign model are
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is what has been recorded so far."""

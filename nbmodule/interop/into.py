@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, is_captured, now, write_all
-from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.running.notes import annotate
 from nbmodule.core.running.observing import observed
@@ -38,8 +38,14 @@ class Part(Module):
         )
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        base = next(kind for kind in (Wrapped, ScopedPart, Part) if isinstance(self, kind))
+        base = next(kind for kind in (Wrapped, TorchPart, ScopedPart, Part) if isinstance(self, kind))
         return _blank, (type(self).__name__, base), self.__getstate__()
+
+
+class TorchPart(Part):
+    """A module of PyTorch, which is called by PyTorch alone."""
+
+    _framework = "torch"
 
 
 class ScopedPart(Part):
@@ -52,6 +58,10 @@ class Wrapped(Part):
     """A whole foreign model as a module; made by `nb.from_flax` and its like."""
 
     _wiring: Wiring
+
+    @property
+    def _framework(self) -> str:
+        return "torch" if getattr(self._wiring.function, "framework", "") == "torch" else ""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         boxes = self._wiring.boxes(self)
@@ -94,6 +104,10 @@ class Wiring:
     def boxes(self, model: Any) -> dict[Path, Any]:
         """The variables of a model by their paths in the foreign one."""
         return self._found(model)[1]
+
+    def part_at(self, model: Any, path: Path) -> Any:
+        """The part that is known at a path; the model itself at the empty one."""
+        return self._found(model)[2][path] if path else model
 
     def part(self, model: Any, path: Path, instance: Any) -> Any:
         """The part that stands for a submodule; one that was not known before joins the model."""
@@ -148,7 +162,7 @@ def draw() -> Any:
 
 
 # -- from the pair to a module -----------------------------------------------------------------------
-def wrap(function: Function, variables: Mapping[Path, Leaf], *, copied: bool = True) -> Wrapped:
+def wrap(function: Function, variables: Mapping[Path, Leaf | Variable], *, copied: bool = True) -> Wrapped:
     """The module around `(function, variables)`.
 
     Args:
@@ -159,7 +173,10 @@ def wrap(function: Function, variables: Mapping[Path, Leaf], *, copied: bool = T
     model = class_of(function.name, Wrapped)()
     model._wiring = wiring = Wiring(function)
     taken = jnp.copy if copied else lambda array: array
-    boxes = {path: (Parameter if leaf.trained else Buffer)(taken(leaf.value)) for path, leaf in variables.items()}
+    boxes = {
+        path: leaf if isinstance(leaf, Variable) else (Parameter if leaf.trained else Buffer)(taken(leaf.value))
+        for path, leaf in variables.items()
+    }
     tree: dict[Any, Any] = {}
     for path, thing in (*((path, None) for path in function.parts), *boxes.items()):
         level = tree
@@ -198,6 +215,8 @@ def built(below: Any, path: Path, function: Function, made: dict[Path, Any]) -> 
 
 def part_class(function: Any) -> type[Part]:
     """What the parts of a model are derived from."""
+    if getattr(function, "framework", "") == "torch":
+        return TorchPart
     return ScopedPart if getattr(function, "scopes_its_parts", False) else Part
 
 

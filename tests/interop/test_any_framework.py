@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -170,6 +171,8 @@ def torch_case() -> Case:
 
     torch.manual_seed(0)
     model, other = Net(), Net()
+    with torch.no_grad():
+        model.first.weight *= 3
 
     def slope():
         model.zero_grad()
@@ -193,6 +196,7 @@ FRAMEWORKS: dict[str, Callable[[], Case]] = {
     "Equinox": equinox_case,
     "Haiku": haiku_case,
     "Keras (JAX)": keras_case,
+    "PyTorch": torch_case,
 }
 
 
@@ -357,3 +361,12 @@ def test_each_verb_looks_at_a_model_of_each_framework_as_it_stands(verb, framewo
         assert re.search(SAID[verb, framework], answer(verb, framework, capsys) or "")
     else:
         CELLS[verb](FRAMEWORKS[framework](), capsys)
+
+
+def test_the_page_shows_this_table():
+    page = (Path(__file__).parents[2] / "docs" / "recipes" / "other_models.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `nb.")]
+    found = {row[0].strip().strip("`"): [cell.strip() for cell in row[1:]] for row in rows}
+    for verb in CELLS:
+        worked = [(verb, framework) not in SAID for framework in FRAMEWORKS]
+        assert [cell == "works" for cell in found[verb]] == worked, verb

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.foreign import ForeignArray
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.structure import Static
 
@@ -47,6 +48,8 @@ def as_values(tree: Any) -> Any:
 def _as_value(leaf: Any) -> Any:
     if isinstance(leaf, Variable):
         return leaf.value
+    if isinstance(leaf, ForeignArray):
+        return leaf.kept()
     return leaf if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else StaticLeaf(leaf)
 
 

@@ -54,6 +54,10 @@ class Builder:
         """Append a group for a function, loop or branch; it has its parent's path."""
         return self._append(parent, name, kind, parent.path, parent.call, phase or parent.phase, count)
 
+    def call(self, parent: Group, name: str, path: str, number: int) -> Group:
+        """Append a group for a call of a submodule; `number` counts those before in the same parent."""
+        return self._append(parent, name, "scope", path, number, parent.phase, None)
+
     def _append(
         self, parent: Group, name: str, kind: str, path: str, call: int, phase: str, count: int | None
     ) -> Group:

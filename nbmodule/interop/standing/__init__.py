@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.interop.standing import converted
 from nbmodule.interop.standing.watched import watched
 from nbmodule.tree.sockets import plug
@@ -13,6 +14,10 @@ def as_it_stands(
     verb: str, model: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **options: Any
 ) -> Any:
     """What a verb that looks at a model says of one of another framework."""
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_standing.verbs import VERBS
+
+        return VERBS[verb](model, args, kwargs or {}, **options)
     return converted.VERBS[verb](model, args, kwargs or {}, **options)
 
 

@@ -143,6 +143,11 @@ def touched(model: Any, args: Args, kwargs: Kwargs) -> tuple[Wrapped, Args, Kwar
     return as_module(model, args, kwargs, "nb.what_if")
 
 
+def parameters_of(model: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    """Those that are trained."""
+    return {text_of(path): leaf.value for path, leaf in unpacked(model)[1].items() if leaf.trained}
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "summary": summarized,
     "graph": graphed,
@@ -152,4 +157,5 @@ VERBS: dict[str, Callable[..., Any]] = {
     "module": touched,
     "show": shown,
     "variables": variables_of,
+    "parameters": parameters_of,
 }

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.recording import tracker
 from nbmodule.core.running.observing import observed
@@ -32,7 +34,14 @@ _local = _Local()
 
 def watched(model: Any) -> StandIn:
     """What watches a model: one for all who do so at the same time, since paths are those of its stand-in."""
-    return next((known for known in _local.watched if known.model is model), None) or StandIn(model)
+    known = next((known for known in _local.watched if known.model is model), None)
+    if known is not None:
+        return known
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_standing.watching import WatchedTorch
+
+        return WatchedTorch(model)
+    return StandIn(model)
 
 
 class StandIn:
@@ -42,18 +51,24 @@ class StandIn:
         module: Stands for the model; its paths are those of the model.
     """
 
+    module: Wrapped
+
     def __init__(self, model: Any) -> None:
+        self.model = model
+        self._open: dict[object, None] = {}  # the blocks in which it is watched
+        self._whole: Any = None  # for all of them
+        self._entered: list[Generator[None, None, None]] = []
+        self._prepare(model)
+
+    def _prepare(self, model: Any) -> None:
+        """Find the parts of the model."""
         self.standing = standing(model)
         if self.standing is None:
             raise ArgumentTypeError(
                 f"nb.track follows a module, or a model of Flax, Equinox, Haiku, Keras or PyTorch as it stands; found {type(model).__name__}. "
                 "For any function, track the module that it calls."
             )
-        self.module: Wrapped = wrap(self.standing, {})
-        self.model = model
-        self._open: dict[object, None] = {}  # the blocks in which it is watched
-        self._whole: Any = None  # for all of them
-        self._entered: list[Generator[None, None, None]] = []
+        self.module = wrap(self.standing, {})
 
     def watching(self) -> Generator[None, None, None]:
         """A generator: from its `next` on the model is watched, until it is closed, or nobody holds it any more."""
@@ -86,12 +101,18 @@ class StandIn:
             self._whole = None
 
     def _watch(self) -> Iterator[None]:
-        with jax.disable_jit(), self.standing.watch(self.told):
+        with self._seen():
             try:
                 _local.watched.append(self)
                 yield
             finally:
                 _local.watched[:] = [other for other in _local.watched if other is not self]
+
+    @contextmanager
+    def _seen(self) -> Iterator[None]:
+        """Have the calls told while a block runs."""
+        with jax.disable_jit(), self.standing.watch(self.told):
+            yield
 
     def told(
         self, path: Path, instance: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,0 +1,95 @@
+"""What a model of PyTorch is made of, as a module that stands for it; and running it so that it stays as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nbmodule.base.foreign import framework_of
+from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.errors import ArgumentError
+from nbmodule.interop.frameworks.function import Function, Path
+from nbmodule.interop.into import Wrapped, wrap
+from nbmodule.interop.torch_standing.tensors import dtype_of, host_copy
+
+
+def without_compiled(model: Any) -> Any:
+    """The model inside what `torch.compile` gave."""
+    return getattr(model, "_orig_mod", model)
+
+
+class TorchParts(Function):
+    """The modules of a model by path; it is called by PyTorch alone."""
+
+    framework = "torch"
+
+    def __init__(self, model: Any) -> None:
+        self.name = type(model).__name__
+        self.modules: dict[Path, Any] = {path_of(name): module for name, module in model.named_modules()}
+        self.parts = {path: type(module) for path, module in self.modules.items() if path}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ArgumentError(
+            f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone. Nothing was computed."
+        )
+
+
+def path_of(name: str) -> Path:
+    return tuple(name.split(".")) if name else ()
+
+
+def module_of(model: Any) -> Wrapped:
+    """A module with the parts and variables of the model; no number is read before somebody asks."""
+    model = without_compiled(model)
+    function = TorchParts(model)
+    boxes = {path_of(name): (Parameter, tensor) for name, tensor in model.named_parameters()}
+    boxes |= {path_of(name): (Buffer, tensor) for name, tensor in model.named_buffers() if tensor is not None}
+    made = {
+        path: kind.pending(lambda t=tensor: host_copy(t), tuple(tensor.shape), dtype_of(tensor))
+        for path, (kind, tensor) in boxes.items()
+    }
+    module = wrap(function, made)
+    for path, each in function.modules.items():
+        module._wiring.part_at(module, path).training = each.training
+    return module
+
+
+@contextmanager
+def unchanged(model: Any, *, gradients: bool = False) -> Iterator[None]:
+    """Run a model to look at it: buffers, gradients and random states are put back at the end.
+
+    Args:
+        model: The model.
+        gradients: Whether PyTorch is to follow what is computed.
+    """
+    torch: Any = sys.modules["torch"]
+    model = without_compiled(model)
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    slopes = [(p, p.grad) for p in model.parameters()]
+    for parameter, _ in slopes:
+        parameter.grad = None
+    devices = {tensor.device.index for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda}
+    try:
+        with torch.random.fork_rng(sorted(devices)), torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            for parameter, slope in slopes:
+                parameter.grad = slope
+
+
+def variables_of(model: Any) -> dict[str, Any]:
+    """Parameters and buffers by name, as arrays that share the memory of the tensors where they lie on the host."""
+    return {
+        name: tensor.detach()
+        for name, tensor in without_compiled(model).state_dict().items()
+        if hasattr(tensor, "detach")
+    }
+
+
+def is_torch(model: Any) -> bool:
+    return framework_of(model) == "torch"

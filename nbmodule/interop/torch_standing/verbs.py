@@ -1,0 +1,148 @@
+"""What the verbs that look at a model do with one of PyTorch: it runs once, in PyTorch, and stays as it was."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.base.paths import hint, match
+from nbmodule.calls import track
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.summary import Summary, SummaryRow
+from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.errors import ArgumentError, PathError
+from nbmodule.interop.torch_standing.graph import graph, shapes_of
+from nbmodule.interop.torch_standing.nonfinite import first_nonfinite
+from nbmodule.interop.torch_standing.operations import ModuleRun, RunListener, TorchOperation, followed
+from nbmodule.interop.torch_standing.parts import module_of, unchanged, variables_of, without_compiled
+from nbmodule.touch.patch import Patch
+from nbmodule.views.makers.of_models import module_tree
+from nbmodule.views.makers.source import source_of
+from nbmodule.views.panels import looking
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+# -- summary -----------------------------------------------------------------------------------------
+class _Sizes(RunListener):
+    """What each module is given and returns, and what its operations cost."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self.calls: dict[str, list[tuple[str, str]]] = {}
+        self.flops: dict[str, int] = {}
+
+    def entered(self, run: ModuleRun) -> None:
+        self.open.append(run.path)
+
+    def left(self, run: ModuleRun, outputs: Any) -> None:
+        self.open.pop()
+        args, kwargs, made = shapes_of((run.args, run.kwargs, outputs))
+        self.calls.setdefault(run.path, []).append((describe_arguments(args, kwargs), describe(made)))
+
+    def operation(self, ran: TorchOperation) -> None:
+        for path in set(self.open):
+            self.flops[path] = self.flops.get(path, 0) + ran.flops
+
+
+def summary(model: Any, args: Args, kwargs: Kwargs) -> Summary:
+    seen = _Sizes()
+    if args or kwargs:
+        with unchanged(model), followed(model, seen):
+            model(*args, **kwargs)
+    return Summary(_row(name, module, seen) for name, module in without_compiled(model).named_modules())
+
+
+def _row(name: str, module: Any, seen: _Sizes) -> SummaryRow:
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    calls = seen.calls.get(name, [])
+    inputs, outputs = calls[0] if calls else ("", "")
+    size = sum(tensor.numel() * tensor.element_size() for tensor in (*parameters, *buffers))
+    trained, others = (sum(tensor.numel() for tensor in each) for each in (parameters, buffers))
+    return SummaryRow(
+        name, type(module).__name__, trained, others, size, inputs, outputs, len(calls), seen.flops.get(name)
+    )
+
+
+# -- patch -------------------------------------------------------------------------------------------
+class _Taken(RunListener):
+    """Takes the returns of some modules, or puts others in their place."""
+
+    def __init__(self, paths: list[str], instead: dict[str, Any] | None = None) -> None:
+        self.paths, self.instead = paths, instead
+        self.found: dict[str, list[Any]] = {}
+
+    def left(self, run: ModuleRun, outputs: Any) -> Any:
+        if run.path in self.paths:
+            self.found.setdefault(run.path, []).append(outputs)
+            return self.instead[run.path] if self.instead is not None else None
+        return None
+
+
+def patch(model: Any, args: Args, kwargs: Kwargs, corrupt: Args, path: Any) -> Patch:
+    known = {module: name for name, module in without_compiled(model).named_modules() if name}
+    paths = [name for entry in (path if isinstance(path, (list, tuple)) else [path]) for name in _fitting(entry, known)]
+
+    def run(given: Args, listener: _Taken) -> Any:
+        with unchanged(model), followed(model, listener, operations=False):
+            return model(*given, **kwargs)
+
+    taken = _Taken(paths)
+    clean = run(args, taken)
+    for name in paths:
+        if len(taken.found.get(name, ())) != 1:
+            count = len(taken.found.get(name, ()))
+            why = (
+                f"runs {count} times in one call, and one return would replace all of them"
+                if count
+                else "did not run on the clean input"
+            )
+            raise (ArgumentError if count else PathError)(f'"{name}" {why}. Nothing was patched.')
+    plain = run(corrupt, _Taken([]))
+    return Patch(clean, plain, run(corrupt, _Taken(paths, {name: taken.found[name][0] for name in paths})))
+
+
+def _fitting(entry: Any, known: dict[Any, str]) -> list[str]:
+    if not isinstance(entry, str):
+        entry = known.get(entry, repr(entry))
+    found = [name for name in known.values() if match(entry, name)]
+    if not found:
+        raise PathError(f'the model has no submodule "{entry}"{hint(entry, list(known.values()))}')
+    return found
+
+
+# -- views -------------------------------------------------------------------------------------------
+def inspected(model: Any, args: Args, kwargs: Kwargs) -> looking.Parts:
+    name = type(without_compiled(model)).__name__
+    return looking.Parts(name, functools.partial(_looked_at, model, args, kwargs), lambda: graph(model, args, kwargs))
+
+
+def _looked_at(model: Any, args: Args, kwargs: Kwargs) -> looking.Ran:
+    error: Exception | None = None
+    with unchanged(model), track(model, last=1) as recorded:
+        try:
+            model(*args, **kwargs)
+        except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
+            error = caught
+    calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
+    found = {name: source_of(type(module).forward) for name, module in without_compiled(model).named_modules()}
+    sources = {path: lines for path, lines in found.items() if lines is not None}
+    return looking.Ran(calls, looking.with_shapes(shown(model, (), {}), calls), sources, error)
+
+
+def shown(model: Any, args: Args, kwargs: Kwargs) -> Any:
+    return module_tree(module_of(model))
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "summary": summary,
+    "graph": graph,
+    "first_nonfinite": first_nonfinite,
+    "inspect": inspected,
+    "patch": patch,
+    "show": shown,
+    "parameters": lambda model, args, kwargs: dict(without_compiled(model).named_parameters()),
+    "variables": lambda model, args, kwargs: variables_of(model),
+}
