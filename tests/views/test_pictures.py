@@ -9,6 +9,7 @@ import pytest
 from nbmodule.views.arrays import pictures
 from nbmodule.views.arrays.pictures import corner_of, picture_of
 from nbmodule.views.arrays.png import png_of
+from nbmodule.views.makers.leaves import array_card
 
 
 def codes(picture):
@@ -225,3 +226,60 @@ def test_a_convolution_kernel_is_a_grid_of_windows_in_either_layout(shape):
     first = x[0, :, :, 0] if shape[0] == 5 else x[:, :, 0, 0]
     got = np.frombuffer(picture.data, np.uint8).reshape(picture.shape)[0]
     assert np.corrcoef(got.reshape(-1), first.reshape(-1))[0, 1] > 0.99
+
+
+def test_complex_values_show_their_phase_as_hue_and_their_size_as_strength():
+    turn = np.exp(1j * np.deg2rad([[-180.0, -90.0, 0.0, 90.0]]))
+    picture = picture_of(np.concatenate([turn, turn / 2]).astype(np.complex64))
+    hue, level = np.divmod(codes(picture)[0].astype(int) - 3, 7)
+
+    assert (picture.scale, picture.limits) == ("phase", (0.0, 1.0))
+    assert (hue * 10 - 180).tolist() == [[-180, -90, 0, 90]] * 2
+    assert level.tolist() == [[6] * 4, [3] * 4]
+
+
+def test_a_complex_nan_has_its_mark():
+    assert codes(picture_of(np.array([[np.nan + 1j, 1], [1, 1]]))).ravel().tolist()[0] == 0
+
+
+def test_bars_of_complex_values_say_that_they_are_sizes():
+    assert picture_of(np.array([3 + 4j, 1])).notes == ("|x|",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "lengths"),
+    [
+        ((4, 6), (0, 1), (4, 6)),
+        ((2, 5, 6, 3), (1, 2, 3), (5, 6, 3)),
+        ((3, 3, 4, 5), (0, 1, 2, 3), (3, 3, 4, 5)),
+        ((4, 3, 3, 5), (1, 2, 0, 3), (3, 3, 4, 5)),
+        ((2, 3, 7, 7), (2, 3, 1), (7, 7, 3)),
+        ((2, 3, 4, 8, 9), (3, 4, 0, 1, 2), (8, 9, 2, 3, 4)),
+    ],
+)
+def test_a_picture_names_the_axes_that_it_shows(shape, axes, lengths):
+    picture = picture_of(np.ones(shape, "float32"), weights=True)
+
+    assert (picture.axes, picture.lengths) == (axes, lengths)
+
+
+def test_five_axes_are_shown_at_once():
+    x = np.arange(2 * 3 * 4 * 2 * 2, dtype="float32").reshape(2, 3, 4, 2, 2)
+    picture = picture_of(x, exact=1000)
+
+    assert picture.shape == (24, 2, 2)
+    assert np.array_equal(np.frombuffer(picture.exact, "<f4").reshape(x.shape), x)
+
+
+def test_values_are_sent_where_they_are_few_and_each_cell_is_one_of_them():
+    assert picture_of(np.ones((8, 8)), exact=64).exact
+    assert not picture_of(np.ones((8, 8)), exact=63).exact
+    assert not picture_of(np.ones((500, 2)), exact=10_000).exact
+
+
+def test_an_array_of_texts_is_shown_as_texts_and_a_scalar_as_its_number():
+    texts = array_card(np.array([["alpha", "b"], ["c", "d"]]))
+    scalar = array_card(np.float32(3.14159))
+
+    assert (texts.error, texts.corner) == (None, (("'alpha'", "'b'"), ("'c'", "'d'")))
+    assert (scalar.picture, scalar.corner) == (None, (("3.14159",),))

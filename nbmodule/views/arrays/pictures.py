@@ -32,6 +32,8 @@ LARGEST_WINDOW = 11
 MOST_CLASSES = 10
 MOST_COLORS = 4  # of an image, with opacity
 NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
+HUES, PHASE_LEVELS = 36, 7  # of complex values: 252 colors in all
+FIRST_OF_MANY = 64  # tiles of an array of five and more axes
 LIMIT = 0.995
 FAR = 3.0
 """An element stands out if it is so many times farther from the mean of its block than in nine blocks of ten."""
@@ -47,6 +49,7 @@ def picture_of(
     tiles: int = FIRST_TILES,
     side: int | None = None,
     weights: bool = False,
+    exact: int = 0,
     limits: tuple[float, float] | None = None,
 ) -> Picture:
     """Draw an array the way its number of axes suggests; what cannot be drawn becomes a picture of text.
@@ -58,6 +61,7 @@ def picture_of(
         labels: Names of the bars, or tokens along the axes of heads.
         tiles: How many tiles of a grid are drawn.
         side: Most cells along one side of a tile.
+        exact: Up to so many elements, the picture holds their values too, for whoever points at them.
         weights: Whether `x` is a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile for each pair of channels.
         limits: The ends of the scale, for pictures that are to be compared; by default its own.
 
@@ -72,7 +76,7 @@ def picture_of(
     if 0 in facts.shape:
         return text_picture(facts.text, "no elements")
     kind = kind or kind_for(facts.shape, weights=weights)
-    return _draw(x, kind, tuple(plain(t, 40) for t in labels), tiles, side, facts.text, limits)
+    return _draw(x, kind, tuple(plain(t, 40) for t in labels), tiles, side, facts.text, limits, exact)
 
 
 def text_picture(of: str, reason: str) -> Picture:
@@ -109,18 +113,21 @@ def _draw(
     side: int | None,
     of: str,
     limits: tuple[float, float] | None = None,
+    exact: int = 0,
 ) -> Picture:
     notes: list[str] = []
     if kind == "bars":
         bars = _bars(to_host(jax.device_get(x)).reshape(-1), labels, of)
+        bars = bars._replace(notes=("|x|", *bars.notes)) if np.dtype(x.dtype).kind == "c" else bars
         return bars if limits is None else bars._replace(limits=limits, scale="signed" if limits[0] < 0 else "positive")
-    x, total = _as_tiles(x, kind, tiles, notes)
+    lengths = tuple(x.shape)
+    x, total, axes = _as_tiles(x, kind, tiles, notes)
     if total > x.shape[0]:
         notes.append(f"{total - x.shape[0]} more")
     side = side or (LARGEST_TILE if x.shape[0] == 1 else LARGEST_SMALL_TILE)
     about = f"{of} as {count_noun(x.shape[0], 'tile')}"
     low, high = limits or (0.0, None)
-    return draw_tiles(
+    picture = draw_tiles(
         x,
         side,
         "channels" if kind == "kernels" else kind,
@@ -131,6 +138,9 @@ def _draw(
         limit=high,
         signed=low < 0,
     )
+    is_whole = x.size <= exact and picture.shape == x.shape and picture.scale != "phase"
+    values = to_host(jax.device_get(x)).astype("<f4").tobytes() if is_whole else b""
+    return picture._replace(axes=axes, lengths=tuple(lengths[axis] for axis in axes), exact=values)
 
 
 def draw_tiles(
@@ -160,6 +170,8 @@ def draw_tiles(
         signed: Whether the scale has a negative half though nothing is negative.
         origin: Row and column of the array at which `x` begins.
     """
+    if np.dtype(x.dtype).kind == "c":
+        return _draw_phase(x, side, kind, of=of, about=about, notes=notes, labels=labels, limit=limit, origin=origin)
     blocks = reduce_blocks(x, side)
     shown, extremes = blocks.with_extremes()
     data, scale, limits, classes, clipped = quantize(
@@ -191,6 +203,45 @@ def draw_tiles(
     )
 
 
+def _draw_phase(
+    x: Any,
+    side: int,
+    kind: str,
+    *,
+    of: str,
+    about: str,
+    notes: Sequence[str],
+    labels: tuple[str, ...],
+    limit: float | None,
+    origin: tuple[int, int],
+) -> Picture:
+    """Draw complex values: the phase as hue, the size as how strong the color is."""
+    real, imaginary = reduce_blocks(x.real, side), reduce_blocks(x.imag, side)
+    bad = np.where(real.bad > 0, real.bad, imaginary.bad)
+    values = real.means.astype(np.float64) + 1j * imaginary.means
+    size = np.abs(values)
+    good = size[bad == 0]
+    limit = limit or (float(np.quantile(good, LIMIT)) or float(good.max()) if good.size else 0.0)
+    limit = float(f"{limit:.4g}")
+    level = np.rint((PHASE_LEVELS - 1) * np.clip(size / (limit or 1.0), 0, 1))
+    hue = np.rint((np.angle(values) / (2 * np.pi) + 0.5) * HUES) % HUES
+    words = [f"mean of {real.said} blocks"] if real.said else []
+    clipped = int((good > limit * 1.0005).sum())
+    return Picture(
+        kind,
+        values.shape,
+        _with_marks(FIRST + PHASE_LEVELS * hue + level, bad),
+        "phase",
+        (0.0, limit),
+        (),
+        labels,
+        of,
+        _sentence(f"{about} of {values.shape[1]} × {values.shape[2]}, phase as hue", real._replace(means=size, bad=bad)),
+        (*words, *notes, *([f"{clipped} clipped"] if clipped else [])),
+        window=(*origin, *x.shape[1:]),
+    )
+
+
 def _sentence(about: str, blocks: Blocks) -> str:
     good = blocks.bad == 0
     wrong = int((~good).sum())
@@ -201,9 +252,10 @@ def _sentence(about: str, blocks: Blocks) -> str:
     return f"{about}, {said}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
 
 
-def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int]:
-    """Bring an array to (tile, row, column); the choice of axes is written to the notes."""
+def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int, tuple[int, ...]]:
+    """Bring an array to (tile, row, column); the choice of axes is written to the notes, and those of rows, columns, tiles given."""
     shape = tuple(x.shape)
+    last = len(shape) - 1
     if len(shape) < 2:
         n = x.size
         rows = max(1, int(n**0.5) if n > MOST_BARS else 1)
@@ -212,23 +264,28 @@ def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int
             rows -= 1
             columns = -(-n // rows)
         notes += [f"folded into {count_noun(rows, 'row')} of {columns}"] if rows > 1 else []
-        return x.reshape(1, rows, columns), 1
+        return x.reshape(1, rows, columns), 1, ()
     if len(shape) == 2:
-        return x.reshape(1, *shape), 1
+        return x.reshape(1, *shape), 1, (0, 1)
+    if len(shape) > 4 and kind != "heatmap":
+        x = x.reshape(-1, *shape[-2:])
+        return x[: max(tiles, FIRST_OF_MANY)], x.shape[0], (last - 1, last, *range(last - 1))
     if kind == "heads" or (kind == "heatmap"):
-        return _leading_tiles(x, tiles if kind == "heads" else 1, notes)
+        return *_leading_tiles(x, tiles if kind == "heads" else 1, notes), (last - 1, last, last - 2)
     if kind == "kernels":
         if _window(shape) == 1:  # channels out first
             x = x.transpose(1, 2, 0, 3)
+        axes = (1, 2, 0, 3) if _window(shape) == 1 else (0, 1, 2, 3)
         x = x.reshape(*x.shape[:2], -1)
         total, x = x.shape[-1], x[:, :, :tiles]
     else:
         if len(shape) > 3:
-            notes.append(f"first of {shape[0]}" if len(shape) == 4 else f"first of {' × '.join(map(str, shape[:-3]))}")
+            notes += [f"first of {shape[0]}"] if shape[0] > 1 else []
             x = x[(0,) * (len(shape) - 3)]
         total, x = x.shape[-1], x[:, :, :tiles]
+        axes = (last - 2, last - 1, last)
     module: Any = jnp if isinstance(x, jax.Array) else np
-    return module.moveaxis(x, -1, 0), total
+    return module.moveaxis(x, -1, 0), total, axes
 
 
 def _leading_tiles(x: Any, tiles: int, notes: list[str]) -> tuple[Any, int]:
@@ -459,19 +516,26 @@ def _bars(values: np.ndarray, labels: tuple[str, ...], of: str) -> Picture:
 def corner_of(x: Any, side: int = 6) -> tuple[tuple[str, ...], ...]:
     """Write at most `side` x `side` values of the last two axes, at index 0 of the others, as text."""
     facts = facts_of(x)
-    if facts.unreadable or facts.shape is None or 0 in facts.shape:
+    is_text = getattr(getattr(x, "dtype", None), "kind", "") in ("U", "S")
+    if (facts.unreadable and not is_text) or facts.shape is None or 0 in facts.shape:
         return ()
     part = x[(0,) * max(len(facts.shape) - 2, 0)] if len(facts.shape) > 2 else x
     part = part[:side, :side] if len(part.shape) == 2 else part[:side] if len(part.shape) == 1 else part
     values = np.asarray(jax.device_get(part))
-    if values.dtype.kind not in "iubc":
+    if values.dtype.kind not in "iubcUS":
         values = to_host(values)
+    if facts.shape == () and values.dtype.kind == "f":
+        return ((f"{values.item():.7g}",),)  # it stands alone: all digits of a float32
     values = np.atleast_2d(values)
     return tuple(tuple(_cell(v) for v in row) for row in values)
 
 
 def _cell(v: Any) -> str:
     kind = np.asarray(v).dtype.kind
+    if kind in "US":
+        return plain(repr(v.item()), 60)
     if kind == "c":
         return f"{format_number(v.real, 3)}{'-' if v.imag < 0 else '+'}{format_number(abs(v.imag), 3)}j"
-    return str(v) if kind in "iub" else format_number(float(v))
+    if kind in "iub":
+        return str(v)
+    return format_number(float(v))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import colorsys
 import struct
 
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number
-from nbmodule.views.arrays.pictures import FIRST, LAST
+from nbmodule.views.arrays.pictures import FIRST, HUES, LAST, PHASE_LEVELS
 from nbmodule.views.arrays.png import png_of
 from nbmodule.views.forms.html import Markup, tag
 from nbmodule.views.records.records import HistoryRecord, Picture
@@ -53,11 +54,20 @@ def palette(scale: str) -> list[tuple[int, int, int]]:
         if scale == "classes":
             text = CLASSES[(code - FIRST) % len(CLASSES)]
             colors.append((int(text[1:3], 16), int(text[3:5], 16), int(text[5:], 16)))
+        elif scale == "phase":
+            hue, level = divmod(code - FIRST, PHASE_LEVELS)
+            colors.append(_mix(_hue(hue), level / (PHASE_LEVELS - 1)))
         elif scale == "signed":
             colors.append(_mix(BLUE, 1 - 2 * at) if at < 0.5 else _mix(ORANGE, 2 * at - 1))
         else:
             colors.append(_mix(BLUE, at))
     return colors
+
+
+def _hue(hue: int) -> tuple[int, int, int]:
+    """The full color of a phase: 0 is red, a third of a turn green."""
+    red, green, blue = colorsys.hls_to_rgb((hue / HUES + 0.5) % 1, 0.5, 0.85)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def _mix(color: tuple[int, int, int], share: float) -> tuple[int, int, int]:

@@ -68,5 +68,7 @@ def picture_payload(p: Picture) -> dict[str, Any]:
         "about": plain(p.about, 400),
         "notes": [plain(n) for n in p.notes] or None,
         "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
+        "e": base64.b64encode(p.exact).decode() if p.exact else None,
+        "ax": [list(p.axes), list(p.lengths)] if p.axes else None,
         "w": list(p.window) if p.window != (0, 0, *p.shape[1:]) and any(p.window) else None,
     })  # fmt: skip

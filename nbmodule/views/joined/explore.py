@@ -60,6 +60,7 @@ def slice_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
     about = f"{facts.text}, {part.shape[0]} × {part.shape[1]} of it as a tile"
     limit, origin = _limit(x) if message.get("same") else None, (window[0], window[2])
     picture = draw_tiles(part[None], SIDE, "heatmap", of=facts.text, about=about, limit=limit, origin=origin)
+    picture = picture._replace(axes=(down, across), lengths=(shape[down], shape[across]))
     found |= {"axes": [down, across], "at": at, "window": window, "picture": picture_payload(picture)}
     if part.size <= EXACT:
         values = to_host(jax.device_get(part)).astype("<f4")

@@ -17,6 +17,8 @@ MEASURED_LEAVES = 200
 MEASURED_ELEMENTS = 1 << 21
 PICTURED_LEAVES = 24
 PICTURED_ELEMENTS = 1 << 20
+EXACT_ELEMENTS = 4096
+"""Elements of one array up to which its picture holds all values, 16 KiB of them."""
 
 
 def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: bool = False) -> ArrayCard:
@@ -31,11 +33,12 @@ def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: b
     facts = facts_of(x)
     base = ArrayCard(plain(name), facts.shape, facts.dtype, facts.bytes, facts.device, facts.sharding)
     if facts.unreadable:
-        return dataclasses.replace(base, error=facts.unreadable)
+        texts = corner_of(x)  # of an array of texts; without one there is nothing that can be read
+        return dataclasses.replace(base, corner=texts, error=None if texts else facts.unreadable)
     try:
         parts: dict[str, Any] = {
             "statistics": statistics_of([x])[0],
-            "picture": picture_of(x, labels=labels, weights=weights),
+            "picture": picture_of(x, labels=labels, weights=weights, exact=EXACT_ELEMENTS) if facts.shape else None,
             "corner": corner_of(x),
         }
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell

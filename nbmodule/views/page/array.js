@@ -17,8 +17,10 @@ function draw(view, data, channel) {
   const words = el("div", "words");
   badges(words, numberWords(data.stats));
   side.append(words);
-  numbers(side, data.stats);
-  if (data.corner?.length) {
+  const single = data.whole && data.corner?.length === 1 && data.corner[0].length === 1;
+  if (single) main.append(el("div", "bignumber", data.corner[0][0]));
+  else numbers(side, data.stats);
+  if (data.corner?.length && !single) {
     const table = el("table", "corner");
     for (const row of data.corner) table.append(el("tr", "", ...row.map((/** @type {string} */ cell) => el("td", "", cell))));
     side.append(el("div", "quiet", data.whole ? "values" : "corner of values"), table);

@@ -30,6 +30,7 @@ export function explorer(view, kernel, row, { labels = [], numbers: counted = tr
   const fail = (/** @type {Error} */ error) => box.replaceChildren(el("div", "failed", error.message), open);
   const choose = (/** @type {string[]} */ parts) => {
     if (!parts.length) return fail(new Error("no array to look at"));
+    box.parentElement?.parentElement?.classList.toggle("nbm-closer", box.parentElement.matches(".nbm-stage")); // in its place, as wide as there is room
     const place = el("div");
     const show = (/** @type {number} */ part) => place.replaceChildren(new Explorer(view, kernel, { row, part }, labels, counted || part > 0).box);
     if (parts.length > 1) box.replaceChildren(choice("array", parts, 0, show), place);

@@ -1,10 +1,10 @@
 // Draws the pictures of arrays: tiles of one byte per cell on a canvas, bars, and the legend that is always there.
 import { bytesOf, el, svg } from "./base.js";
-import { number } from "./format.js";
+import { count, number } from "./format.js";
 
 /**
  * @typedef {{ k: string, s: number[], d: string, sc: string, l: [number, number], c?: string[], lb?: string[], of: string,
- *   about: string, notes?: string[], x?: [number, number][], w?: number[] }} Picture
+ *   about: string, notes?: string[], x?: [number, number][], w?: number[], ax?: [number[], number[]], e?: string }} Picture
  * @typedef {[number, number, number]} Color
  */
 
@@ -15,6 +15,7 @@ const LARGEST_CELL = 44;
 const MOST_APART = 16;
 const MOST_NAMED = 27; // rows whose cells are still readable
 const LAST = 255;
+const [HUES, PHASE_LEVELS] = [36, 7]; // as in pictures.py
 
 /**
  * Draw a picture with its legend.
@@ -50,7 +51,7 @@ function apart(view, picture, room) {
   const all = Array.from({ length: n }, (_, t) => {
     const one = el("figure", "picture", el("figcaption", "quiet", String(t)));
     const x = (picture.x ?? []).filter(([k]) => Math.floor(k / (h * w)) === t).map(([k, v]) => /** @type {[number, number]} */ ([k % (h * w), v]));
-    tiles(view, one, { ...picture, s: [1, h, w], x, notes: t ? [] : picture.notes }, room, codes.subarray(t * h * w, (t + 1) * h * w));
+    tiles(view, one, { ...picture, s: [1, h, w], e: undefined, x, notes: t ? [] : picture.notes }, room, codes.subarray(t * h * w, (t + 1) * h * w));
     return one;
   });
   return el("div", "apart", ...all);
@@ -77,6 +78,10 @@ export function useLegendEnd(fn) {
 export function meaning(picture, code) {
   if (code < FIRST) return ["NaN", "∞", "-∞"][code];
   if (picture.sc === "classes") return picture.c?.[code - FIRST] ?? "";
+  if (picture.sc === "phase") {
+    const [hue, level] = [Math.floor((code - FIRST) / PHASE_LEVELS), (code - FIRST) % PHASE_LEVELS];
+    return `≈ ${number((level / (PHASE_LEVELS - 1)) * picture.l[1], 2)} ∠ ${hue * 10 - 180}°`;
+  }
   const [low, high] = picture.l;
   const at = picture.notes?.some((note) => note.endsWith("clipped")) ? code : 0;
   const sign = at === LAST ? "≥" : at === FIRST && low < 0 ? "≤" : "≈";
@@ -106,12 +111,30 @@ export function placeOf(picture, r, c) {
  * @param {number} t
  * @param {number} r
  * @param {number} c
+ * @param {Float32Array} [exact] the values themselves, where they are known
  */
-export function said(picture, codes, t, r, c) {
+export function said(picture, codes, t, r, c, exact) {
   const [n, h, w] = picture.s;
   const k = (t * h + r) * w + c;
   const x = picture.x?.find(([cell]) => cell === k);
-  return `${n > 1 ? `${t}: ` : ""}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : meaning(picture, codes[k])}`;
+  const which = n > 1 ? `${tileIndex(picture, t)}: ` : "";
+  return `${which}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : exact && picture.sc !== "classes" ? number(exact[k], 7) : meaning(picture, codes[k])}`;
+}
+
+/**
+ * The place of a tile on the axes that tiles are made of.
+ * @param {Picture} picture
+ * @param {number} t
+ */
+function tileIndex(picture, t) {
+  const lengths = (picture.ax?.[1] ?? []).slice(2);
+  if (lengths.length < 2) return String(t);
+  const at = [];
+  for (const n of [...lengths].reverse()) {
+    at.unshift(t % n);
+    t = Math.floor(t / n);
+  }
+  return `[${at.join(", ")}]`;
 }
 
 /**
@@ -128,6 +151,7 @@ export function colorsOf(picture, ground, dark) {
   for (let code = FIRST; code <= LAST; code++) {
     const at = (code - FIRST) / (LAST - FIRST);
     if (picture.sc === "classes") colors.push(hex(CLASSES[(code - FIRST) % CLASSES.length]));
+    else if (picture.sc === "phase") colors.push(mix(ground, hueColor(Math.floor((code - FIRST) / PHASE_LEVELS)), ((code - FIRST) % PHASE_LEVELS) / (PHASE_LEVELS - 1)));
     else if (picture.sc === "signed") colors.push(at < 0.5 ? mix(ground, blue, 1 - 2 * at) : mix(ground, orange, 2 * at - 1));
     else colors.push(mix(ground, blue, at));
   }
@@ -145,6 +169,20 @@ function mix(a, b, share) {
   return /** @type {Color} */ (a.map((x, k) => Math.round(x + (b[k] - x) * s)));
 }
 
+/**
+ * The full color of a phase: 0 is red, a third of a turn green.
+ * @param {number} hue
+ * @returns {Color}
+ */
+function hueColor(hue) {
+  const turn = ((hue / HUES + 0.5) % 1) * 6;
+  const part = (/** @type {number} */ shift) => {
+    const at = (turn + shift + 6) % 6;
+    return Math.round(255 * (0.075 + 0.85 * Math.max(0, Math.min(1, Math.abs(at - 3) - 1))));
+  };
+  return [part(0), part(4), part(2)];
+}
+
 /** @param {string} text */
 function hex(text) {
   return /** @type {Color} */ ([1, 3, 5].map((k) => parseInt(text.slice(k, k + 2), 16)));
@@ -154,12 +192,13 @@ function hex(text) {
  * How a grid of tiles is laid out: columns, rows, and whole pixels per cell.
  * @param {number[]} shape tiles, rows, columns
  * @param {number} room
+ * @param {number} [wanted] tiles in a row, where there is room for them
  */
-export function gridOf([n, h, w], room) {
+export function gridOf([n, h, w], room, wanted = 0) {
   const most = n === 1 ? Math.min(room, 360) : Math.max(48, Math.min(n <= 4 ? 160 : 96, room / Math.min(n, 4) - 6));
   const cell = Math.min(LARGEST_CELL, Math.max(1, Math.floor(most / Math.max(h, w))));
   const across = Math.max(1, Math.min(n, Math.floor((room + 4) / (w * cell + 4))));
-  const even = n === 16 && across >= 8 ? 8 : across;
+  const even = wanted && wanted <= across ? wanted : n === 16 && across >= 8 ? 8 : across;
   return { cell, across: even, down: Math.ceil(n / even), stepX: w * cell + (n > 1 ? 4 : 0), stepY: h * cell + (n > 1 ? 4 : 0) };
 }
 
@@ -172,7 +211,7 @@ export function gridOf([n, h, w], room) {
  */
 function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
   const [n, h, w] = picture.s;
-  const grid = gridOf(picture.s, room);
+  const grid = gridOf(picture.s, room, (picture.ax?.[1] ?? []).length > 3 ? picture.ax?.[1].at(-1) : undefined);
   const canvas = el("canvas", "canvas");
   const ratio = Math.min(3, Math.ceil(globalThis.devicePixelRatio || 1));
   const [width, height] = [grid.across * grid.stepX, grid.down * grid.stepY];
@@ -182,13 +221,14 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", picture.about);
   const legend = el("div", "legend");
-  const value = el("span", "value");
+  const value = el("div", "value");
+  const exact = picture.e ? new Float32Array(bytesOf(picture.e).buffer) : undefined;
   const paint = () => {
     const dark = view.root.dataset.theme === "dark";
     const colors = colorsOf(picture, groundOf(view), dark);
     paintTiles(canvas, codes, picture.s, grid, colors, ratio);
     rings(canvas, picture, grid, ratio, dark);
-    legend.replaceChildren(...legendOf(picture, colors), value, save);
+    legend.replaceChildren(...legendOf(picture, colors, codes), save);
   };
   const light = () => {
     const copy = /** @type {HTMLCanvasElement} */ (canvas.cloneNode());
@@ -205,12 +245,27 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
     const t = Math.floor(y / grid.stepY) * grid.across + Math.floor(x / grid.stepX);
     const [r, c] = [Math.floor((y % grid.stepY) / grid.cell), Math.floor((x % grid.stepX) / grid.cell)];
     const inside = t < n && r < h && c < w;
-    value.textContent = inside ? said(picture, codes, t, r, c) : "";
+    value.textContent = inside ? said(picture, codes, t, r, c, exact) : "\u00a0";
   });
-  canvas.addEventListener("pointerleave", () => (value.textContent = ""));
-  box.append(named(canvas, picture, grid), legend);
+  canvas.addEventListener("pointerleave", () => (value.textContent = "\u00a0"));
+  value.textContent = "\u00a0"; // its line is there before anything is pointed at, so that nothing moves
+  box.append(withAxes(named(canvas, picture, grid), picture), legend, value);
   view.onTheme(paint);
   paint();
+}
+
+/**
+ * The names and lengths of the axes along the edges of a picture.
+ * @param {HTMLElement} drawn
+ * @param {Picture} picture
+ */
+function withAxes(drawn, picture) {
+  const [axes, lengths] = picture.ax ?? [[], []];
+  if (axes.length < 2) return drawn;
+  const name = (/** @type {number} */ k) => `axis ${axes[k]}: ${lengths[k]}`;
+  const tiles = axes.slice(2).map((_, k) => name(k + 2)).join(", ");
+  const down = el("span", "axisdown", `${name(0)} →`); // the text is turned with its arrow
+  return el("div", "axes", el("span", "axisacross", `${name(1)} →${tiles && picture.s[0] > 1 ? ` tiles ${tiles}` : ""}`), down, el("div", "", drawn));
 }
 
 /**
@@ -326,8 +381,9 @@ function marks(brush, codes, w, x, y, size) {
 /**
  * @param {Picture} picture
  * @param {Color[]} colors
+ * @param {Uint8Array} codes
  */
-function legendOf(picture, colors) {
+function legendOf(picture, colors, codes) {
   const rgb = (/** @type {number} */ code) => `rgb(${colors[code].join(",")})`;
   const parts = [];
   if (picture.sc === "classes") {
@@ -338,10 +394,20 @@ function legendOf(picture, colors) {
     });
   } else {
     const strip = el("span", "strip");
-    const stops = picture.sc === "signed" ? [3, 66, 129, 192, 255] : [3, 129, 255];
+    const full = (/** @type {number} */ hue) => FIRST + PHASE_LEVELS * hue + PHASE_LEVELS - 1;
+    const stops = picture.sc === "signed" ? [3, 66, 129, 192, 255] : picture.sc === "phase" ? [0, 6, 12, 18, 24, 30, 35].map(full) : [3, 129, 255];
     strip.style.background = `linear-gradient(90deg, ${stops.map(rgb).join(",")})`;
-    parts.push(el("span", "", number(picture.l[0], 3)), strip, el("span", "", number(picture.l[1], 3)));
+    if (picture.sc === "phase") parts.push(el("span", "", "−180°"), strip, el("span", "", `180°, strongest at |x| = ${number(picture.l[1], 3)}`));
+    else parts.push(el("span", "", number(picture.l[0], 3)), strip, el("span", "", number(picture.l[1], 3)));
   }
+  const blocks = picture.notes?.some((note) => note.startsWith("mean of ")) ? " blocks" : "";
+  ["NaN", "+Inf", "−Inf"].forEach((word, code) => {
+    const n = codes.reduce((sum, one) => sum + Number(one === code), 0);
+    if (!n) return;
+    const swatch = el("span", "swatch", code ? " ▲▼"[code] : "╱");
+    swatch.style.cssText = `background:${rgb(code)};color:${code ? "#f80" : "#fff"}`;
+    parts.push(el("span", "", swatch, ` ${word} ${count(n)}${blocks}`));
+  });
   return [...parts, ...(picture.notes ?? []).map((text) => el("span", "quiet", text))];
 }
 

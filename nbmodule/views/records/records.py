@@ -39,7 +39,8 @@ class Picture(NamedTuple):
 
     `kind` is 'heatmap' (one tile), 'channels' or 'heads' (many tiles), 'bars' or 'text'. For tiles `data` holds one byte
     per cell in the order (tile, row, column): 0 NaN, 1 +Inf, 2 -Inf, 3 to 255 the values between the limits. For bars
-    it holds little-endian float32. `scale` is 'signed', 'positive', 'classes' or 'none'.
+    it holds little-endian float32. `scale` is 'signed', 'positive', 'classes', 'phase' (of complex values: 3 + 7 * hue + size,
+    the hue from 0 to 35 for -180° to 180°, the size from 0 to 6 up to the limit) or 'none'.
     """
 
     kind: str
@@ -62,6 +63,12 @@ class Picture(NamedTuple):
     """Cells that show an element that stands out of its block, in place of the mean, with its value."""
     window: tuple[int, int, int, int] = (0, 0, 0, 0)
     """First row and column of the array that is drawn, and how many of each: a cell may stand for a block of them."""
+    axes: tuple[int, ...] = ()
+    """Which axes of the array the rows, the columns and the tiles are; more than one of tiles, which lie in rows of the last."""
+    lengths: tuple[int, ...] = ()
+    """The lengths of these axes."""
+    exact: bytes = b""
+    """The values of the cells as little-endian float32, where they are few and each is one element."""
 
     def plot(self, file: Any = None) -> Any:
         """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""

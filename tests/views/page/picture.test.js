@@ -49,3 +49,20 @@ test("a grid fits into its room in whole pixels", () => {
     }
   }
 });
+
+test("a phase is read as size and angle, and its full color turns with it", () => {
+  const phase = { ...signed, sc: "phase", l: [0, 2] };
+  const code = (degrees, level) => 3 + 7 * ((degrees + 180) / 10) + level;
+  assert.equal(meaning(phase, code(90, 3)), "≈ 1 ∠ 90°");
+  const colors = colorsOf(phase, [255, 255, 255], false);
+  const [red, green, blue] = colors[code(0, 6)];
+  assert.ok(red > 200 && green < 60 && blue < 60);
+  assert.ok(colors[code(120, 6)][1] > 200);
+  assert.deepEqual(colors[code(120, 0)], [255, 255, 255]);
+});
+
+test("an exact value is said where it is known, and a tile by its place on all of its axes", () => {
+  const picture = { ...signed, s: [6, 1, 2], ax: [[2, 3, 0, 1], [1, 2, 2, 3]] };
+  const exact = new Float32Array(12).fill(0.25);
+  assert.equal(said(picture, new Uint8Array(12).fill(129), 4, 0, 1, exact), "[1, 1]: [0, 1] 0.25");
+});
