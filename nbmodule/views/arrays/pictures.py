@@ -236,7 +236,9 @@ def _draw_phase(
         (),
         labels,
         of,
-        _sentence(f"{about} of {values.shape[1]} × {values.shape[2]}, phase as hue", real._replace(means=size, bad=bad)),
+        _sentence(
+            f"{about} of {values.shape[1]} × {values.shape[2]}, phase as hue", real._replace(means=size, bad=bad)
+        ),
         (*words, *notes, *([f"{clipped} clipped"] if clipped else [])),
         window=(*origin, *x.shape[1:]),
     )
