@@ -208,7 +208,8 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     plot.click(position={"x": 52 + (box["width"] - 64) / 2, "y": 80})
     opened = out.locator(".nbm-run-moment nbm-view")
     opened.wait_for()
-    out.get_by_text("repeated bit for bit").first.wait_for()
+    out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
+    opened.get_by_role("tab").or_(opened.get_by_role("tree")).first.wait_for()  # drawn, not the plain form
     step = int(out.locator(".nbm-run-again-text").inner_text().split()[1])
     assert 55 <= step <= 66
     out.get_by_role("button", name="Go back to the beginning of this step and go on from there").click()

@@ -12,10 +12,17 @@ export function define(key, views) {
   const starts = (page.nbmStarts ??= new Map());
   starts.set(key, (/** @type {HTMLElement} */ host) => start(host, views));
   if (!customElements.get("nbm-view")) customElements.define("nbm-view", viewElement(starts));
+  for (const host of waiting()) /** @type {any} */ (host).nbmBegin(); // also those in shadow trees, which no query finds
   for (const host of document.querySelectorAll("nbm-view")) {
     const element = /** @type {any} */ (host);
     if (element.dataset.nbm === key && element.nbmBegin) element.nbmBegin();
   }
+}
+
+/** Elements of the page whose renderer is still to come. @returns {Set<HTMLElement>} */
+function waiting() {
+  const page = /** @type {any} */ (globalThis);
+  return (page.nbmWaiting ??= new Set());
 }
 
 /** @param {Map<string, (host: HTMLElement) => () => void>} starts */
@@ -28,10 +35,16 @@ function viewElement(starts) {
     nbmBegin() {
       // A page that is still being read has the element before its data; the script in the output comes back here.
       if (this.nbmEnd || !this.querySelector('script[type="application/json"]')) return;
-      this.nbmEnd = starts.get(this.dataset.nbm ?? "")?.(this);
+      const begin = starts.get(this.dataset.nbm ?? "");
+      if (!begin) waiting().add(this);
+      else {
+        waiting().delete(this);
+        this.nbmEnd = begin(this);
+      }
     }
 
     disconnectedCallback() {
+      waiting().delete(this);
       this.nbmEnd?.();
       this.nbmEnd = undefined;
     }
