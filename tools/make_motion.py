@@ -19,10 +19,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "browser"), str(ROOT / "tests" /
 
 from PIL import Image  # noqa: E402
 
-from harness.browser import Browser  # noqa: E402
-from harness.files import write_notebook  # noqa: E402
-from harness.server import LabServer  # noqa: E402
-from missing_tools import find_chromium  # noqa: E402
+from harness.browser import Browser  # noqa: E402  # pyright: ignore[reportMissingImports]
+from harness.files import write_notebook  # noqa: E402  # pyright: ignore[reportMissingImports]
+from harness.server import LabServer  # noqa: E402  # pyright: ignore[reportMissingImports]
+from missing_tools import find_chromium  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 PICTURES = ROOT / "docs" / "pictures"
 WIDTH, HEIGHT, SCALE = 960, 760, 0.75
