@@ -16,12 +16,12 @@ from typing import Any
 
 import jax
 from jax.extend import source_info_util
-from jax.extend.core import Literal
+from jax.extend.core import Literal, Primitive
 
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "Literal", "WRAPPERS", "argument_tables", "batched_device_put", "bind",
+    "Literal", "Primitive", "WRAPPERS", "argument_tables", "batched_device_put", "bind",
     "concrete_value", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated",
     "jaxprs_in_params", "line_of_user", "make_user_context", "outside_traces", "raw_frames", "reset_compilation_cache", "scan_counts",
     "source_info_util", "unfit",

@@ -8,8 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
 from jax.interpreters import batching
+
+from nbmodule.base.jax_names import Primitive
 
 _numbers = count()
 _open: dict[int, Callable[..., Any]] = {}

@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+
+from nbmodule.base.jax_names import Primitive
 
 Told = Callable[[Any], None]
 

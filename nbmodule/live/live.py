@@ -36,6 +36,7 @@ from nbmodule.live.telling.earlier import current_cell, earlier_runs, forget_run
 from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
 from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
 from nbmodule.live.watching.recording import Recording
+from nbmodule.live.watching.sources import is_given_by_a_function
 from nbmodule.live.watching.watching import Sampling
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
@@ -62,8 +63,11 @@ class Live(Steered, Revisited):
     line of progress.
 
     Args:
-        model: What is trained: a module, a dict of arrays, or None to watch the numbers alone.
-        optimizer: What is offered to be steered: its learning rate.
+        model: What is trained: a module, a model of Flax NNX, Equinox, Keras or PyTorch as it stands, a training state, nested
+            dicts and lists of models or arrays, or a function that gives any of these as they are now, as in
+            `nb.Live(lambda: state.params)`. None to watch the numbers alone.
+        optimizer: What is offered to be steered: its learning rate. Also a list or dict of optimizers, and those of PyTorch,
+            Keras and NNX (where optax has injected the rate).
         returns: What is watched inside the model: 'stats' for statistics, None for nothing.
         recorder: A `nb.Recorder`; it records the steps of this run under their numbers, each of its `every`-th. What it
             keeps as statistics is shown too.
@@ -115,7 +119,7 @@ class Live(Steered, Revisited):
         if nonfinite not in NONFINITE:
             raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}")
         self.model, self.optimizer, self.recorder, self.budget = model, optimizer, recorder, float(budget)
-        self.name = name or ("training" if model is None else type(model).__name__)
+        self.name = name or ("training" if model is None or is_given_by_a_function(model) else type(model).__name__)
         self.run_id = uuid.uuid4().hex[:16]
         self._history = History()
         self.controls = Controls()
@@ -224,6 +228,22 @@ class Live(Steered, Revisited):
                 raise
             text = f"live.log takes names and values, as live.log(loss=loss): {type(error).__name__}: {error}"
             self._intake.tell("log", text)
+
+    def watch(self, params: Any = None, grads: Any = None) -> None:
+        """Hand over arrays of this step to be watched, in a loop that is written in functions of arrays.
+
+        They are kept as references until the next step and reduced when it is time; arrays that a later step donates are left alone.
+
+        Args:
+            params: The parameters of now, nested as you like.
+            grads: Gradients of this step, likewise.
+
+        Example:
+            >>> with Live(display=False) as live:
+            ...     for x in live.steps([1.0, 2.0]):
+            ...         live.watch(params={'w': jnp.ones(3) * x})
+        """
+        self._watching.give(params, grads)
 
     def _begin_step(self, given: Mapping[str, Any]) -> None:
         """In a loop that is not run by `steps`: what has been logged before begins the next step."""

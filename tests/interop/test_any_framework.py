@@ -6,6 +6,7 @@ docs/recipes/other_models.md shows the table; `python -m tools.make_framework_ta
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.live.run.watch import FIELDS
 
 X = np.linspace(-1.0, 1.0, 15, dtype=np.float32).reshape(5, 3)
 OTHER = X[::-1].copy()
@@ -321,6 +323,20 @@ def records(case: Case, capsys: Any) -> None:
     assert recorder[2]["first"].statistics.max == pytest.approx(float(hidden(case).max()), rel=1e-4)
 
 
+def is_live(case: Case, capsys: Any) -> None:
+    """What holds the variables is watched: the model, or what stands beside it."""
+    with nb.Live(case.state, display=False) as live:
+        for _ in live.steps(itertools.count()):
+            case.call(X)
+            if "weight" in live.watched:
+                break
+    found = live.watched["weight"]
+    rows = dict(zip(found.paths, found.newest))
+    first = next(row for path, row in rows.items() if "first" in path)
+    flat = np.concatenate([a.ravel() for a in case.weights[:2]])
+    np.testing.assert_allclose(first[FIELDS.index("high")], flat.max(), rtol=1e-5)
+
+
 CELLS: dict[str, Callable[[Case, Any], None]] = {
     "nb.show": shows,
     "nb.summary": summarizes,
@@ -335,6 +351,7 @@ CELLS: dict[str, Callable[[Case, Any], None]] = {
     "nb.first_nonfinite": finds_nonfinite,
     "nb.patch": patches,
     "nb.Recorder": records,
+    "nb.Live": is_live,
 }
 
 # Cells that cannot be filled: what is said there.

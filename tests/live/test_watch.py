@@ -289,7 +289,7 @@ def test_watching_can_be_switched_off_and_on_by_its_control(slow_watch):
                 before = len(slow_watch.asked)
             if i == 250:
                 assert len(slow_watch.asked) == before
-                live.controls.set("watch", "all")
+                live.controls.set("watch", "weights")
     assert len(slow_watch.asked) > before
 
 

@@ -23,6 +23,7 @@ from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.run.history import History
 from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
 from nbmodule.live.steering.interrupt import shield
+from nbmodule.tree.leaves import to_host
 
 _NUMBERS = (float, int, bool)
 _READ_EVERY = 64
@@ -225,7 +226,7 @@ class Intake:
             if hasattr(value, "__jax_array__"):
                 return self._accept(name, value.__jax_array__())
         if hasattr(value, "detach") and hasattr(value, "cpu"):
-            return _of_torch(value)
+            return np.array(to_host(value))
         if hasattr(value, "savefig") or hasattr(value, "getbands") or hasattr(value, "__array__"):
             return _copy_of(value)
         try:
@@ -257,15 +258,6 @@ def is_floating(dtype: Any) -> bool:
 def _begin_copy(value: Any) -> None:
     with contextlib.suppress(RuntimeError):  # a deleted array is told of when it is read
         value.copy_to_host_async()
-
-
-def _of_torch(value: Any) -> Any:
-    """Give the numbers of a tensor without its graph; those of half precision, which NumPy does not know, as float32."""
-    value = value.detach().cpu()
-    try:
-        return np.array(value)
-    except TypeError:
-        return np.array(value.float())
 
 
 def _refuse_elsewhere() -> Any:

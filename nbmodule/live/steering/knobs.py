@@ -1,13 +1,13 @@
 """The controls that every run has: learning rate, dropout, freezing of submodules, as far as model and optimizer offer them.
 
-Nothing here knows a class of a higher room. An optimizer offers a learning rate if its `lr` is a number that can be set;
+Nothing here knows a class of a higher room. An optimizer offers a learning rate if its `lr` is a number that can be set, or as PyTorch and Keras keep it;
 a module offers dropout if it is called `Dropout...` and has a settable `rate` or `p` (without a retrace, if its
 `rate_may_follow` a function); freezing needs `requires_grad_` of the children, and compiles the step anew. `KNOBS` is the socket for more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbmodule.live.run.control import Controls
@@ -28,13 +28,49 @@ def add_knobs(controls: Controls, model: Any, optimizer: Any) -> list[Undo]:
 
 
 def add_learning_rate(controls: Controls, _model: Any, optimizer: Any) -> None:
-    """Add a slider for the learning rate, on a logarithmic scale; a schedule is left alone."""
-    rate = _number_or_none(getattr(optimizer, "lr", None))
-    if rate is None or rate <= 0 or "learning rate" in controls or not _can_set(optimizer, "lr", rate):
-        return
-    controls.slider(
-        "learning rate", rate, lambda v: setattr(optimizer, "lr", v), low=rate / _SPAN, high=rate * _SPAN, log=True
-    )
+    """Add a slider for the learning rate of each optimizer, on a logarithmic scale; a schedule is left alone."""
+    for name, each in _several(optimizer):
+        title = f"learning rate {name}".strip()
+        found = _rate_of(each)
+        if found is not None and found[0] > 0 and title not in controls:
+            rate, apply = found
+            controls.slider(title, rate, apply, low=rate / _SPAN, high=rate * _SPAN, log=True)
+
+
+def _several(things: Any) -> list[tuple[str, Any]]:
+    """Optimizers by name: one alone has none."""
+    if isinstance(things, Mapping):
+        return [(str(name), each) for name, each in things.items()]
+    return [(str(i), each) for i, each in enumerate(things)] if isinstance(things, (list, tuple)) else [("", things)]
+
+
+def _rate_of(optimizer: Any) -> tuple[float, Callable[[float], None]] | None:
+    """The learning rate of an optimizer and what sets it: `lr`, that of Keras, the groups of PyTorch, what optax has injected."""
+    for name in ("lr", "learning_rate"):
+        rate = _number_or_none(getattr(optimizer, name, None))
+        if rate is not None and _can_set(optimizer, name, rate):
+            return rate, lambda v, name=name: setattr(optimizer, name, v)
+    groups = getattr(optimizer, "param_groups", None)
+    rates = [_number_or_none(group.get("lr")) for group in groups or ()]
+    if rates and all(rates):
+        return rates[0], _Grouped(groups, rates).set  # pyright: ignore[reportReturnType] - all are numbers
+    injected = getattr(getattr(optimizer, "opt_state", None), "hyperparams", None)
+    box: Any = injected.get("learning_rate") if isinstance(injected, Mapping) else None
+    if not hasattr(type(box), "__setitem__"):  # a plain array is replaced by the user's own code
+        return None
+    rate = _number_or_none(box[...])
+    return None if rate is None else (rate, lambda v: box.__setitem__(..., v))
+
+
+class _Grouped:
+    """Groups of parameters in an optimizer of PyTorch, whose rates keep their proportions."""
+
+    def __init__(self, groups: Any, rates: list[Any]) -> None:
+        self._groups, self._shares = groups, [rate / rates[0] for rate in rates]
+
+    def set(self, rate: float) -> None:
+        for group, share in zip(self._groups, self._shares):
+            group["lr"] = rate * share
 
 
 def add_dropout(controls: Controls, model: Any, _optimizer: Any) -> Undo | None:

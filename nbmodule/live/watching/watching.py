@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbmodule.core.shape.walk import is_module
 from nbmodule.live.run.cost import WINDOW, Pace
 from nbmodule.live.run.failure import describe_failure, guard
 from nbmodule.live.run.watch import FIELDS, Sample, Strips, Watcher, find_watches
+from nbmodule.live.watching.sources import GivenArrays, named, source_of, why_not
+from nbmodule.live.watching.weights import WeightWatch
 
 if TYPE_CHECKING:
     from nbmodule.live.live import Live
@@ -34,6 +37,8 @@ class Sampling:
     def __init__(self, live: Live, returns: str | None) -> None:
         self._live, self._level = live, returns and LEVELS[0]
         self.strips: dict[str, Strips] = {}
+        self.given = GivenArrays()
+        self._unwatched = ""
         self._watches: list[Watcher] | None = None
         self._pace = Pace(live.budget / 2, least=_LEAST, most=_MOST)
         self._next = 0.0
@@ -44,8 +49,23 @@ class Sampling:
 
     def add_control(self) -> None:
         """Let the reader choose what is watched."""
-        if self._level is not None and self._live.model is not None:
-            self._live.controls.field("watch", self._level, self._set_level, choices=(*LEVELS, "off"))
+        model = self._live.model
+        if self._level is None or (model is None and not self.given):
+            return
+        if not self.given and source_of(model) is None:
+            self._unwatched = why_not(model)
+            return
+        choices = LEVELS if is_module(model) else LEVELS[1:]
+        self._level = self._level if self._level in choices else choices[0]
+        if "watch" not in self._live.controls:
+            self._live.controls.field("watch", self._level, self._set_level, choices=(*choices, "off"))
+
+    def give(self, params: Any, grads: Any) -> None:
+        """Take arrays that the loop hands over; at the first of a kind they get watchers."""
+        if self.given.take(params, grads):
+            self._unwatched = ""
+            self.add_control()
+            self._restart()
 
     def switch_off(self) -> None:
         """Measure no more."""
@@ -59,7 +79,7 @@ class Sampling:
             return
         begun = time.perf_counter()
         if self._watches is None:
-            self._watches = find_watches(self._live.model, self._level)
+            self._watches = [*find_watches(self._live.model, self._level), *self._watches_of_given()]
         for watch in self._watches:
             for sample in watch.take(done):
                 self._keep(sample)
@@ -106,7 +126,16 @@ class Sampling:
 
     def notes(self) -> list[str]:
         """What the watchers have to say of themselves."""
-        return [watch.about for watch in self._watches or () if watch.about]
+        said = [watch.about for watch in self._watches or () if watch.about]
+        return [self._unwatched, *said] if self._unwatched else said
+
+    def _watches_of_given(self) -> list[Watcher]:
+        given, found = self.given, []
+        if given.params is not None:
+            found.append(WeightWatch(lambda: dict(named(given.params))))
+        if given.grads is not None:
+            found.append(WeightWatch(lambda: dict(named(given.grads)), "gradient"))
+        return found
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
         """The first picture that a watcher has of a submodule."""
@@ -118,12 +147,17 @@ class Sampling:
         for watch in self._watches or ():
             watch.close()
         self._watches, self._level = [], None
+        self.given.clear()
 
     def _set_level(self, level: str) -> None:
+        self._restart()
+        self._level = None if level == "off" else level
+
+    def _restart(self) -> None:
         for watch in self._watches or ():
             watch.close()
         self._watches, self._phase, self._warm, self._live.loop.around = None, 0, False, None
-        self._level, self._next = None if level == "off" else level, 0.0
+        self._next = 0.0
 
     def _keep(self, sample: Sample) -> None:
         strips = self.strips.setdefault(sample.quantity, Strips(sample.quantity))

@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
 from nbmodule.live.run.rows import grouped, groups_of, norm, owner_of
 from nbmodule.live.run.watch import WATCHES, Sample
 from nbmodule.live.watching.aside import Aside
+from nbmodule.live.watching.sources import source_of
+from nbmodule.tree.leaves import to_host
 
 _MOST_ON_HOST = 2**22
 """Elements up to which a picture is made on the host."""
+_MOST_SAME = 3
+"""Measurements without a change after which that is said."""
+NEVER_CHANGES = "these arrays never change: pass a function that gives those of now, as in nb.Live(lambda: params)"
 _MOST_TOGETHER = 8
 """Arrays of one shape that one compiled call measures; more make compiling slow."""
 
@@ -30,6 +36,7 @@ class WeightWatch:
 
     Args:
         variables: Gives the arrays by dotted name, `features.0.weight`; called at boundaries.
+        quantity: `weight`, or `gradient`, of which no changes are told.
 
     Example:
         >>> import jax.numpy as jnp
@@ -42,8 +49,11 @@ class WeightWatch:
         (('head',), 2.0)
     """
 
-    def __init__(self, variables: Callable[[], Mapping[str, Any]]) -> None:
-        self.about = ""
+    def __init__(self, variables: Callable[[], Mapping[str, Any]], quantity: str = "weight") -> None:
+        self.about, self._quantity = "", quantity
+        self._with_changes = True
+        self._same = 0
+        """How many measurements in a row found the very same arrays."""
         self._variables: Callable[[], Mapping[str, Any]] | None = variables
         self._before: tuple[int, dict[str, Any]] | None = None
         self._running: tuple[int, list[tuple[list[str], Any]]] | None = None
@@ -77,14 +87,16 @@ class WeightWatch:
             parts = zip(arrays, changes or [None] * len(arrays), strict=True)
             found |= {name: (read_statistics(a), read_statistics(c)) for name, (a, c) in zip(names, parts, strict=True)}
         known = [name for name in self._order if found[name][0] is not None]
-        return _samples(step, known, [found[name][0] for name in known], [found[name][1] for name in known])
+        arrays = [found[name][0] for name in known]
+        changes = [found[name][1] if self._with_changes else None for name in known]
+        return _samples(step, self._quantity, known, arrays, changes)
 
     def around(self, step: int) -> None:
         """Nothing is needed around the step."""
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
         """Give the largest array of a submodule."""
-        if self._variables is None or quantity != "weight":
+        if self._variables is None or quantity != self._quantity:
             return None
         own = [a for name, a in _measurable(self._variables()).items() if owner_of(name) == path]
         largest = max(own, key=lambda a: a.size, default=None)
@@ -97,6 +109,10 @@ class WeightWatch:
 
     def _start(self, step: int, before: dict[str, Any], after: dict[str, Any]) -> None:
         results = []
+        is_same = all(before.get(name) is array for name, array in after.items())
+        self._same = self._same + 1 if is_same else 0
+        self.about = NEVER_CHANGES if self._same >= _MOST_SAME and self._quantity == "weight" else ""
+        self._with_changes = not is_same and self._quantity == "weight"
         for names in _alike(after):
             old = [before.get(name) for name in names]
             whole = all(
@@ -170,7 +186,9 @@ def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
     kept = {}
     for name, value in variables.items():
         array = getattr(value, "value", value)
-        if isinstance(array, np.ndarray):
+        if is_tensor(array):
+            array = to_host(array.detach().clone())
+        if isinstance(array, (np.ndarray, float)):
             array = jnp.asarray(array)
         usable = isinstance(array, jax.Array) and not isinstance(array, jax_core.Tracer) and not array.is_deleted()
         if usable and array.size and jnp.issubdtype(array.dtype, jnp.floating) and array.is_fully_addressable:
@@ -178,10 +196,12 @@ def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _samples(step: int, names: list[str], arrays: list[Statistics], changes: list[Statistics | None]) -> list[Sample]:
+def _samples(
+    step: int, quantity: str, names: list[str], arrays: list[Statistics], changes: list[Statistics | None]
+) -> list[Sample]:
     """Make rows for each submodule: of its weights, and of the norm of their change over their own, NaN where that is 0."""
-    samples = [grouped(step, "weight", names, arrays)]
-    if all(change is not None for change in changes):
+    samples = [grouped(step, quantity, names, arrays)]
+    if changes and all(change is not None for change in changes):
         groups = groups_of(names)
         ratios = [
             norm([c for i in members if (c := changes[i])]) / (norm([arrays[i] for i in members]) or np.nan)
@@ -192,22 +212,9 @@ def _samples(step: int, names: list[str], arrays: list[Statistics], changes: lis
 
 
 def watch_weights(model: Any, level: str | None) -> WeightWatch | None:
-    """Make a watcher of the parameters of a module, or of a dict of arrays; None where there are none."""
-    if model is None or level is None:
-        return None
-    if hasattr(model, "named_parameters"):
-        return WeightWatch(lambda: dict(model.named_parameters()))
-    if isinstance(model, Mapping):
-        return WeightWatch(lambda: _flat(model))
-    return None
-
-
-def _flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        found |= _flat(value, name) if isinstance(value, Mapping) else {name: value}
-    return found
+    """Make a watcher of what is trained, whatever holds it; None where there is nothing."""
+    source = None if level is None else source_of(model)
+    return None if source is None else WeightWatch(source)
 
 
 WATCHES.insert(0, watch_weights)

@@ -1,0 +1,170 @@
+"""`nb.Live` on what people train: models of any framework, training states, functions, lists and dicts of models and optimizers."""
+
+import itertools
+import time
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from flax import nnx
+from flax.training.train_state import TrainState
+
+import nbmodule as nb
+
+torch.set_num_threads(1)  # its waiting threads spin, and would starve what is compiled aside
+X = jnp.linspace(-1, 1, 15).reshape(5, 3)
+
+
+def run(live, step, *, until):
+    """Make steps until something has been seen."""
+    for _ in live.steps(itertools.count()):
+        step()
+        time.sleep(0.002)  # what is compiled aside needs Python's lock now and then
+        said = [message for message in live.messages if message.kind != "note"]
+        assert not said, said
+        if until():
+            break
+
+
+def moves(live):
+    """Whether an update was seen that is none of zero."""
+    found = live.watched.get("update")
+    return found is not None and len(found) and bool((found.newest > 0).any())
+
+
+def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
+    model = torch.nn.ModuleList([torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)])
+    optimizer = torch.optim.SGD(
+        [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "lr": 0.2}]
+    )
+    x = torch.tensor(np.asarray(X))
+
+    def step():
+        optimizer.zero_grad()
+        loss = model[0](x).sum() + model[2](x).sum()  # its slope stays, so that no update is ever zero
+        loss.backward()
+        optimizer.step()
+        live.log(loss=loss)
+
+    with nb.Live(model, optimizer, display=False) as live:
+        assert {control.name for control in live.controls} >= {"learning rate", "dropout rate", "watch"}
+        live.controls.set("learning rate", 0.01)
+        run(live, step, until=lambda: moves(live))
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01, 0.02])
+    assert live.watched["weight"].paths == ("0", "2")
+    assert len(live.history.loss) > 1
+
+
+def nnx_run():
+    model = nnx.Linear(3, 1, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.inject_hyperparams(optax.sgd)(learning_rate=0.01), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer):
+        optimizer.update(model, nnx.grad(lambda m: m(X).sum())(model))
+
+    return model, optimizer, lambda: step(model, optimizer)
+
+
+def state_run():
+    module = nn.Dense(1)
+    variables = module.init(jax.random.key(0), X)
+    held = {"state": TrainState.create(apply_fn=module.apply, params=variables["params"], tx=optax.sgd(0.01))}
+
+    @jax.jit
+    def update(state):
+        return state.apply_gradients(grads=jax.grad(lambda p: state.apply_fn({"params": p}, X).sum())(state.params))
+
+    def step():
+        held["state"] = update(held["state"])
+
+    return lambda: held["state"], None, step
+
+
+def equinox_run():
+    held = {"model": eqx.nn.Linear(3, 1, key=jax.random.key(0))}
+
+    @eqx.filter_jit
+    def update(model):
+        slope = eqx.filter_grad(lambda m: jax.vmap(m)(X).sum())(model)
+        return eqx.apply_updates(model, jax.tree.map(lambda g: -0.01 * g, slope))
+
+    def step():
+        held["model"] = update(held["model"])
+
+    return lambda: held["model"], None, step
+
+
+def gan_run():
+    models = {"g": nb.Linear(3, 1), "d": nb.Linear(3, 1)}
+    optimizers = {name: nb.SGD(0.01) for name in models}
+
+    def step():
+        for name, model in models.items():
+            optimizers[name].update(model, nb.grad(lambda m: m(X).sum())(model))
+
+    return models, optimizers, step
+
+
+RUNS = {
+    "NNX": nnx_run,
+    "TrainState by a function": state_run,
+    "Equinox by a function": equinox_run,
+    "a dict of models": gan_run,
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_updates_of_what_is_trained_are_seen(kind):
+    model, optimizer, step = RUNS[kind]()
+    with nb.Live(model, optimizer, display=False) as live:
+        names = [control.name for control in live.controls]
+        run(live, step, until=lambda: moves(live))
+        assert not live.notes()
+    rates = {"NNX": ["learning rate"], "a dict of models": ["learning rate g", "learning rate d"]}
+    assert [name for name in names if name.startswith("learning rate")] == rates.get(kind, [])
+
+
+def test_arrays_handed_over_in_the_loop_are_watched_also_where_the_next_step_donates_them():
+    held = {"params": {"w": jnp.ones((3, 1))}}
+
+    @jax.jit
+    def slope(params):
+        return jax.grad(lambda p: ((X + 1) @ p["w"]).sum())(params)
+
+    update = jax.jit(lambda p, g: jax.tree.map(lambda a, b: a - 0.01 * b, p, g), donate_argnums=0)
+
+    def step():
+        grads = slope(held["params"])
+        held["params"] = update(held["params"], grads)
+        live.watch(params=held["params"], grads=grads)
+
+    with nb.Live(display=False) as live:
+        assert "watch" not in live.controls
+        run(live, step, until=lambda: {"weight", "gradient"} <= live.watched.keys())
+        assert "watch" in live.controls
+    assert live.watched["gradient"].paths == ("",)  # arrays of the root
+
+
+def test_arrays_that_never_change_are_said_to_be_never_changing():
+    with nb.Live({"w": jnp.ones(3)}, display=False) as live:
+        run(live, lambda: None, until=lambda: live.notes())
+        assert live.notes() == [
+            "these arrays never change: pass a function that gives those of now, as in nb.Live(lambda: params)"
+        ]
+    assert "update" not in live.watched
+
+
+def test_what_cannot_be_watched_is_said_and_gets_no_control():
+    for model, said in (
+        (nn.Dense(3), "Dense holds no parameters: pass a function that gives them"),
+        (object(), "object holds no named arrays"),
+    ):
+        with nb.Live(model, display=False) as live:
+            assert "watch" not in live.controls
+            assert live.notes()[0].startswith(said)
