@@ -1,0 +1,181 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     notebook_metadata_filter: kernelspec,jupytext,-jupytext.text_representation.jupytext_version
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Your own model, in your own framework
+#
+# Nothing has to be rewritten to be looked at. The same five lines, on a model of Flax NNX, of Equinox and of PyTorch, each as it stands:
+# what it is made of, what ran, what came back on the way down and on the way up, and where a number went wrong.
+#
+# This notebook needs the three frameworks: `pip install 'nbmodule[interop]' torch` in a terminal.
+
+# %% tags=["hide-cell"]
+import importlib.util
+import os
+from importlib.metadata import distributions
+
+if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+    source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
+    there = {found.name: found.version for found in distributions()}
+    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+
+# %%
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from flax import nnx
+from sklearn.datasets import load_digits
+
+import nbmodule as nb
+
+digits = load_digits()
+images = (digits.images / 16).astype(np.float32).reshape(-1, 64)
+x, labels = images[:256], digits.target[:256]
+
+
+# %% [markdown]
+# ## Flax NNX
+#
+# A reader of digits, and its step, as they are written in Flax.
+
+
+# %%
+class Reader(nnx.Module):
+    def __init__(self, rngs):
+        self.hidden = nnx.Linear(64, 32, rngs=rngs)
+        self.norm = nnx.BatchNorm(32, rngs=rngs)
+        self.head = nnx.Linear(32, 10, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(nnx.relu(self.norm(self.hidden(x))))
+
+
+reader = Reader(nnx.Rngs(0))
+
+
+@nnx.jit
+def slopes(reader, x):
+    def loss(reader):
+        scores = jax.nn.log_softmax(reader(x))
+        return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()
+
+    return nnx.grad(loss)(reader)
+
+
+# %% [markdown]
+# The five lines:
+
+# %%
+with nb.track(reader, returns="stats", gradients=True) as calls:
+    slopes(reader, x)
+calls
+
+# %%
+nb.summary(reader, x)
+
+# %%
+nb.graph(reader, x)
+
+# %%
+assert nb.first_nonfinite(reader, x) is None
+nb.inspect(reader, x)
+
+# %% [markdown]
+# ## Equinox
+#
+# The same words. A model of Equinox takes one example, so it is called under `jax.vmap`; the rows of the batch stand in front of what is seen.
+
+# %%
+mlp = eqx.nn.MLP(64, 10, 32, 1, key=jax.random.key(0))
+nb.summary(mlp, x[0])
+
+# %%
+with nb.track(mlp, gradients=True) as calls:
+    eqx.filter_grad(lambda mlp: (jax.vmap(mlp)(x) ** 2).mean())(mlp)
+print(calls["layers.0"].returns.shape, calls["layers.0"].gradient.shape)
+calls
+
+# %% [markdown]
+# What would it have said of another digit, had its hidden layer seen this one?
+
+# %%
+swapped = nb.patch(mlp, x[0], x[1], "layers.0")
+assert jnp.allclose(swapped.patched, swapped.clean, atol=1e-5)
+
+# %% [markdown]
+# ## PyTorch
+#
+# It runs in PyTorch, nothing is converted. Hooks see the calls while the block is open, and none stays behind.
+
+# %%
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+batch, targets = torch.from_numpy(x), torch.from_numpy(labels)
+nb.inspect(net, batch)
+
+# %%
+with nb.track(net, returns="stats", gradients=True) as calls:
+    torch.nn.functional.cross_entropy(net(batch), targets).backward()
+assert not net[0]._forward_hooks
+calls
+
+# %% [markdown]
+# A number that is not finite, and the line that made it:
+
+# %%
+broken = torch.nn.Sequential(net[0], torch.nn.ReLU(), torch.nn.LogSigmoid(), torch.nn.Linear(32, 10))
+with torch.no_grad():
+    broken[3].weight[2, 5] = 3e38
+    broken[3].weight[2, 6] = 3e38
+nb.first_nonfinite(broken, batch * 10)
+
+# %% [markdown]
+# ## While it trains
+#
+# `nb.Live` watches a loop of any of them, and steers it: here the loop of PyTorch, with its learning rate.
+
+# %%
+adam = torch.optim.Adam(net.parameters(), lr=1e-3)
+with nb.Live(net, adam) as live:
+    for rows in live.steps(np.array_split(np.arange(1536), 24), epochs=4):
+        adam.zero_grad()
+        loss = torch.nn.functional.cross_entropy(
+            net(torch.from_numpy(images[rows])), torch.from_numpy(digits.target[rows])
+        )
+        loss.backward()
+        adam.step()
+        live.log(loss=loss)
+assert live.history.loss.last < 1
+
+# %% [markdown]
+# ## Exercise
+#
+# Two readers of Flax differ in one variable. Find out which, and by how much at most.
+
+# %%
+other = nnx.clone(reader)
+other.head.kernel[...] = other.head.kernel[...].at[3, 7].add(0.25)
+found = None  # your answer: a path, as "norm/scale"
+nb.check(found, "head/kernel")
+
+# %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
+# Solution
+changes = nb.diff(reader, other)
+found = next(change.path for change in changes if change.status != "same")
+print(changes)
+nb.check(found, "head/kernel")
