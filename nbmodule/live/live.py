@@ -78,7 +78,7 @@ class Live(Steered, Revisited):
         display: Whether anything is shown at all.
         keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`, `live.what_if`): True for at most one copy
             of model and optimizer, or 64 MB of copies where that is more, and as much of batches; other sizes as `"1GB"`;
-            False for nothing.
+            False for nothing. A run that keeps steps keeps model and optimizer too, as long as the `Live` is held.
         keep_every: Steps from one copy to the next: so many are repeated at most to come to a step.
         journal: Folder in which the run is written while it goes on, so that `nb.last_run` has it when the kernel has died;
             True for `.nbmodule_runs` where the notebook lies, which is what a notebook has by default; False for none.

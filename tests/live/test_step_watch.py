@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.live.watching import step_watch
 from nbmodule.live.watching.aside import Aside
 from nbmodule.live.watching.step_watch import ReturnsWatcher
 
@@ -244,20 +247,44 @@ def test_the_picture_of_a_return_is_its_first_example_in_small():
     np.testing.assert_allclose(picture, 2 * np.asarray(x)[0, ::2, ::2, 0])
 
 
-def test_what_is_watched_lets_go_of_the_model():
-    import gc
-    import weakref
-
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_is_watched_lets_go_of_the_model(keep):
     model = network()
     step = training(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    with nb.Live(model, budget=1.0, display=False) as live:
+    with nb.Live(model, budget=1.0, display=False, keep=keep) as live:
         run_until(live, lambda: step(x, y), all_are_there)
+    assert all_are_there(live)
     gone = weakref.ref(model)
     del model, step
+    if keep:  # to repeat its steps a run needs the model; it goes with the run
+        del live
     gc.collect()
     assert gone() is None
-    assert all_are_there(live)
+
+
+def test_a_mode_that_changes_while_the_step_is_traced_aside_only_delays_the_watching(monkeypatch):
+    model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
+    step = training(model)
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    compiled, times = step_watch._compiled, []
+
+    def elsewhere(*args):
+        times.append(args)
+        if len(times) > 1:
+            return compiled(*args)
+        model.eval()  # as another line of the loop would while the thread traces
+        try:
+            found = compiled(*args)
+            found.wait()
+            return found
+        finally:
+            model.train()
+
+    monkeypatch.setattr(step_watch, "_compiled", elsewhere)
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, lambda: step(x, y), lambda live: "gradient" in live.watched)
+    assert len(times) > 1
 
 
 def test_the_end_of_python_waits_for_the_compiler(run_python):

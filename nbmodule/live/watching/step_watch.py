@@ -158,9 +158,14 @@ class ReturnsWatcher:
             found = forms[form] = _compiled(function, args, kwargs, self._tracker(self._new_steps()))
             self._compiling.append(found)
         self.about = "" if found.is_done else _COMPILING
+        if found.is_done and found.error is None and found.result is not form[0]:
+            # While it was being traced aside the loop went from `train()` to `eval()`, or back: it is of that other form.
+            forms[found.result, form[1]], forms[form] = found, None
+            self._compiles += 1
+            return False
         if found.error is not None:
             self.about = f"returns and gradients are not watched: the step could not be compiled with them ({_line_of(found.error)})"
-        return found.is_done and found.error is None and found.result is form[0]
+        return found.is_done and found.error is None
 
     def _reduced(self, value: dict[str, Any]) -> dict[str, Any]:
         """Reduce what an eager call has left whole, with functions that were compiled aside; nothing before they are there."""

@@ -16,6 +16,7 @@ import numpy as np
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
+from nbmodule.core.shape.walk import is_module
 from nbmodule.live.run.rows import grouped, groups_of, norm, owner_of
 from nbmodule.live.run.watch import WATCHES, Sample
 from nbmodule.live.watching.aside import Aside
@@ -51,6 +52,8 @@ class WeightWatch:
 
     def __init__(self, variables: Callable[[], Mapping[str, Any]], quantity: str = "weight") -> None:
         self.about, self._quantity = "", quantity
+        self.is_a_copy = False
+        """Whether what is trained may be another thing than what was given: functional loops make new arrays at each step."""
         self._with_changes = True
         self._same = 0
         """How many measurements in a row found the very same arrays."""
@@ -111,7 +114,8 @@ class WeightWatch:
         results = []
         is_same = all(before.get(name) is array for name, array in after.items())
         self._same = self._same + 1 if is_same else 0
-        self.about = NEVER_CHANGES if self._same >= _MOST_SAME and self._quantity == "weight" else ""
+        said = self.is_a_copy and self._same >= _MOST_SAME and self._quantity == "weight"
+        self.about = NEVER_CHANGES if said else ""
         self._with_changes = not is_same and self._quantity == "weight"
         for names in _alike(after):
             old = [before.get(name) for name in names]
@@ -214,7 +218,11 @@ def _samples(
 def watch_weights(model: Any, level: str | None) -> WeightWatch | None:
     """Make a watcher of what is trained, whatever holds it; None where there is nothing."""
     source = None if level is None else source_of(model)
-    return None if source is None else WeightWatch(source)
+    if source is None:
+        return None
+    watch = WeightWatch(source)
+    watch.is_a_copy = not is_module(model)
+    return watch
 
 
 WATCHES.insert(0, watch_weights)
