@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.shape.structure import Folded
+from nbmodule.core.shape.attributes import missing
+from nbmodule.core.shape.structure import Folded, unfolded
 
 
 class Net(nb.Module):
@@ -133,3 +134,9 @@ def test_threads_that_look_first_at_the_same_moment_see_one_model(net):
         for thread in threads:
             thread.join()
         assert len({(id(a), id(b)) for a, b in seen}) == 1
+
+
+def test_an_attribute_that_something_else_has_made_since_python_missed_it_is_found():
+    copy = jax.tree.map(lambda leaf: leaf, nb.Sequential(nb.Linear(2, 3)))
+    unfolded(copy)  # as a thread, or a finalizer, that looks at the module in between
+    assert missing(copy, "_submodules") is copy._submodules
