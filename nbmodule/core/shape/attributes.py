@@ -90,7 +90,9 @@ def missing(module: Any, name: str) -> Any:
     if type(module._nbm) is Folded:
         unfolded(module)
         return getattr(module, name)
-    if name in module.__dict__:  # a `__getattr__` of its class has looked at another attribute first, which made the module
+    if (
+        name in module.__dict__
+    ):  # a `__getattr__` of its class has looked at another attribute first, which made the module
         return module.__dict__[name]
     if is_of_class(module, name):
         return object.__getattribute__(module, name)
