@@ -59,7 +59,7 @@ test: prepare $(VENV)/installed-test frontend
 SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/test_functional.py core/test_building.py \
 	core/test_rebinding.py nn/test_containers.py nn/functional/test_primitives.py optim/test_kernels.py optim/test_group.py \
 	files/test_weights.py calls/test_track.py flow/test_trace.py scale/test_hosts.py views/test_text.py views/test_show.py \
-	live/test_loop.py touch/test_edit.py marking/test_mark.py doors/test_files.py project/test_rooms.py project/test_import.py) \
+	live/test_loop.py touch/test_edit.py marking/test_notebook.py doors/test_files.py project/test_rooms.py project/test_import.py) \
 	$(addprefix --deselect=tests/scale/test_hosts.py::,test_two_processes_give_the_losses_of_one test_joining_too_late_is_said)
 
 smoke: $(VENV)/installed-smoke

@@ -151,12 +151,15 @@ class Torch:
     def float(self):
         return Torch(self._value, graph=self._graph)
 
-    def __array__(self, dtype=None, copy=None):
+    def numpy(self):
         if self._graph:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
         if self._half:
             raise TypeError("Got unsupported ScalarType BFloat16")
         return self._value
+
+    def __array__(self):  # takes no `copy`, as the real one: NumPy complains if it is asked for one
+        return self.numpy()
 
 
 Pair = collections.namedtuple("Pair", "mean std")

@@ -7,14 +7,11 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from nbmodule.errors import ArgumentError
 from nbmodule.marking import Limits, mark
 from nbmodule.marking.confine import can_confine
-from nbmodule.marking.notebook import Cell, with_checks_of
 from nbmodule.marking.report import as_csv, page, table
 
 FIRST = ["import numpy as np\nimport nbmodule as nb\n\ndata = np.loadtxt('data.csv')"]
@@ -129,13 +126,6 @@ def test_a_table_a_sheet_and_pages_tell_the_same(marked):
     assert "<script>" not in page(marked["factor"])
 
 
-def test_checks_are_found_by_their_ids_and_else_by_their_order():
-    original = [Cell(1, "x = ...", "a"), Cell(2, "nb.check(x, 1)", "b"), Cell(3, "nb.check(x, 2)", "c")]
-    moved = [Cell(1, "nb.check(1, 1)", "b"), Cell(2, "x = 3", "a"), Cell(3, "nb.check(2, 2)  # mine", "new")]
-    assert [cell.source for cell in with_checks_of(moved, original)] == ["nb.check(x, 1)", "x = 3", "nb.check(x, 2)"]
-    assert [cell.number for cell in with_checks_of([Cell(1, "x = 3", "a")], original)] == [1, 2, 3]
-
-
 def test_the_command_writes_a_sheet_and_pages(tmp_path):
     (tmp_path / "bo.ipynb").write_text(notebook("import nbmodule as nb\nnb.check(1, 2)"))
     done = subprocess.run(
@@ -145,20 +135,3 @@ def test_the_command_writes_a_sheet_and_pages(tmp_path):
     assert re.search(r"bo +0/1 .* cell 1, line 2: every element is 0.5 times", done.stdout)
     assert (tmp_path / "marks" / "marks.csv").exists()
     assert "<h1>bo: 0 of 1</h1>" in (tmp_path / "marks" / "bo.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda folder: mark(folder / "none"), "is no folder"),
-        (lambda folder: mark(folder), "there is no notebook"),
-        (lambda folder: mark(folder, folder / "none.ipynb"), "is no file"),
-        (
-            lambda folder: mark(folder, Path(folder, "x.ipynb").write_text(notebook("1")) and folder / "x.ipynb"),
-            "asks nb.check",
-        ),
-    ],
-)
-def test_what_cannot_be_marked_is_said_before_anything_runs(tmp_path, make, says):
-    with pytest.raises(ArgumentError, match=f"{says}.*Nothing was run"):
-        make(tmp_path)
