@@ -159,6 +159,7 @@ def test_watching_changes_nothing_and_traces_the_plain_step_once():
     assert False in mine
 
 
+@pytest.mark.long
 def test_an_evaluation_between_the_steps_does_not_keep_them_from_being_watched():
     model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
     step, predict = training(model), nb.jit(lambda x: model(x))
@@ -263,19 +264,20 @@ def test_what_is_watched_lets_go_of_the_model(keep):
     assert gone() is None
 
 
-def test_a_mode_that_changes_while_the_step_is_traced_aside_only_delays_the_watching(monkeypatch):
+@pytest.mark.long
+def test_a_mode_that_is_another_whenever_something_is_traced_aside_only_delays_the_watching(monkeypatch):
     model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
     step = training(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    compiled, times = step_watch._compiled, []
+    compiled, at_once = step_watch._compiled, []
 
-    def elsewhere(*args):
-        times.append(args)
-        if len(times) > 1:
-            return compiled(*args)
-        model.eval()  # as another line of the loop would while the thread traces
+    def elsewhere(*args, **options):
+        at_once.append(options["at_once"])
+        if options["at_once"]:  # the loop stands still
+            return compiled(*args, **options)
+        model.eval()  # as another line of the loop would, each time, while the thread traces
         try:
-            found = compiled(*args)
+            found = compiled(*args, **options)
             found.wait()
             return found
         finally:
@@ -284,7 +286,8 @@ def test_a_mode_that_changes_while_the_step_is_traced_aside_only_delays_the_watc
     monkeypatch.setattr(step_watch, "_compiled", elsewhere)
     with nb.Live(model, budget=1.0, display=False) as live:
         run_until(live, lambda: step(x, y), lambda live: "gradient" in live.watched)
-    assert len(times) > 1
+    assert at_once[0] is False
+    assert at_once[-1] is True
 
 
 def test_the_end_of_python_waits_for_the_compiler(run_python):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -70,6 +71,8 @@ class ReturnsWatcher:
         self._forms: weakref.WeakKeyDictionary[Any, dict[Any, Aside | None]] = weakref.WeakKeyDictionary()
         self._eager: dict[Any, Aside] = {}
         self._compiling: list[Aside] = []
+        self._moving: set[Any] = set()
+        """Forms that the loop had left when they were traced aside: they are traced while it stands still."""
         self._blind = self._compiles = 0
         self._asked = False
 
@@ -132,6 +135,7 @@ class ReturnsWatcher:
         self._steps = self._new_steps()
         self._pictures = {}
         self._forms.clear()
+        self._moving.clear()
         self._eager.clear()
 
     def _new_steps(self) -> Steps:
@@ -155,13 +159,14 @@ class ReturnsWatcher:
             if self._compiles >= _MOST_COMPILES:
                 self.about = _TOO_MANY
                 return False
-            found = forms[form] = _compiled(function, args, kwargs, self._tracker(self._new_steps()))
+            tracker = self._tracker(self._new_steps())
+            found = forms[form] = _compiled(function, args, kwargs, tracker, at_once=form in self._moving)
             self._compiling.append(found)
         self.about = "" if found.is_done else _COMPILING
         if found.is_done and found.error is None and found.result is not form[0]:
             # While it was being traced aside the loop went from `train()` to `eval()`, or back: it is of that other form.
             forms[found.result, form[1]], forms[form] = found, None
-            self._compiles += 1
+            self._moving.add(form)
             return False
         if found.error is not None:
             self.about = f"returns and gradients are not watched: the step could not be compiled with them ({_line_of(found.error)})"
@@ -257,8 +262,11 @@ def _spec_of(leaf: Any) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
-def _compiled(function: Any, args: Any, kwargs: Any, tracker: Tracker) -> Aside:
-    """Compile the watched form of a function; gives its program. JAX keeps what is compiled, and the next call finds it."""
+def _compiled(function: Any, args: Any, kwargs: Any, tracker: Tracker, *, at_once: bool = False) -> Aside:
+    """Compile the watched form of a function; gives its program. JAX keeps what is compiled, and the next call finds it.
+
+    With `at_once` the caller waits until it is traced, so that modes and flags are those of this call.
+    """
     args, kwargs = jax.tree.map(_spec_of, (args, kwargs), is_leaf=is_stateful)  # the step may donate the arrays
 
     def lower() -> Any:
@@ -269,6 +277,10 @@ def _compiled(function: Any, args: Any, kwargs: Any, tracker: Tracker) -> Aside:
         lowered[0].compile()
         return lowered[1]
 
+    if at_once:
+        with ThreadPoolExecutor(1) as pool:  # in a thread all the same: nothing that is open here is open there
+            traced = pool.submit(lower)
+        return Aside(traced.result, finish)
     return Aside(lower, finish)
 
 
