@@ -111,22 +111,23 @@ def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
         >>> kept
         {'a': {'w': array([0., 0.])}}
     """
-    return _snapshot(tree, {}, 0)
-
-
-def _snapshot(tree: Mapping[str, Any], known: dict[int, tuple[Any, Any]], depth: int) -> dict[str, Any]:
-    if depth > MAX_DEPTH:
-        raise ArgumentError(
-            f"cannot save: levels lie more than {MAX_DEPTH} deep. Nothing was written. Does a mapping contain itself?"
-        )
-    kept = {}
-    for name, leaf in tree.items():
-        if isinstance(leaf, Mapping):
-            kept[name] = _snapshot(leaf, known, depth + 1)
-            continue
-        if id(leaf) not in known:
-            known[id(leaf)] = leaf, _held(leaf, str(name))
-        kept[name] = known[id(leaf)][1]
+    known: dict[int, tuple[Any, Any]] = {}
+    kept: dict[str, Any] = {}
+    waiting = [(tree, kept, 0)]  # a list in place of calls within calls: Python allows a thousand of those, a file more levels
+    while waiting:
+        level, held, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise ArgumentError(
+                f"cannot save: levels lie more than {MAX_DEPTH} deep. Nothing was written. Does a mapping contain itself?"
+            )
+        for name, leaf in level.items():
+            if isinstance(leaf, Mapping):
+                held[name] = {}
+                waiting.append((leaf, held[name], depth + 1))
+                continue
+            if id(leaf) not in known:
+                known[id(leaf)] = leaf, _held(leaf, str(name))
+            held[name] = known[id(leaf)][1]
     return kept
 
 

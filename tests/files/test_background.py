@@ -125,6 +125,27 @@ def test_what_cannot_be_held_is_refused_at_once(tmp_path):
         jax.jit(lambda x: in_background(save, tmp_path / "w.h5", {"w": x}) and x)(1.0)
 
 
+def test_as_many_levels_are_held_as_a_file_has_room_for_with_no_more_calls_than_python_allows(tmp_path, run_python):
+    code = f"""
+        import sys
+        import numpy as np
+        from nbmodule.files import in_background, read, save, wait_for_saving
+        from nbmodule.files.chains import MAX_DEPTH
+        tree = level = {{}}
+        for _ in range(MAX_DEPTH - 1):
+            level["a"] = level = {{}}
+        level["w"] = np.arange(3.0)
+        in_background(save, {str(tmp_path / "w.h5")!r}, tree)
+        wait_for_saving()
+        print(sys.getrecursionlimit())
+        found = read({str(tmp_path / "w.h5")!r}).variables
+        for _ in range(MAX_DEPTH - 1):
+            found = found["a"]
+        print(found["w"])
+    """
+    assert run_python(code).split("\n") == ["1000", "[0. 1. 2.]"]
+
+
 def test_the_interpreter_waits_at_its_end_and_reports_a_failure(tmp_path, run_python):
     (tmp_path / "folder.h5").mkdir()
     code = f"""
