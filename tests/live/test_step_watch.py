@@ -159,7 +159,6 @@ def test_watching_changes_nothing_and_traces_the_plain_step_once():
     assert False in mine
 
 
-@pytest.mark.long
 def test_an_evaluation_between_the_steps_does_not_keep_them_from_being_watched():
     model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
     step, predict = training(model), nb.jit(lambda x: model(x))
@@ -264,7 +263,20 @@ def test_what_is_watched_lets_go_of_the_model(keep):
     assert gone() is None
 
 
-@pytest.mark.long
+def test_evaluations_that_follow_the_training_in_a_step_do_not_take_its_place():
+    model = network()
+    step, predict = training(model), nb.jit(lambda x: model(x))
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+
+    def turn():
+        step(x, y)
+        for _ in range(3):
+            predict(x)
+
+    with nb.Live(model, budget=1.0, display=False) as live:
+        run_until(live, turn, lambda live: len(live.watched.get("gradient", ())) >= 10 and not live.notes())
+
+
 def test_a_mode_that_is_another_whenever_something_is_traced_aside_only_delays_the_watching(monkeypatch):
     model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
     step = training(model)

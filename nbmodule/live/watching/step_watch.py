@@ -37,6 +37,8 @@ _SIDE = 32
 """Elements along each side of the picture of a return."""
 _PATIENCE = 3
 """Steps without any call of the model before the view says that returns cannot be watched."""
+_MOST_CALLS = 8
+"""Calls of the model in one step of the loop that are kept until it ends, for the one that has gradients."""
 _MOST_FORMS = 8
 """Forms (shapes of the arguments) of one function that are kept ready."""
 _MOST_COMPILES = 12
@@ -105,7 +107,10 @@ class ReturnsWatcher:
             yield
         kept = [each for each in self._steps.kept if each.facts]
         if kept:
-            self._blind, self.about, found = 0, "", kept[-1]
+            self._blind, self.about = 0, ""
+            found = next(
+                (each for each in reversed(kept) if each.gradients_of), kept[-1]
+            )  # an evaluation may follow the training
             if not isinstance(found.values, Parcel):
                 found.values = [self._reduced(value) for value in found.values]
             self._unread = (step, found)
@@ -139,7 +144,7 @@ class ReturnsWatcher:
         self._eager.clear()
 
     def _new_steps(self) -> Steps:
-        return Steps(self._choice, 2, 2**30, True)
+        return Steps(self._choice, _MOST_CALLS, 2**30, True)
 
     def _tracker(self, steps: Steps) -> Tracker:
         return Tracker(self._choice.wants, _keep, self._key, keep_gradient=_keep_gradient, log=steps)
