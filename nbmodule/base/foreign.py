@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.errors import ArgumentTypeError
+
 
 def framework_of(thing: Any) -> str | None:
     """The framework that an object comes from, by the classes that it derives from; nothing is imported.
@@ -115,6 +117,30 @@ def reader_of(kind: type) -> Callable[[Any], Any] | None:
     return None
 
 
+def read(value: Any, where: str, left: str) -> Any:
+    """The array of a value from elsewhere, anything else as it is.
+
+    Args:
+        value: Anything.
+        where: Who was given it.
+        left: What was left undone, a sentence, where it cannot be converted.
+
+    Raises:
+        ArgumentTypeError: it would lose something; the error says which call converts it.
+
+    Example:
+        >>> read(3, "nb.batches", "Nothing was made.")
+        3
+    """
+    reader = reader_of(type(value))
+    if reader is None:
+        return value
+    try:
+        return reader(value)
+    except Unconvertible as refused:
+        raise ArgumentTypeError(f"{where} was given {refused.what}. {left} Convert it by {refused.cure}.") from None
+
+
 def _read_tensor(tensor: Any) -> np.ndarray:
     if tensor.requires_grad:
         cure = "jnp.asarray(x.detach().cpu().numpy())"
@@ -142,7 +168,7 @@ def _whole(value: Any, array: np.ndarray, what: str, call: str) -> np.ndarray:
 
     if array.dtype.kind in "OSUMm":
         cure = f"jnp.asarray({call}, dtype='float32') once its columns are numbers"
-        raise Unconvertible(value, f"{what} that holds {array.dtype}, no numbers", cure)
+        raise Unconvertible(value, f"{what} that holds {_of_no_numbers(value, array)}, no numbers", cure)
     held = jax.dtypes.canonicalize_dtype(array.dtype)
     if held == array.dtype or (array.dtype.kind in "iu" and (array.astype(held) == array).all()):
         return array
@@ -151,6 +177,50 @@ def _whole(value: Any, array: np.ndarray, what: str, call: str) -> np.ndarray:
         f"{what} that holds {array.dtype}, and would lose digits as {held}",
         f"jnp.asarray({call}, dtype='{held}')",
     )
+
+
+def _of_no_numbers(value: Any, array: np.ndarray) -> str:
+    """What else it holds: of a frame, which of its columns."""
+    if array.ndim < 2 or not hasattr(value, "columns"):
+        return str(array.dtype)
+    columns = [
+        f'"{name}"' for name, kind in zip(value.columns, value.dtypes) if getattr(kind, "kind", "O") not in "biuf"
+    ]
+    return f"{array.dtype} (by its column{'s' * (len(columns) > 1)} {', '.join(columns[:6])}{', ...' * (len(columns) > 6)})"
+
+
+def made_numbers(array: np.ndarray, name: str) -> str:
+    """How an array of NumPy that holds no numbers (text, objects, rows of a table, times) becomes numbers, in a sentence or two.
+
+    Example:
+        >>> made_numbers(np.array(["4", "5.5"]), "x")
+        'It holds numbers as text: x.astype("float32") reads them.'
+    """
+    kind = array.dtype.kind
+    if kind == "V" and array.dtype.names:
+        wanted = [each for each in array.dtype.names if array.dtype[each].kind in "biuf"]
+        columns = ", ".join(f'{name}["{each}"]' for each in wanted[:4]) + (", ..." if len(wanted) > 4 else "")
+        return f'Its columns of numbers are joined by np.stack([{columns}], axis=-1).astype("float32").'
+    if kind in "Mm":
+        return f'Count them: ({name} - {name}.min()) / np.timedelta64(1, "D") is in days.'
+    sample = array[:100]
+    try:
+        sample.astype(np.float32)
+    except (TypeError, ValueError):
+        if _is_of_numbers_but_for_gaps(sample):
+            return f'It holds numbers as text, and nothing where one is missing: np.where({name} == "", "nan", {name}).astype("float32").'
+        if array.ndim != 1:
+            return "Make numbers of its columns of text first: np.unique(column, return_inverse=True) gives the words and their numbers."
+        return f"Number its words: words, {name} = np.unique({name}, return_inverse=True)."
+    return f'It holds numbers as {"objects" if kind == "O" else "text"}: {name}.astype("float32") reads them.'
+
+
+def _is_of_numbers_but_for_gaps(texts: np.ndarray) -> bool:
+    try:
+        np.where(texts == "", "nan", texts).astype(np.float32)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _bfloat16() -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -34,16 +35,18 @@ _PHASES = {
 
 
 class Range(NamedTuple):
-    """What an operand looks like."""
+    """What an operand looks like; `first` is the index of the first element that is not finite, where it is looked for."""
 
     of: str
     low: float
     high: float
     nonfinite: int
+    first: tuple[int, ...] = ()
 
     @shown
     def __str__(self) -> str:
         bad = f", {self.nonfinite} non-finite" if self.nonfinite else ""
+        bad += f", the first at {list(self.first)}" if self.first else ""
         if self.low != self.low:
             return f"{self.of}{bad or ', no elements'}"
         return f"{self.of} from {self.low:.4g} to {self.high:.4g}{bad}"
@@ -64,6 +67,7 @@ class NonFinite(Shown):
         outputs: Shapes and ranges of its results.
         carriers: Paths of the submodules that merely carried it, in order.
         turns: For each loop around it which turn it was.
+        is_chosen: Whether the value is a constant of the code that was chosen, as `nb.cross_entropy` chooses NaN for a label that is no class.
     """
 
     path: str
@@ -75,6 +79,7 @@ class NonFinite(Shown):
     outputs: tuple[Range, ...] = ()
     carriers: tuple[str, ...] = ()
     turns: tuple[int, ...] = field(default=())
+    is_chosen: bool = False
 
     @shown
     def __str__(self) -> str:
@@ -89,6 +94,10 @@ class NonFinite(Shown):
             ]
             if self.source:
                 lines.append(f"  {self.source}: {self.code}")
+            if self.is_chosen:
+                lines.append(
+                    "  a constant of the code was chosen; nb.cross_entropy chooses NaN for labels outside of 0 ... classes - 1"
+                )
             if self.turns:
                 lines.append(f"  in turn {', '.join(map(str, self.turns))} of the loop")
             lines += [f"  given {operand}" for operand in self.inputs]
@@ -141,7 +150,7 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
             return watch.record()
         if not any(_count(x) for x in outputs):
             return None
-        return _from_the_start(closed, arrays, names, fn) or watch.record(watch.first_nan)
+        return _from_the_start(closed, arrays, names, fn) or watch.record(watch.first_nan) or watch.chosen_record()
 
 
 def _as_function(
@@ -173,8 +182,22 @@ def _as_function(
 
     arrays = [jnp.asarray(leaves[i][1]) for i in varied]
     run = _with_backward(fn, call, arrays) if backward else call
-    names = [jax.tree_util.keystr(leaves[i][0][1:]) for i in varied]
+    names = [_named(fn, leaves[i][0]) for i in varied]
     return run, arrays, names, lambda: frozenset(touched)
+
+
+def _named(fn: Any, path: tuple[Any, ...]) -> str:
+    """The place of an array among the arguments: `x`, `batch['rows']`, `[0]` where the function names none."""
+    whole, each = path[0].idx, path[1]
+    name, rest = str(getattr(each, "key", "")), jax.tree_util.keystr(path[2:])
+    if whole == 0:
+        try:
+            known = list(inspect.signature(fn).parameters.values())
+        except (TypeError, ValueError):  # a builtin that does not tell
+            known = []
+        plain = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        name = plain[each.idx] if each.idx < len(plain) else f"[{each.idx}]"
+    return name + rest
 
 
 def _with_backward(fn: Any, call: Callable[..., Any], arrays: list[Any]) -> Callable[..., Any]:
@@ -217,6 +240,9 @@ class _Watch:
         self.roots = roots
         self.found: Operation | None = None
         self.first_nan: Operation | None = None  # NaN from operands that held Inf, but no NaN
+        self.first_chosen: Operation | None = (
+            None  # finite values went in, and a constant that is not came out among them
+        )
         self.carriers: dict[str, None] = {}
 
     def __call__(self, operation: Operation) -> None:
@@ -231,6 +257,8 @@ class _Watch:
                 and not any(_nans(x) for x in operation.inputs)
             ):
                 self.first_nan = operation
+            if self.first_chosen is None or (_has_nans(operation) and not _has_nans(self.first_chosen)):
+                self.first_chosen = operation if any(_is_finite(x) for x in operation.inputs) else self.first_chosen
             return
         self.found = operation
 
@@ -240,6 +268,11 @@ class _Watch:
         if scopes and scopes[0] in self.roots and len(self.roots) == 1:
             scopes = scopes[1:]
         return ".".join(scopes)
+
+    def chosen_record(self) -> NonFinite | None:
+        """Where a constant came in; NaN before Inf, which masks use."""
+        found = self.record(self.first_chosen)
+        return found and replace(found, is_chosen=True)
 
     def record(self, operation: Operation | None = None) -> NonFinite | None:
         operation = operation or self.found
@@ -263,7 +296,8 @@ class _Watch:
 def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Any) -> NonFinite | None:
     for name, array in zip(names, arrays):
         if _count(array):
-            return NonFinite(f"argument {name}", "argument", outputs=(range_of(array),))
+            first = tuple(map(int, np.argwhere(~np.isfinite(_plain(array)))[0]))
+            return NonFinite(f"argument {name}", "argument", outputs=(range_of(array)._replace(first=first),))
     modules = [fn] if is_module(fn) else []
     known = {
         id(box._value): place.name
@@ -294,6 +328,14 @@ def _count(x: Any) -> int:
     if isinstance(x, float):
         return int(not np.isfinite(x))
     return int((~np.isfinite(_plain(x))).sum()) if _is_inexact(x) else 0
+
+
+def _is_finite(x: Any) -> bool:
+    return _is_inexact(x) and not _count(x)
+
+
+def _has_nans(operation: Operation) -> bool:
+    return any(_nans(x) for x in operation.outputs)
 
 
 def _nans(x: Any) -> int:

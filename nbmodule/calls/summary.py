@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import is_foreign
+from nbmodule.base.foreign import is_foreign, read
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
 from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.shown import Shown
@@ -162,6 +162,7 @@ def _is_shape(x: Any) -> bool:
 
 
 def _shape_of(x: Any) -> Any:
+    x = read(x, "nb.summary", "Nothing was looked at.")
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 

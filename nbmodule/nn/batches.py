@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import reader_of
+from nbmodule.base.foreign import read, reader_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -156,6 +156,11 @@ def _made(source: Any, size: int | None, shuffle: bool, drop_last: bool, key: An
             f"nb.batches needs the number of rows in a batch, as in nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64). "
             "Nothing was made."
         )
+    if isinstance(size, (np.ndarray, jax.Array)) and size.ndim:
+        raise ArgumentTypeError(
+            "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a second array stands where the number of rows in "
+            "a batch is wanted. Nothing was made."
+        )
     options = (
         whole("nb.batches", "size", size),
         flag("nb.batches", "shuffle", shuffle),
@@ -187,9 +192,10 @@ def _of_one_length(arrays: Any) -> Any:
         raise ArgumentError("nb.batches needs at least one array. Nothing was made.")
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) > 1 or None in lengths:
-        found = ", ".join(str(list(np.shape(leaf))) for leaf in leaves)
+        found = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (", ..." if len(leaves) > 6 else "")
+        cure = " Rows in lists become one array by np.array(rows)." if len(leaves) > 6 and None in lengths else ""
         raise ShapeError(
-            f"nb.batches: all arrays must have one length along their first axis; found shapes {found}. Nothing was made."
+            f"nb.batches: all arrays must have one length along their first axis; found shapes {found}. Nothing was made.{cure}"
         )
     return arrays
 
@@ -199,6 +205,5 @@ def _is_leaf(x: Any) -> bool:
 
 
 def _plain(x: Any) -> Any:
-    reader = reader_of(type(x))
-    x = x.value if isinstance(x, Variable) else x if reader is None else reader(x)
+    x = x.value if isinstance(x, Variable) else read(x, "nb.batches", "Nothing was made.")
     return x if isinstance(x, (np.ndarray, jax.Array)) else np.asarray(x)

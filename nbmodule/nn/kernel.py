@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base import dialects
-from nbmodule.base.foreign import Unconvertible, reader_of
+from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
@@ -226,6 +226,11 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
     for name, value in given.items():
         found = type(value).__name__
         if name not in static:
+            if _is_array_of_no_numbers(value):
+                return ArgumentTypeError(
+                    f"{fn.__name__}: {name} must be an array of numbers, found one of dtype {value.dtype}. Nothing was computed. "
+                    f"{made_numbers(value, name)}"
+                )
             if _holds_text(value) or str(error).startswith(f"'{found}' object has no attribute"):
                 return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, found {found}.")
         elif isinstance(value, (jax.Array, np.ndarray)):
@@ -238,9 +243,11 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
     return error
 
 
+def _is_array_of_no_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm"
+
+
 def _holds_text(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "OSU"
     return any(isinstance(part, (str, bytes)) for part in (value if isinstance(value, (list, tuple)) else (value,)))
 
 

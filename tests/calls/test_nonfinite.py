@@ -156,3 +156,34 @@ def test_what_jax_would_raise_at_is_found_all_the_same(x):
     with jax.debug_nans(True):
         found = first_nonfinite(Net(nb.Lambda(lambda y: jnp.log(y * 0 - 1))), x)
     assert (found.path, found.operation) == ("blocks.1", "log")
+
+
+@nb.jit
+def loss_of_labels(net, x, labels):
+    return nb.cross_entropy(net(x), labels)  # chosen
+
+
+def test_a_label_that_is_no_class_is_found_with_the_line_of_the_loss():
+    net, x = nb.Linear(3, 3, key=0), np.ones((4, 3), np.float32)
+    assert first_nonfinite(loss_of_labels, net, x, np.array([0, 1, 2, 0])) is None
+    found = first_nonfinite(loss_of_labels, net, x, np.array([1, 2, 3, 1]))
+    assert found is not None and found.is_chosen and found.code.endswith("# chosen")
+    assert "labels outside of 0 ... classes - 1" in str(found)
+
+
+def test_a_constant_that_masks_and_does_no_harm_is_not_taken_for_the_cause():
+    def loss(x, labels):
+        masked = jax.nn.softmax(jnp.where(jnp.arange(3) < 2, x, -jnp.inf))
+        return nb.cross_entropy(masked, labels)
+
+    assert first_nonfinite(loss, np.ones((4, 3), np.float32), np.array([0, 1, 0, 1])) is None
+    found = first_nonfinite(loss, np.ones((4, 3), np.float32), np.array([0, 1, 0, 7]))
+    assert found is not None and found.is_chosen and "nb.cross_entropy(masked" in found.code
+
+
+def test_a_missing_value_is_named_by_its_argument_and_its_place():
+    table = np.ones((4, 3), np.float32)
+    table[2, 1] = table[3, 0] = np.nan
+    found = str(first_nonfinite(lambda model, batch: model(batch["x"]), nb.Linear(3, 2, key=0), {"x": table}))
+    assert "argument batch['x'], float32[4, 3] from 1 to 1, 2 non-finite, the first at [2, 1]" in found
+    assert "argument x, float32" in str(first_nonfinite(nb.Linear(3, 2, key=0), x=table))

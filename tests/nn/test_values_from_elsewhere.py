@@ -100,7 +100,7 @@ def test_a_norm_takes_lists_as_a_linear_layer_does(found):
         ("double", "linear: x must be an array, and is a tensor of PyTorch that holds float64, and would lose digits as float32. Nothing "
                    "was computed. Convert it by jnp.asarray(x.numpy(), dtype='float32')."),
         ("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
-        ("words", "a DataFrame of pandas that holds object, no numbers"),
+        ("words", 'a DataFrame of pandas that holds object (by its column "a"), no numbers'),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
         ("palette", "an image of PIL whose numbers are places in a table of colors. Nothing was computed. Convert it by "
                     "jnp.asarray(x.convert('RGB'))."),

@@ -428,6 +428,11 @@ def _array_of(kind: str, value: Any, dtype: Any) -> Any:
     try:
         return jnp.array(value, dtype=dtype)
     except (TypeError, ValueError) as error:
+        if isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm":
+            raise ArgumentTypeError(
+                f"{kind} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. A module keeps words as a list: "
+                "self.classes = classes.tolist()."
+            ) from None
         if hasattr(value, "dtype") and hasattr(value, "shape") and getattr(value.dtype, "kind", "") not in "OSU":
             raise
         raise ArgumentTypeError(

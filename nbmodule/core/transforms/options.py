@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import reader_of
+from nbmodule.base.foreign import made_numbers, reader_of
 from nbmodule.base.paths import closest
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -174,7 +174,7 @@ def refusal(
 def _refused(fn: Callable[..., Any], place: str, option: str, leaf: Any) -> ArgumentTypeError:
     function = getattr(fn, "__name__", type(fn).__name__)
     if isinstance(leaf, np.ndarray):
-        cure = "Give its numbers."
+        cure = made_numbers(leaf, place if place.isidentifier() else "x")
     elif reader_of(type(leaf)) is not None:
         cure = "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), dtype='float32') or jnp.asarray(image)."
     elif isinstance(leaf, str) or callable(leaf):

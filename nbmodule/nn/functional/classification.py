@@ -92,10 +92,12 @@ def cross_entropy(
         raise ShapeError(
             f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities of shape {list(prediction.shape)} "
             f"(prediction {show(prediction)}, classes on axis {axis}), found {show(target)}."
+            + (" Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else "")
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise DtypeError(
-            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found {show(target)}."
+            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found {show(target)}. "
+            'Convert it first: target.astype("int32").'
         )
     return _of_labels(name, log_p, target, weight, axis, label_smoothing, ignore_index, reduction)
 

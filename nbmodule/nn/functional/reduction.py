@@ -34,10 +34,19 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
     if prediction.shape != target.shape:
         raise ShapeError(
             f"{where}: prediction and target must have the same shape, found {show(prediction)} and {show(target)}; "
-            "they are not broadcast."
+            f"they are not broadcast.{_one_column(prediction, target)}"
         )
     dtype = common_dtype(prediction, target)
     return lax.convert_element_type(prediction, dtype), lax.convert_element_type(target, dtype)
+
+
+def _one_column(prediction: Array, target: Array) -> str:
+    """What to do about the commonest pair: one of them has an axis of one column, the other has not."""
+    if prediction.shape == (*target.shape, 1):
+        return " Drop the column of the prediction, prediction[..., 0], or give the target one: target[..., None]."
+    if target.shape == (*prediction.shape, 1):
+        return " Drop the column of the target: target[..., 0]."
+    return ""
 
 
 def reduce(where: str, values: Array, reduction: str, *, count: Any = None) -> Array:

@@ -86,7 +86,7 @@ BAD = [
     (
         lambda: mse_loss(jnp.ones((4, 1)), jnp.ones(4)),
         ShapeError,
-        r"^mse_loss: prediction and target must have the same shape, found float32\[4, 1\] and float32\[4\]; they are not broadcast\.$",
+        r"^mse_loss: prediction and target must have the same shape, found float32\[4, 1\] and float32\[4\]; they are not broadcast\. Drop the column of the prediction",
     ),
     (
         lambda: mae_loss(jnp.array([1, 2]), jnp.ones(2)),

@@ -1,0 +1,72 @@
+"""What a table read from a file holds is refused in words that say how it becomes numbers."""
+
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+WORDS = np.array(["cat", "dog", "cat"])
+ROWS = np.array([(1.5, 2, "a"), (2.5, 3, "b")], dtype=[("length", "f8"), ("count", "i8"), ("word", "U1")])
+
+
+@nb.jit
+def step(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        (WORDS, "words, x = np.unique(x, return_inverse=True)"),
+        (WORDS.astype(object), "words, x = np.unique(x, return_inverse=True)"),
+        (np.array([[1.0, "a"]], dtype=object), "np.unique(column, return_inverse=True)"),
+        (np.array([["1", "2.5"]]), 'x.astype("float32")'),
+        (np.array([["1", ""]]), 'np.where(x == "", "nan", x).astype("float32")'),
+        (np.array([[1, None]], dtype=object), 'x.astype("float32")'),
+        (ROWS, 'np.stack([x["length"], x["count"]], axis=-1).astype("float32")'),
+        (np.array(["2024-01-01", "2024-01-02"], dtype="M8[D]"), '(x - x.min()) / np.timedelta64(1, "D")'),
+    ],
+    ids=["words", "words as objects", "mixed", "numbers as text", "gaps", "objects", "structured", "days"],
+)
+def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given, cure):
+    with pytest.raises(nb.ArgumentTypeError) as refused:
+        step(given)
+    assert cure in str(refused.value)
+    if "column" not in cure:  # what is written there runs as it stands
+        found = {"x": given, "np": np}
+        line = cure if cure.startswith("words, ") else f"x = {cure}"
+        exec(line, found)
+        assert step(found["x"]).shape[0] == len(given)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda: nb.Embedding(3, 2)(WORDS), r"indices must be an array of numbers, found one of dtype <U3\. Nothing was computed\. Number its words"),
+        (lambda: nb.binary_cross_entropy(np.ones(3, np.float32), WORDS), "Number its words: words, target = np.unique"),
+        (lambda: nb.Buffer(WORDS), r"A module keeps words as a list: self\.classes = classes\.tolist\(\)"),
+        (lambda: nb.mse_loss(np.ones((3, 1), np.float32), np.ones(3, np.float32)), r"Drop the column of the prediction, prediction\[\.\.\., 0\]"),
+        (lambda: nb.mse_loss(np.ones(3, np.float32), np.ones((3, 1), np.float32)), r"Drop the column of the target: target\[\.\.\., 0\]"),
+        (lambda: nb.cross_entropy(np.ones((3, 2), np.float32), np.ones((3, 1), int)), r"Drop its column: target\[\.\.\., 0\]"),
+        (lambda: nb.cross_entropy(np.ones((3, 2), np.float32), np.ones(3)), r'Convert it first: target\.astype\("int32"\)'),
+        (lambda: nb.batches(np.ones((9, 2)), np.ones(9)), r"as in nb\.batches\(\(x, y\), 64\)"),
+        (lambda: nb.batches(([[1.0, 2.0]] * 9, [0] * 9), 4), r"found shapes \[\], .*, \.\.\.\. Nothing was made\. Rows in lists become one array by np\.array\(rows\)"),
+    ],
+)  # fmt: skip
+def test_what_a_table_is_given_to_says_what_to_do(act, message):
+    with pytest.raises(nb.NbModuleError, match=message):
+        act()
+
+
+def test_a_frame_with_words_names_their_columns():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"mass": [1.0, 2.0], "island": ["a", "b"]})
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r'nb\.batches was given a DataFrame .* \(by its column "island"\), no numbers'
+    ):
+        nb.batches(table, 2)
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"nb\.summary was given a DataFrame .* would lose digits as float32.*Convert it by"
+    ):
+        nb.summary(nb.Linear(1, 1), table[["mass"]])
+    assert nb.summary(nb.Linear(1, 1), table[["mass"]].astype("float32"))[0].outputs == "float32[2, 1]"
