@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.errors import ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 
 def framework_of(thing: Any) -> str | None:
@@ -49,7 +49,6 @@ def is_foreign(thing: Any) -> bool:
 
 
 _TORCH_ONLY = ("num_batches_tracked", "in_proj_weight", "in_proj_bias")
-FROM_TORCH = "The values come from PyTorch: `nb.from_torch(state, like=model)` knows its names and layouts."
 
 
 def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
@@ -70,6 +69,24 @@ def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor of PyTorch; nothing is imported."""
     return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+
+
+LAYOUTS = ("torch", "nbmodule")
+
+
+def as_layout(what: str, layout: Any) -> str | None:
+    """One of the layouts, or None.
+
+    Raises:
+        ArgumentError: it is something else.
+
+    Example:
+        >>> as_layout("nb.load", "torch")
+        'torch'
+    """
+    if layout is not None and layout not in LAYOUTS:
+        raise ArgumentError(f"{what}: layout is 'torch', 'nbmodule' or None, which finds out; found {layout!r}. Nothing was changed.")
+    return layout
 
 
 class ForeignArray:

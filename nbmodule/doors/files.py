@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbmodule.base.foreign import is_of_torch
+from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.layout import layout_of
@@ -24,8 +24,8 @@ from nbmodule.core.numbers import random
 from nbmodule.core.shape.building import ensure_built, move_each
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_older_form, in_present_form
-from nbmodule.core.shape.state_dict import checked, refuse_layouts_of_torch
-from nbmodule.core.shape.walk import is_module, nest, plan_of
+from nbmodule.core.shape.state_dict import checked
+from nbmodule.core.shape.walk import aliases, is_module, nest, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.saving import all_or_nothing, check_belongs
@@ -33,6 +33,7 @@ from nbmodule.tree.sockets import socket
 
 if TYPE_CHECKING:
     from nbmodule.files.renaming import Rename
+    from nbmodule.files.weights import LoadedParts
 
 BUFFERS = "__buffers__"
 
@@ -104,6 +105,7 @@ def load(
     rename: Rename = None,
     strict: bool = True,
     device: Any = None,
+    layout: str | None = None,
 ) -> Any:
     """Load a weights file into a model, or as a Container.
 
@@ -111,9 +113,11 @@ def load(
     may unpack to at most 100 times its size and 256 MiB.
 
     Args:
-        path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
-        model: A module whose variables are set, all or none, and which is given back (as `model.load_weights` does). Without one
-            the variables are given as a Container.
+        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save` (`.pt`, `.pth`, `.bin`), which PyTorch then reads with
+            `weights_only=True`.
+        model: A module whose variables are set, all or none, and which is given back (as `model.load_weights` does). What PyTorch wrote
+            is transposed by the layers it goes to, and a report of what was matched is shown. Without a model the variables are given as
+            a Container, as they lie in the file.
         buffers: Give the pair (variables, buffers) instead of the variables alone.
         mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from the disk when they are used;
             given a device, they go there. Their own checksums are not tested. Another program must not shorten the file meanwhile.
@@ -121,11 +125,15 @@ def load(
         strict: Whether names that fit nothing are an error; if not, what matched is shown as a difference.
         device: Where arrays go: a device, its name, or a sharding. None means JAX's default device, and for a model where its
             variables are. Arrays of a dtype that JAX does not hold at present (float64 without `jax_enable_x64`) stay NumPy arrays.
+        layout: How the axes of a model's convolutions lie in the file: `"torch"`, `"nbmodule"`, or None to find out, by what the file
+            says of itself, its names and its shapes.
 
     Raises:
         FileNotFoundError: if there is no file.
         FileFormatError: if the file is damaged, or is none of these.
+        MissingDependencyError: if it is a file of `torch.save`, and PyTorch is not installed.
         PathError: if an entry of `rename` fits nothing.
+        ArgumentError: if nothing tells how the axes lie, and both ways fit. Nothing was changed.
         UnexpectedKeysError, MissingKeysError, ShapeError: if it is of another model. Nothing was changed.
 
     Example:
@@ -143,6 +151,8 @@ def load(
             f"nb.load takes the path first, as in nb.load('weights.h5', model); found {type(path).__name__}. Nothing was read."
         )
     if model is None:
+        if layout is not None:
+            raise ArgumentError("nb.load: layout= is for loading into a model, whose layers say what is transposed. Nothing was read.")
         return files.load(path, buffers=buffers, mmap=mmap, rename=rename, strict=strict, device=device)
     if not is_module(model):
         raise ArgumentTypeError(
@@ -153,9 +163,9 @@ def load(
             "nb.load: buffers=, mmap= and device= are for loading without a model, whose variables stay where they are. "
             "Nothing was read. model.to(device) moves them."
         )
-    difference = load_weights(model, path, strict, rename=rename)
-    if difference is not None:
-        socket("show")(difference)
+    report = load_weights(model, path, strict, rename=rename, layout=layout)
+    if report is not None:
+        socket("show")(report)
     return model
 
 
@@ -187,20 +197,49 @@ def save_weights(
     files.save(path, parameters, buffers=buffers_kept, packed=packed, compression=compression, dtype=dtype)
 
 
-def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None) -> Any:
+def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None, layout: str | None = None) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
     from nbmodule.files.compare import compare_parts
     from nbmodule.files.weights import load_parts
 
+    layout = as_layout("load_weights", layout)
     ensure_built(module)
-    variables, buffers, _, origin = load_parts(path, rename=rename, strict=strict)
-    arrays = _checked(module, path, variables, buffers, strict, origin)
+    parts = load_parts(path, rename=rename, strict=strict)
+    found = _of_torch(module, path, parts, strict, layout, rename is not None)
+    arrays, report = found or (_checked(module, path, parts.variables, parts.buffers, strict, parts.origin), None)
     write_all(tuple(arrays), tuple(arrays.values()))
-    if strict:
-        return None
+    if found or strict:
+        return report
     held = by_chain(module, Parameter), by_chain(module, Buffer)
     names = os.path.basename(os.fspath(path)), type(module).__name__
-    return compare_parts((variables, buffers), held, names, values=False)
+    return compare_parts((parts.variables, parts.buffers), held, names, values=False)
+
+
+def _title(module: Any, source: Any) -> str:
+    return f"cannot load {os.fspath(source)} into {type(module).__name__}"
+
+
+def _of_torch(
+    module: Any, source: Any, parts: LoadedParts, strict: bool, layout: str | None, is_renamed: bool
+) -> tuple[dict[Variable, Any], Any] | None:
+    """What a file of PyTorch gives to variables, and the report; None for a file in which they lie as the module's do."""
+    if layout == "nbmodule" or (parts.origin == "nbmodule" and layout is None):
+        return None
+    given = {".".join(chain): value for tree in (parts.variables, parts.buffers or {}) for chain, value in flat(tree)}
+    is_torch = parts.origin == "torch" or is_of_torch(given, dict(aliases(module)))
+    if layout is None and not is_torch and not is_renamed and _has_chains(module, given):
+        return None
+    options = {"title": _title(module, source), "strict": strict, "layout": layout, "is_torch": is_torch}
+    return socket("torch_state")(module, given, **options)
+
+
+def _has_chains(module: Any, given: Mapping[str, Any]) -> bool:
+    """Whether a name is one that only this package gives: a chain in `v`, and no name in a state dict."""
+    places = [("/".join(place.chain), place.name) for place in plan_of(module).places.values()]
+    own = {
+        form.replace("/", ".") for chain, name in places for form in (chain, in_older_form(chain)) if form.replace("/", ".") != name
+    }
+    return any(name in own for name in given)
 
 
 def _checked(
@@ -215,16 +254,15 @@ def _checked(
             names[f"{BUFFERS}/{chain}"] = box
     if buffers is not None:
         given |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
-    given = in_present_form(given, names)
-    title, cure = f"cannot load {os.fspath(source)} into {type(module).__name__}", ""
-    if origin == "torch" or is_of_torch(given, names):
-        cure = "PyTorch wrote it: `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
-        refuse_layouts_of_torch(title, module, names, given)
-    elif origin == "other":
+    given, cure = in_present_form(given, names), ""
+    if origin != "nbmodule":
+        dotted = dict(aliases(module))
+        if not any(name in names for name in given) and any(name.replace("/", ".") in dotted for name in given):
+            given, names = {name.replace("/", "."): value for name, value in given.items()}, dotted
         cure = (
-            "If it is a state dict of PyTorch, `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
+            "If it is a state dict of PyTorch, layout='torch' or `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
         )
-    return checked(title, names, given, strict, cure=cure)
+    return checked(_title(module, source), names, given, strict, cure=cure)
 
 
 def save_checkpoint(

@@ -64,19 +64,27 @@ class Module(CoreModule):
         """
         files.save_weights(self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype)
 
-    def load_weights(self, path: Any, strict: bool = True, *, rename: Any = None) -> Any:
+    def load_weights(
+        self, path: Any, strict: bool = True, *, rename: Any = None, layout: str | None = None
+    ) -> Any:
         """Set all variables from a weights file; all or nothing. A file saved without buffers asks for none.
 
         Args:
-            path: Of the file: HDF5, or `.safetensors` or `.npz`.
+            path: Of the file: HDF5, `.safetensors`, `.npz`, or one of `torch.save`. What PyTorch wrote is transposed by the layers it
+                goes to.
             strict: Whether the names must agree; if not, what matched and what did not is given back as a difference.
             rename: New chains for old ones, as a dict or a function.
+            layout: How the axes of convolutions lie in the file: `"torch"`, `"nbmodule"`, or None to find out.
+
+        Returns:
+            A report of what was matched, where PyTorch wrote the file.
 
         Raises:
             FileFormatError: the file is damaged.
             UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model.
+            ArgumentError: nothing tells how the axes lie, and both ways fit.
         """
-        return files.load_weights(self, path, strict, rename=rename)
+        return files.load_weights(self, path, strict, rename=rename, layout=layout)
 
     # -- other frameworks ----------------------------------------------------------------------------
     def to_equinox(self) -> Any:

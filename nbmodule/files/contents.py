@@ -19,10 +19,11 @@ from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, nest
 from nbmodule.files.fetch import fetch
 from nbmodule.files.hdf5_read import read_unsealed
 from nbmodule.files.leaves import TEXT, restore
-from nbmodule.files.npz_format import is_npz, is_pickle, pickled, read_npz
+from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
 from nbmodule.files.packed import unpack
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
 from nbmodule.files.seal import GROUP, SealedRow, read_seal
+from nbmodule.tree.sockets import socket
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
     """Read a weights file as it is, into the memory of the host.
 
     Args:
-        path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
+        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save`, which PyTorch then reads.
         mmap: Map arrays instead of reading them; see `load`.
 
     Raises:
@@ -78,8 +79,9 @@ def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> tuple[list[tuple[s
             contents.is_sealed = False
             if is_safetensors(file):
                 rows, contents.metadata = read_safetensors(file, where)
-            elif is_pickle(file):
-                raise pickled(where)
+            elif is_pickle(file) or is_torch_archive(file):
+                contents.metadata = {"format": "pt"}
+                return socket("torch_rows")(path, mmap), contents
             elif is_npz(file):
                 rows, contents.metadata = read_npz(file, where)
             else:

@@ -38,8 +38,6 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     size = os.fstat(file.fileno()).st_size
     try:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
-            if any(info.filename.endswith("data.pkl") for info in archive.infolist()):
-                raise pickled(where)
             check_count(len(archive.infolist()), where)
             members = [info for info in archive.infolist() if not info.is_dir()]
             if (claim := sum(info.file_size for info in members)) > _MOST_EXPANSION * size + _FREE_CLAIM:
@@ -54,13 +52,16 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
         raise FileFormatError(f"cannot load {where}: the archive is damaged ({str(error)[:120]}).") from error
 
 
-def pickled(where: str) -> FileFormatError:
-    """What is said of a file that `torch.save` or `pickle` wrote."""
-    return FileFormatError(
-        f"cannot load {where}: it holds pickled objects, as torch.save writes them, and those are never loaded, since loading runs "
-        "what they say. If you trust it, PyTorch reads it, and the numbers go into a model by "
-        "`nb.from_torch(torch.load(path, weights_only=True), like=model)`."
-    )
+def is_torch_archive(file: FileIO) -> bool:
+    """Whether a file is an archive that `torch.save` wrote."""
+    if not is_npz(file):
+        return False
+    file.seek(0)
+    try:
+        with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+            return any(info.filename.endswith("data.pkl") for info in archive.infolist())
+    except Exception:  # noqa: BLE001 - `read_npz` says what is damaged
+        return False
 
 
 def is_pickle(file: FileIO) -> bool:

@@ -345,16 +345,25 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """All variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`, of the variables themselves)."""
         return state_dict.state_dict(self, prefix, keep_var)
 
-    def load_state_dict(self, mapping: Any, strict: bool = True) -> None:
+    def load_state_dict(self, mapping: Any, strict: bool = True, *, layout: str | None = None) -> Any:
         """Set all variables from a mapping, or from a function `(name, variable) -> array or None`; all or nothing.
+
+        Args:
+            mapping: Arrays by name, or a state dict of PyTorch: its tensors are transposed by the layers they go to.
+            strict: Whether the names must agree.
+            layout: How the axes of convolutions lie: `"torch"`, `"nbmodule"`, or None to find out. Tensors and names that only PyTorch
+                gives tell it, else the shapes.
+
+        Returns:
+            A report of what was matched, where the state is one of PyTorch.
 
         Raises:
             UnexpectedKeysError: the mapping has names that the model has not (unless `strict=False`).
             MissingKeysError: the mapping lacks names that the model has (unless `strict=False`).
-            ShapeError: an array has another shape than its variable, or it is a tensor of PyTorch for a weight whose axes that
-                has in another order (convolutions): `nb.from_torch(state, like=model)` takes those.
+            ShapeError: an array has another shape than its variable.
+            ArgumentError: nothing tells how the axes lie, and both ways fit.
         """
-        state_dict.load_state_dict(self, mapping, strict)
+        return state_dict.load_state_dict(self, mapping, strict, layout)
 
     # -- what the last tracked call left --------------------------------------------------------------
     @property

@@ -11,7 +11,7 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.foreign import FROM_TORCH, is_of_torch
+from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.core.boxes.describe import as_flag, describe_shape
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.handing import at_one_moment
@@ -42,8 +42,8 @@ def frozen_copy(value: Any) -> Any:
     return array
 
 
-def load_state_dict(module: Any, source: Any, strict: bool) -> None:
-    strict = as_flag("strict of load_state_dict()", strict)
+def load_state_dict(module: Any, source: Any, strict: bool, layout: str | None = None) -> Any:
+    strict, layout = as_flag("strict of load_state_dict()", strict), as_layout("load_state_dict()", layout)
     ensure_built(module)
     names = dict(aliases(module))
     given = _asked(source, names) if callable(source) and not isinstance(source, Mapping) else source
@@ -51,44 +51,28 @@ def load_state_dict(module: Any, source: Any, strict: bool) -> None:
         raise ArgumentTypeError(
             f"load_state_dict takes a mapping from names to arrays, or a function; found {type(source).__name__}. No variable was changed."
         )
-    title, cure = f"cannot load the state of {type(module).__name__}", ""
-    if is_of_torch(given, names):
-        cure = FROM_TORCH
-        refuse_layouts_of_torch(title, module, names, given)
-    elif isinstance(given, Container) and given and not any(name in names for name in given):
+    title = f"cannot load the state of {type(module).__name__}"
+    is_torch = layout is None and is_of_torch(given, names)
+    if isinstance(given, Container) and given and not any(name in names for name in given):
         raise UnexpectedKeysError(
             f"{title}: it is a Container with the chains of a weights file, and a state dict has names. No variable was changed. "
-            "model.load_weights(path) or nb.load(path, model) takes the file; model.v = variables sets parameters that are nested."
+            "model.load_weights(path) or nb.load(path, model) takes the file, nb.from_torch(variables, like=model) those of PyTorch; "
+            "model.v = variables sets parameters that are nested."
         )
-    load_named(title, names, given, strict, cure=cure)
-
-
-def refuse_layouts_of_torch(title: str, module: Any, names: Mapping[str, Variable], given: Mapping[str, Any]) -> None:
-    """Refuse values of PyTorch for variables whose axes it has in another order: they may fit by chance, and be wrong."""
-    otherwise = socket("laid_out_otherwise")(module)
-    for name, box in names.items():
-        if name in given and box in otherwise:
-            raise ShapeError(
-                f'{title}: "{name}" comes from PyTorch, which orders the axes of the weight of a {otherwise[box]} otherwise, and the '
-                f"model holds {describe_shape(box)}. No variable was changed. `nb.from_torch(state, like=model)` converts names and "
-                "layouts. Values that lie as the model's do already are given as arrays: `tensor.numpy()`."
-            )
-
-
-def load_named(
-    title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool, *, cure: str = ""
-) -> None:
-    """Set variables by name; all or nothing.
-
-    Args:
-        title: The beginning of the error messages: what cannot be done.
-        names: Variables by name; one of several names may be missing where others of the same variable are given.
-        given: Arrays by name.
-        strict: Whether the names must agree.
-        cure: The end of the error messages: what helps, where that is known.
-    """
-    arrays = checked(title, names, given, strict, cure=cure)
+    found = None
+    if layout == "torch" or is_torch or (layout is None and any(map(_may_lie_otherwise, given.values()))):
+        options = {"title": title, "strict": strict, "layout": layout, "is_torch": is_torch}
+        found = socket("torch_state")(module, {str(name): value for name, value in given.items()}, **options)
+    arrays, report = found or (checked(title, names, given, strict), None)
     write_all(tuple(arrays), tuple(arrays.values()))
+    return report
+
+
+def _may_lie_otherwise(value: Any) -> bool:
+    """Whether the axes of a value might stand in PyTorch's order: not in a value of `state_dict()`, a variable or a traced array."""
+    if isinstance(value, (Variable, jax.core.Tracer)) or np.ndim(value) < 3:
+        return False
+    return not (type(value) is np.ndarray and value.flags.owndata and not value.flags.writeable)
 
 
 def checked(

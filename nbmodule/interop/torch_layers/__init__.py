@@ -1,9 +1,12 @@
 """`nb.from_torch` and `to_torch`: models of PyTorch as modules of the same layout, and state dicts with PyTorch's names."""
 
 from nbmodule.interop.torch_layers.convert import Conversion, from_torch
-from nbmodule.interop.torch_layers.names import laid_out_otherwise, to_torch
+from nbmodule.interop.torch_layers.files import torch_rows
+from nbmodule.interop.torch_layers.names import to_torch
+from nbmodule.interop.torch_layers.states import StateMatch, torch_state
 from nbmodule.tree.sockets import plug
 
-__all__ = ["Conversion", "from_torch", "to_torch"]
+__all__ = ["Conversion", "StateMatch", "from_torch", "to_torch"]
 
-plug("laid_out_otherwise", laid_out_otherwise)
+plug("torch_state", torch_state)
+plug("torch_rows", torch_rows)

@@ -11,15 +11,15 @@ from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import shown
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter
-from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module
 from nbmodule.doors.module import Module
-from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import need, text_of
 from nbmodule.interop.frameworks.torch import ForwardStep, StepRef, array_of, arrays_of, steps_of
 from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
-from nbmodule.interop.torch_layers.names import COUNT, entries_of
+from nbmodule.interop.torch_layers.names import COUNT
 from nbmodule.interop.torch_layers.operations import FUNCTIONS, METHODS
+from nbmodule.interop.torch_layers.states import matched
 from nbmodule.nn.containers import Sequential
 
 
@@ -238,42 +238,10 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
         layers = tuple(converter.layers)
     elif not is_module(like):
         raise ArgumentTypeError(f"like= takes a module; found {type(like).__name__}. Nothing was changed.")
-    tensors = load(made, arrays, type(model).__name__)
-    kept = [entry.name for entry in entries_of(made) if not entry.boxes]
+    title = f"cannot load {type(model).__name__} into {type(made).__name__}"
+    values, report = matched(made, arrays, title=title, changed="Nothing was changed.")
+    write_all(tuple(values), tuple(values.values()))
     if like is None:
-        made.conversion = Conversion(layers, tensors, tuple(name for name in kept if name in arrays))
+        counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
+        made.conversion = Conversion(layers, tuple((name, boxes) for name, boxes, _ in report.tensors), counters)
     return made
-
-
-def load(made: Any, arrays: dict[str, Any], name: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Set all variables of a module from arrays under PyTorch's names; all or nothing."""
-    ensure_built(made)
-    entries = {entry.name: entry for entry in entries_of(made)}
-    names = {id(box): own for own, box in made.named_tensors()}
-    what = f"cannot load {name} into {type(made).__name__}"
-    shared = {key for key in arrays if key not in entries and is_alias(key, arrays, entries)}
-    unexpected = [key for key in arrays if key not in entries and key not in shared and not key.endswith(COUNT)]
-    missing = [key for key, entry in entries.items() if key not in arrays and entry.boxes]
-    if unexpected:
-        raise UnexpectedKeysError(f"{what}: unexpected tensors: {', '.join(unexpected)}. Nothing was changed.")
-    if missing:
-        raise MissingKeysError(f"{what}: missing tensors: {', '.join(missing)}. Nothing was changed.")
-    values: list[tuple[Any, Any]] = []
-    for key, entry in entries.items():
-        for box, array in zip(entry.boxes, entry.back(arrays[key]) if entry.boxes else ()):
-            if tuple(array.shape) != box.shape:
-                raise ShapeError(
-                    f'{what}: "{names[id(box)]}" holds {box.dtype}{list(box.shape)}, "{key}" gives {array.dtype}{list(array.shape)}. '
-                    "Nothing was changed."
-                )
-            values.append((box, box.admitted(array)))
-    write_all([box for box, _ in values], [value for _, value in values])
-    return tuple((key, tuple(names[id(box)] for box in entry.boxes)) for key, entry in entries.items() if entry.boxes)
-
-
-def is_alias(key: str, arrays: dict[str, Any], entries: dict[str, Any]) -> bool:
-    """Whether a name stands for a tensor that is there under another name as well, equal in every number."""
-    return any(
-        other in arrays and arrays[other].shape == arrays[key].shape and (arrays[other] == arrays[key]).all()
-        for other in entries
-    )
