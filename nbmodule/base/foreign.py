@@ -85,7 +85,9 @@ def as_layout(what: str, layout: Any) -> str | None:
         'torch'
     """
     if layout is not None and layout not in LAYOUTS:
-        raise ArgumentError(f"{what}: layout is 'torch', 'nbmodule' or None, which finds out; found {layout!r}. Nothing was changed.")
+        raise ArgumentError(
+            f"{what}: layout is 'torch', 'nbmodule' or None, which finds out; found {layout!r}. Nothing was changed."
+        )
     return layout
 
 

@@ -152,7 +152,9 @@ def load(
         )
     if model is None:
         if layout is not None:
-            raise ArgumentError("nb.load: layout= is for loading into a model, whose layers say what is transposed. Nothing was read.")
+            raise ArgumentError(
+                "nb.load: layout= is for loading into a model, whose layers say what is transposed. Nothing was read."
+            )
         return files.load(path, buffers=buffers, mmap=mmap, rename=rename, strict=strict, device=device)
     if not is_module(model):
         raise ArgumentTypeError(
@@ -237,7 +239,10 @@ def _has_chains(module: Any, given: Mapping[str, Any]) -> bool:
     """Whether a name is one that only this package gives: a chain in `v`, and no name in a state dict."""
     places = [("/".join(place.chain), place.name) for place in plan_of(module).places.values()]
     own = {
-        form.replace("/", ".") for chain, name in places for form in (chain, in_older_form(chain)) if form.replace("/", ".") != name
+        form.replace("/", ".")
+        for chain, name in places
+        for form in (chain, in_older_form(chain))
+        if form.replace("/", ".") != name
     }
     return any(name in own for name in given)
 
@@ -259,9 +264,7 @@ def _checked(
         dotted = dict(aliases(module))
         if not any(name in names for name in given) and any(name.replace("/", ".") in dotted for name in given):
             given, names = {name.replace("/", "."): value for name, value in given.items()}, dotted
-        cure = (
-            "If it is a state dict of PyTorch, layout='torch' or `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
-        )
+        cure = "If it is a state dict of PyTorch, layout='torch' or `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
     return checked(_title(module, source), names, given, strict, cure=cure)
 
 

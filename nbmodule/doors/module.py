@@ -64,9 +64,7 @@ class Module(CoreModule):
         """
         files.save_weights(self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype)
 
-    def load_weights(
-        self, path: Any, strict: bool = True, *, rename: Any = None, layout: str | None = None
-    ) -> Any:
+    def load_weights(self, path: Any, strict: bool = True, *, rename: Any = None, layout: str | None = None) -> Any:
         """Set all variables from a weights file; all or nothing. A file saved without buffers asks for none.
 
         Args:

@@ -168,7 +168,9 @@ def test_names_that_do_not_agree_change_nothing_unless_it_is_allowed(tmp_path):
     theirs, path = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(2, 2)), tmp_path / "theirs.pt"
     torch.save(theirs.state_dict(), path)
     ours = nb.Sequential(nb.Conv2d(3, 4, 3))
-    unchanged(ours, lambda model: model.load_weights(path), nb.UnexpectedKeysError, "unexpected tensors: 1.bias, 1.weight")
+    unchanged(
+        ours, lambda model: model.load_weights(path), nb.UnexpectedKeysError, "unexpected tensors: 1.bias, 1.weight"
+    )
     report = ours.load_weights(path, strict=False)
     assert report.passed_over == ("1.bias", "1.weight")
     np.testing.assert_array_equal(ours[0].weight, np.moveaxis(theirs[0].weight.detach().numpy(), 1, -1))

@@ -12,7 +12,7 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.foreign import as_layout, is_of_torch
-from nbmodule.core.boxes.describe import as_flag, describe_shape
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.variable import Variable

@@ -33,7 +33,7 @@ def torch_rows(path: Any, mmap: bool) -> list[tuple[str, Any]]:
     torch = need("torch", f"reading {where}, which torch.save wrote,")
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader meets
+    except Exception as error:  # a damaged file raises whatever its reader meets
         first = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise FileFormatError(
             f"cannot load {where}: PyTorch does not read it as tensors alone ({type(error).__name__}: {first}). Nothing was loaded. Other "
@@ -43,7 +43,9 @@ def torch_rows(path: Any, mmap: bool) -> list[tuple[str, Any]]:
     rows = list(_rows(loaded, (), where))
     claim = sum(leaf.numel() * leaf.element_size() for _, leaf in rows if is_tensor(leaf))
     if claim > MOST_EXPANSION * os.path.getsize(path) + FREE_CLAIM:
-        raise FileFormatError(f"cannot load {where}: its tensors claim {claim:,} bytes, far more than it holds. Nothing was loaded.")
+        raise FileFormatError(
+            f"cannot load {where}: its tensors claim {claim:,} bytes, far more than it holds. Nothing was loaded."
+        )
     return [(name, _array(leaf, mmap) if is_tensor(leaf) else leaf) for name, leaf in rows]
 
 
@@ -56,11 +58,15 @@ def _rows(value: Any, path: tuple[str, ...], where: str) -> Iterator[tuple[str, 
         for name, below in value.items():
             yield from _rows(below, (*path, *str(name).split(".")), where)
     elif not path:
-        raise FileFormatError(f"cannot load {where}: it holds a single {type(value).__name__}, expected tensors by name.")
+        raise FileFormatError(
+            f"cannot load {where}: it holds a single {type(value).__name__}, expected tensors by name."
+        )
     elif is_tensor(value) or value is None or isinstance(value, (bool, int, float, complex, str)):
         yield "/".join(escape(name, at_root=not level) for level, name in enumerate(path)), value
     else:
-        raise FileFormatError(f'cannot load "{".".join(path)[:200]}" of {where}: it is a {type(value).__name__}. Nothing was loaded.')
+        raise FileFormatError(
+            f'cannot load "{".".join(path)[:200]}" of {where}: it is a {type(value).__name__}. Nothing was loaded.'
+        )
 
 
 def _array(tensor: Any, mmap: bool) -> np.ndarray:
