@@ -42,12 +42,12 @@ class Table:
     note: str = ""
 
 
-def _sample(fn: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    wall, cpu = time.perf_counter(), time.thread_time()
+def _sample(fn: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.thread_time) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), clock()
     out = None
     for _ in range(repeats):
         out = fn()
-    cpu_end = time.thread_time()
+    cpu_end = clock()
     jax.block_until_ready(out)
     return (time.perf_counter() - wall) / repeats, (cpu_end - cpu) / repeats
 
@@ -55,6 +55,7 @@ def _sample(fn: Callable[[], Any], repeats: int) -> tuple[float, float]:
 def interleave(
     title: str, variants: dict[str, Callable[[], Any]], floor: str | None = None, *, targets: dict[str, float] | None = None,
     rounds: int = 15, seconds: float = 0.01, warm: int = 3, by: str = "wall", note: str = "",
+    clock: Callable[[], float] = time.thread_time,
 ) -> Table:  # fmt: skip
     """Time all variants side by side.
 
@@ -68,6 +69,7 @@ def interleave(
         warm: calls before the first sample.
         by: `wall` or `cpu`: by which ratio targets are judged.
         note: a sentence for the report.
+        clock: what is told as cpu: the time of this thread, or of the process with all its threads.
     """
     repeats = {}
     for name, fn in variants.items():
@@ -81,7 +83,7 @@ def interleave(
     for _ in range(rounds):
         random.shuffle(order)
         for name in order:
-            samples[name].append(_sample(variants[name], repeats[name]))
+            samples[name].append(_sample(variants[name], repeats[name], clock))
     gc.unfreeze()
     base = samples.get(floor or "")
     rows = [_row(name, found, base, (targets or {}).get(name)) for name, found in samples.items()]

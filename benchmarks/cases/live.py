@@ -7,6 +7,7 @@ the first one is timed, as it is aside in a real run. Logging is timed alone, at
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import os
@@ -20,15 +21,20 @@ import jax.numpy as jnp
 import nbmodule as nb
 from benchmarks.models import Transformer
 from benchmarks.timing import Row, Table, interleave
+from nbmodule.live.telling.view import NotebookView
 
 READY = {"weight", "update", "return", "gradient"}
 PATIENCE = 240.0
 """Seconds to wait for the watched form."""
 
 
+STEPS = (0.5, 5.0, 50.0)
+"""Milliseconds of a step."""
+
+
 def run(quick: bool = False) -> list[Table]:
-    keeping = [_keeping(width, batch, quick) for width, batch in ((64, 64), (512, 256), (1024, 1024))]
-    return [_digits(quick), _transformer(quick), *keeping, _points(quick)]
+    lasting = [table for ms in STEPS for table in _lasting(ms, quick)]
+    return [_digits(quick), _transformer(quick), *lasting, _points(quick)]
 
 
 class Digits(nb.Module):
@@ -75,10 +81,12 @@ def plain(trainer: Trainer, count: int) -> Any:
     return jax.block_until_ready(loss)
 
 
-def watched(trainer: Trainer, **options: Any) -> Callable[[int], Any]:
+def watched(trainer: Trainer, page: bool = False, **options: Any) -> Callable[[int], Any]:
     """A loop inside one long `with` block, as a run has it, with everything compiled that is watched."""
     live = nb.Live(trainer.model, trainer.optimizer, nonfinite="ignore", **options)
     live.__enter__()
+    if page:
+        Page(live)
 
     def loop(count: int) -> Any:
         loss = None
@@ -149,40 +157,86 @@ def _transformer(quick: bool) -> Table:
     )
 
 
-def _keeping(width: int, batch: int, quick: bool) -> Table:
-    """What it costs to keep the steps so that each can be made again: the same run with and without, one after the other."""
-    images, labels = jax.random.normal(jax.random.key(0), (batch, 64)), jnp.arange(batch) % 10
+class Page:
+    """Stands for a page that takes every message at once, and for the output of the cell."""
 
-    def make() -> Trainer:
+    def __init__(self, live: Any) -> None:
+        self._live = live
+        view = NotebookView(live)
+        view._link, view._handle = self, self
+        view.hear({"kind": "hello", "page": "bench"}, time.monotonic())
+        live._boundary._view = view
+
+    def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+        if "n" in content:
+            self._live.hear({"kind": "ack", "n": content["n"], "page": "bench"})
+
+    def update(self, bundle: Any, raw: bool) -> None:
+        """The output is replaced, as it is now and then while a page answers."""
+
+    def close(self) -> None:
+        """The line ends with the run."""
+
+
+def _lasting(ms: float, quick: bool) -> list[Table]:
+    """A training whose step lasts so long: with all that is watched, kept and sent to a page, and with keeping alone."""
+    images, labels = jax.random.normal(jax.random.key(0), (4096, 64)), jnp.arange(4096) % 10
+
+    def make(batch: int) -> Trainer:
         nb.seed(0)
-        model = nb.Sequential(nb.Linear(64, width), nb.ReLU(), nb.Linear(width, width), nb.ReLU(), nb.Linear(width, 10))
-        return Trainer(model, lambda model: nb.cross_entropy(model(images), labels))
+        model = nb.Sequential(nb.Linear(64, 256), nb.ReLU(), nb.Linear(256, 256), nb.ReLU(), nb.Linear(256, 10))
+        return Trainer(model, lambda model: nb.cross_entropy(model(images[:batch]), labels[:batch]))
 
+    batch, each = _batch_lasting(ms, make)
+    count = max(8, int((200 if quick else 600) / each))
+    about = f"batch {batch}, {count} steps"
+    plain_one, numbers, kept, whole = (make(batch) for _ in range(4))
     with notebook_of_nobody():
-        trainers = {True: make(), False: make()}
-        lives = {keep: nb.Live(t.model, t.optimizer, None, keep=keep, display=False) for keep, t in trainers.items()}
-        begun = time.perf_counter()
-        plain(trainers[False], 5)
-        each = (time.perf_counter() - begun) / 5
-        count = max(5, int((0.2 if quick else 1.0) / each))
-
-        def loop(keep: bool) -> Any:
-            live, step, loss = lives[keep], trainers[keep].step, None
-            for _ in live.steps(range(count)):
-                loss = step()
-                live.log(loss=loss)
-            return jax.block_until_ready(loss)
-
-        with lives[True], lives[False]:
-            variants = {"keep=False": lambda: loop(False), "keep=True": lambda: loop(True)}
-            table = interleave(
-                f"Keeping steps of {1e3 * each:.2g} ms: {count} steps", variants, "keep=False", targets={"keep=True": 1.02},
-                rounds=5 if quick else 15, seconds=0.0, warm=1, by="wall",
-            )  # fmt: skip
-            table.rows[-1].more["MB kept"] = lives[True].kept.nbytes / 1e6
-    for row in table.rows:
+        loops = {
+            "no view": lambda: plain(plain_one, count),
+            "nb.Live": functools.partial(watched(whole, page=True), count),
+        }
+        over = _timed(f"A step of {each:.2g} ms, with nb.Live and a page over none: {about}", loops, "no view", quick)
+        lives = [nb.Live(t.model, t.optimizer, None, keep=keep, display=False) for t, keep in ((numbers, False), (kept, True))]
+        with lives[0], lives[1]:
+            loops = {
+                name: functools.partial(_logged, live, trainer, count)
+                for name, live, trainer in zip(("keep=False", "keep=True"), lives, (numbers, kept), strict=True)
+            }
+            keeping = _timed(f"Keeping steps of {each:.2g} ms: {about}", loops, "keep=False", quick)
+            keeping.rows[-1].more["MB kept"] = lives[1].kept.nbytes / 1e6
+    for row in (*over.rows, *keeping.rows):
         row.more["µs a step"] = row.us / count
-    return table
+    return [over, keeping]
+
+
+def _batch_lasting(ms: float, make: Callable[[int], Trainer]) -> tuple[int, float]:
+    """The size of a batch with which a step lasts about so long, and how long it lasts: the shortest of several."""
+    batch, each = 8, 0.0
+    while batch < 4096 and each < 0.75 * ms:
+        batch *= 2
+        trainer, took = make(batch), []
+        for _ in range(7):
+            begun = time.perf_counter()
+            plain(trainer, 10)
+            took.append((time.perf_counter() - begun) / 10)
+        each = 1e3 * min(took)
+    return batch, each
+
+
+def _logged(live: Any, trainer: Trainer, count: int) -> Any:
+    loss = None
+    for _ in live.steps(range(count)):
+        loss = trainer.step()
+        live.log(loss=loss)
+    return jax.block_until_ready(loss)
+
+
+def _timed(title: str, loops: dict[str, Callable[[], Any]], floor: str, quick: bool) -> Table:
+    return interleave(
+        title, loops, floor, targets={"nb.Live": 1.02, "keep=True": 1.02}, rounds=5 if quick else 15, seconds=0.0, warm=1,
+        by="wall", note="cpu is the time of the whole process, with the threads of XLA.", clock=time.process_time,
+    )  # fmt: skip
 
 
 def _peers() -> dict[str, Callable[[Trainer], Callable[[int], Any]]]:

@@ -18,14 +18,14 @@ from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.run.control import Controls
-from nbmodule.live.run.cost import CostMeter
+from nbmodule.live.run.cost import CostMeter, SampledCost
 from nbmodule.live.run.failure import describe_failure
 from nbmodule.live.run.history import MOST_SERIES, History
 from nbmodule.live.run.messages import Messages
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.steering.background import BackgroundRun
 from nbmodule.live.steering.boundary import Boundary
-from nbmodule.live.steering.intake import Intake
+from nbmodule.live.steering.intake import Intake, steps_ahead
 from nbmodule.live.steering.interrupt import SoftInterrupt, shield
 from nbmodule.live.steering.knobs import add_knobs
 from nbmodule.live.steering.loop import ENDED, Loop
@@ -42,8 +42,6 @@ from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 T = TypeVar("T")
 NONFINITE = ("stop", "warn", "ignore")
-_AHEAD = 2
-"""Steps that may be begun and not yet computed."""
 _PATIENCE = 1.0
 """Seconds for which the last values are waited for after an interrupt or an exception."""
 
@@ -132,6 +130,8 @@ class Live(Steered, Revisited):
         self._journal_at, self._journal = journal, None
         self.nonfinite, self._display = nonfinite, display
         self._cost = CostMeter(self.budget)
+        self.each_step = SampledCost()
+        """What logging and keeping take at every step."""
         self._intake = Intake(self._history, on_error=lambda text: self.messages.add(self.step, "warning", text))
         self._watching = Sampling(self, returns)
         self._boundary = Boundary(self, self._intake, self._watching, self._cost)
@@ -141,6 +141,8 @@ class Live(Steered, Revisited):
             on_command=self._boundary.apply,
             on_change=lambda _: self.look_soon(),
         )
+        self.most_ahead = steps_ahead(None)
+        """Steps that may be begun and not yet computed."""
         self._greetings: set[Any] = set()
         self._cell = ""
         self._seen: set[Any] = set()
@@ -215,6 +217,14 @@ class Live(Steered, Revisited):
             at: Another step than the present one; a vector begins there.
             named: Values by name. `loss` and `val_loss` share a plot.
         """
+        if not self.each_step.is_on:
+            self._log(values, at, named)
+            return
+        begun = time.thread_time()
+        self._log(values, at, named)
+        self.each_step.add(time.thread_time() - begun)
+
+    def _log(self, values: Mapping[str, Any] | None, at: int | None, named: dict[str, Any]) -> None:
         try:
             given = {**values, **named} if values else named
             if at is None and not self._loop.has_begun:
@@ -250,6 +260,7 @@ class Live(Steered, Revisited):
         if not self._seen.isdisjoint(given):
             self._seen.clear()
             self._loop.tick()
+            self.each_step.next_step()
         self._seen.update(given)
 
     def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:
@@ -499,10 +510,14 @@ class Live(Steered, Revisited):
             self._loop.commands.put("page", message=message)
 
     def _after_step(self) -> None:
-        self._intake.hold_back(self._loop.done - _AHEAD)
+        begun = time.thread_time() if self.each_step.is_on else 0.0
+        self._intake.hold_back(self._loop.done, self.most_ahead)
         self._recording.end()
+        if begun:
+            self.each_step.add(time.thread_time() - begun)
         if self._boundary.conditions:
             self._boundary.check_conditions()
+        self.each_step.next_step()
 
     def recorded(self, step: int) -> list[Any]:
         """Give the statistics that the recorder has kept since this was asked last."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,9 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
+from nbmodule.live.again.outliers import Outliers
 from nbmodule.live.live import Live
+from nbmodule.live.run.history import History
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((128, 8), np.float32), RNG.integers(0, 4, 128)
@@ -408,3 +413,70 @@ def test_a_run_that_was_looked_at_lets_go_of_what_it_kept():
     from nbmodule.core.transforms.listening import ears
 
     assert ears.listener is None
+
+
+def test_what_is_kept_of_a_donated_run_with_large_batches_is_bounded_and_copied_no_more_often():
+    model, optimizer, step = make(donate=True)
+    batches, copies = [], []
+    with quiet(model, optimizer, returns=None, keep=20_000, keep_every=10) as live:
+        for k in live.steps(range(40)):
+            x = np.zeros((100, 8), np.float32) + k  # 3,200 bytes: six of them are more than half of the room
+            live.log(loss=step(x, np.zeros(100, np.int64)))
+            batches.append(sum(s.batches for s in live._keeper.tape.segments))
+            copies.append(len({s.first for s in live._keeper.tape.segments}))
+    assert max(batches) <= 20_000 + 2 * 5_024
+    firsts = [s.first for s in live._keeper.tape.segments]
+    assert set(firsts) <= {1, 11, 21, 31}  # a copy of all variables once in ten steps, however large the batches are
+    first, last = live.kept.spans[-1]
+    assert first == 31 and last < 40
+    assert live.at(last).is_exact
+    with pytest.raises(ArgumentError, match=r"step 40 cannot be repeated: steps .* are kept"):
+        live.at(40)
+
+
+def test_a_rewind_beyond_batches_that_are_not_kept_says_which_data_does_not_come_again():
+    model, optimizer, step = make(donate=True)
+    seen, went = [], []
+    with quiet(model, optimizer, returns=None, keep=60_000, keep_every=10) as live:
+        for k in live.steps([np.full((400, 8), k, np.float32) for k in range(20)]):
+            seen.append(int(k[0, 0]))
+            live.log(loss=step(k, np.zeros(400, np.int64)))
+            if live.step == 15 and not went:
+                went.append(live.kept.spans)
+                with pytest.raises(ArgumentError, match="its batch was too large to be kept"):
+                    live.what_if(2)
+                live.rewind(12)
+    (_, last) = went[0][-1]
+    assert last < 15
+    again = seen[15:]
+    assert again[: last - 11] == list(range(11, last)) and again[last - 11] == 15
+    (said,) = [m.text for m in live.messages if m.mark == "rewound"]
+    assert said == f"rewound from step 15; the data of steps {last + 1} to 15 is no longer kept and does not come again"
+
+
+def test_batches_of_steps_that_stand_out_are_counted_and_bounded():
+    history = History()
+    for step in range(1, 41):
+        history.add(step, {"loss": 50.0 + step if step > 36 else 1.0 + step % 3 / 10})
+    outliers = Outliers(room=3 * 400)
+    for step in outliers.look(history):
+        outliers.keep(step, np.zeros(100, np.float32))
+    assert [each.step for each in outliers] == [40, 39, 38] and outliers.nbytes == 1200
+    alone = Outliers(room=10)
+    for step in alone.look(history):
+        alone.keep(step, np.zeros(100, np.float32))
+    assert [each.step for each in alone] == [40]
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_all_that_a_run_keeps_ends_with_it(donate):
+    model, optimizer, step = make(donate)
+    live, _ = train(model, optimizer, step, steps=24)
+    moment = live.at(13)
+    held = [weakref.ref(value) for s in live._keeper.tape.segments for value in s.values.values()]
+    held += [weakref.ref(thing) for thing in (live, model, optimizer, model.first.weight.value, moment)]
+    counted = sum(a.nbytes for a in {id(v): v for s in live._keeper.tape.segments for v in s.values.values()}.values())
+    assert live.kept.nbytes >= counted
+    del live, model, optimizer, step, moment
+    gc.collect()
+    assert [ref() for ref in held if ref() is not None] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import json
 import math
 import signal
@@ -16,17 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nbmodule as nb
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.live import Live
+from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
+from nbmodule.live.steering import intake
 from nbmodule.live.steering.compiles import CompileClock
+from nbmodule.live.steering.intake import Intake
 from nbmodule.live.telling import earlier
 from nbmodule.live.telling.record import record_of
 from nbmodule.live.telling.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
 
 
-def quiet(**options) -> Live:
-    return Live(display=False, **options)
+def quiet(*args, **options) -> Live:
+    return Live(*args, display=False, **options)
 
 
 def test_values_are_logged_at_the_step_that_is_being_worked_on():
@@ -446,7 +451,8 @@ def test_one_line_names_what_matters():
     assert one_line(Progress("paused", 5, None, 2, 3), {"a": 1.0}) == "paused · epoch 2/3 · step 5 · a 1"
 
 
-def test_the_loop_runs_two_steps_ahead_of_the_device_and_no_more():
+def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatch):
+    monkeypatch.setattr(intake, "_TIME_AHEAD", 0.0)  # whatever this machine takes for a step, it is a long one
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
     x, losses, late = jnp.eye(64), [], []
     slow(x)
@@ -457,6 +463,51 @@ def test_the_loop_runs_two_steps_ahead_of_the_device_and_no_more():
             live.log(loss=losses[-1])
     assert not late
     np.testing.assert_array_equal(live.history.loss.values, np.array(losses))
+
+
+class Pending:
+    """Stands for a value that a device computes: it is there once it, or a later one, was waited for."""
+
+    def __init__(self, number: int, waits: list[int]) -> None:
+        self.number, self.waits = number, waits
+
+    def is_deleted(self) -> bool:
+        return False
+
+    def is_ready(self) -> bool:
+        return any(self.number <= waited for waited in self.waits)
+
+    def block_until_ready(self) -> None:
+        self.waits.append(self.number)
+
+
+def test_of_short_steps_many_are_begun_and_half_of_them_are_waited_for_at_once():
+    waits: list[int] = []
+    taken = Intake(History())
+    for done in range(1, 102):
+        taken._ahead.append((done, Pending(done, waits)))
+        taken.hold_back(done, 32)
+    assert waits == [17, 34, 51, 68, 85]  # one wait for about half of those that are begun
+    taken.hold_back(101)
+    assert waits[-1] == 101 and not taken._ahead
+
+
+def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch):
+    def cost_of(keep):
+        ticks = itertools.count()
+        model = nb.Linear(3, 1)
+        step = nb.jit(lambda x: model(x).sum())
+        with quiet(model, keep=keep, returns=None) as live:
+            live.loop.on_look = None
+            monkeypatch.setattr(time, "thread_time", lambda: next(ticks) / 1000)  # each part takes a millisecond
+            for _ in live.steps(range(40)):
+                live.log(loss=step(np.ones((2, 3), np.float32)))
+            monkeypatch.undo()
+            return live.each_step.take()
+
+    logged, kept = cost_of(False), cost_of(True)
+    assert logged == pytest.approx(3 * 16 * 2e-3)  # in three of forty steps: `log`, and what follows the step
+    assert kept >= logged + 2 * 16 * 3e-3  # and where a turn begins, before a call and after it
 
 
 def test_a_pause_begins_when_what_was_begun_is_computed():

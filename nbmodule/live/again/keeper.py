@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,8 +67,8 @@ class StepKeeper:
         self._models = [thing for thing in _roots(live.model) if is_stateful(thing)]
         self._optimizers = [thing for thing in _roots(live.optimizer) if is_stateful(thing)]
         roots = [*self._models, *self._optimizers]
-        self.tape = Tape(roots, room=room, batches=room, every=every)
-        self.outliers = Outliers()
+        self.tape = Tape(roots, room=room, batches=room, every=every, cost=live.each_step)
+        self.outliers = Outliers(room)
         self.futures: list[Future] = []
         self.version = 0
         """Grows whenever futures change."""
@@ -115,6 +116,15 @@ class StepKeeper:
 
     def begin(self, number: int, epoch: int) -> None:
         """Note that a turn begins."""
+        cost = self._live.each_step
+        if not cost.is_on:
+            self._begin_turn(number, epoch)
+            return
+        begun = time.thread_time()
+        self._begin_turn(number, epoch)
+        cost.add(time.thread_time() - begun)
+
+    def _begin_turn(self, number: int, epoch: int) -> None:
         taken = self._taken
         if taken is None:
             return
@@ -161,11 +171,16 @@ class StepKeeper:
     # What a reader asks for.
 
     @property
+    def nbytes(self) -> int:
+        """Bytes that are kept: values of variables, batches, and those of the steps that stand out."""
+        return self.tape.nbytes + self.outliers.nbytes
+
+    @property
     def kept(self) -> Kept:
         """What can be repeated."""
         step_of = self._live.step_of
         spans = [(step_of(a - 1) + 1, step_of(b)) for a, b in self.tape.spans()]
-        return Kept(spans, len(self.tape.segments), self.tape.nbytes)
+        return Kept(spans, len(self.tape.segments), self.nbytes)
 
     def find(self, step: int) -> tuple[Segment, Turn]:
         """The kept turn that made a step.
@@ -277,6 +292,12 @@ class StepKeeper:
         where = np.flatnonzero(steps == step)
         return float(values[where[-1]]) if len(where) else None
 
+    def items_lost(self, step: int) -> str:
+        """Which of the items from a step to now are not kept, and so do not come again after a rewind; '' if all do."""
+        step_of = self._live.step_of
+        gaps = self.tape.missing(self._turn_of(step), self._live.loop.done)
+        return ", ".join(f"{format_count(step_of(a - 1) + 1)} to {format_count(step_of(b))}" for a, b in gaps)
+
     def rewind(self, step: int) -> int:
         """Put everything back to where it was before a step, and let the loop make it and all later ones again; gives its turn."""
         _, turn = self.find(step)
@@ -304,6 +325,11 @@ class StepKeeper:
         if newest is None:
             raise ArgumentError(
                 "live.what_if goes on from a step of the run, and none was made yet. Nothing was changed."
+            )
+        if newest.number < self._live.loop.done:
+            raise ArgumentError(
+                "live.what_if goes on from the newest step, and its batch was too large to be kept. Nothing was changed. "
+                "nb.Live(..., keep='1GB') keeps more of them."
             )
         self.find(self._live.step_of(newest.number))
         coming = self._peek(steps)

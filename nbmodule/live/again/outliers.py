@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_count, format_number, shown
@@ -53,6 +54,9 @@ class Outlier(NamedTuple):
 class Outliers:
     """The worst steps of a run.
 
+    Args:
+        room: Bytes that their batches may take; that of the worst step is kept always.
+
     Example:
         >>> history = History()
         >>> for step in range(1, 40):
@@ -64,7 +68,8 @@ class Outliers:
         1 step stands out: Outlier(step 30, loss 50, usual 1.1)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 2**62) -> None:
+        self._room = room
         self._at = 0
         self._found: dict[int, tuple[float, float]] = {}
         self._kept: list[Outlier] = []
@@ -96,6 +101,14 @@ class Outliers:
         """Keep the batch of a step that stands out; the worst are kept."""
         loss, usual = self._found.pop(step)
         self._kept = sorted([*self._kept, Outlier(step, loss, usual, batch)], key=_badness)[:MOST]
+        while len(self._kept) > 1 and self.nbytes > self._room:
+            self._kept.pop()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of their batches."""
+        leaves: list[Any] = [leaf for each in self._kept for leaf in jax.tree.leaves(each.batch)]
+        return sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
 
     def cut(self, step: int) -> None:
         """Forget what came at this step and later."""

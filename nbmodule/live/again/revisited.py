@@ -210,10 +210,12 @@ class Revisited:
         keeper = self._kept_steps("live.rewind")
         left = self._loop.done
         self._intake.settle(None)
+        lost = keeper.items_lost(step)
         turn = keeper.rewind(step)
         self._leave_behind(step)
         self._loop.go_back(turn - 1)
-        self.messages.add(step, "note", f"rewound from step {format_count(self.step_of(left))}", mark="rewound")
+        more = f"; the data of steps {lost} is no longer kept and does not come again" if lost else ""
+        self.messages.add(step, "note", f"rewound from step {format_count(self.step_of(left))}{more}", mark="rewound")
 
     def take_now(self: Any, number: int) -> None:
         """Make the change of a future, at a boundary."""

@@ -14,6 +14,7 @@ CPU these go on to the host's memory in a thread.
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -30,8 +31,14 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.carried import Packed, is_stateful
 from nbmodule.core.transforms.jit import _PLAIN, Jit, split_call
+from nbmodule.live.run.cost import SampledCost
 
 _value = attrgetter("_value")
+_TURN_BYTES = 1024
+"""What a turn takes beside its arrays, measured: about a kilobyte."""
+_NO_CONTROLS: dict[str, Any] = {}
+_NOT_LOGGED: dict[str, Output] = {}
+"""Of turns that have none, which is no reason for a dict of their own."""
 _SIMPLE = (int, float, bool, complex, str, type(None))
 
 
@@ -66,9 +73,9 @@ class Turn:
     def __init__(self, item: Any, made: Any, drawn: int) -> None:
         self.item, self.made, self.drawn = item, made, drawn
         self.number = self.epoch = 0
-        self.controls: dict[str, Any] = {}
+        self.controls = _NO_CONTROLS
         self.acts: list[KeptCall | Write] = []
-        self.logged: dict[str, Output] = {}
+        self.logged = _NOT_LOGGED
         """Which output of which call was logged under a name."""
         self.nbytes = 0
 
@@ -104,9 +111,12 @@ class Tape:
         room: Bytes that the values of variables may take; of one set of them always.
         batches: Bytes that arguments may take.
         every: Steps from one set of values to the next.
+        cost: Counts what keeping takes of the thread's time.
     """
 
-    def __init__(self, things: list[Any], *, room: int, batches: int, every: int) -> None:
+    def __init__(
+        self, things: list[Any], *, room: int, batches: int, every: int, cost: SampledCost | None = None
+    ) -> None:
         self.thread = threading.get_ident()
         self.room, self.batches, self.every = room, batches, every
         self.segments: deque[Segment] = deque()
@@ -115,6 +125,7 @@ class Tape:
         self.why = ""
         """Why steps cannot be repeated, if something is known."""
         self.donates = False
+        self._cost = cost or SampledCost()
         self.functions: dict[Any, None] = {}
         self._things = things
         self._boxes: list[Variable] = []
@@ -126,6 +137,8 @@ class Tape:
         self._newer: dict[int, Any] = {}
         self._is_broken = False
         self._turn: Turn | None = None
+        self._rests = False
+        """Whether turns are let go by, since there is no room for their arguments."""
 
     # Turns.
 
@@ -134,29 +147,39 @@ class Tape:
         written = self._written()
         if not self.segments:
             self._meet([box for thing in [random.default, *self._things] for box in _boxes_in(thing)], copied=False)
-        if self._is_due():
+        if self._is_due(turn.number):
             self._begin_segment(turn.number)
+        elif self._is_full():
+            self._rests = True
+            return
         else:
             turn.acts += written
         segment = self.segments[-1]
-        self._turn = turn
+        self._turn, self._rests = turn, False
         self._older, self._newer = self._newer, {}
         segment.turns.append(turn)
+        turn.nbytes = _TURN_BYTES
+        segment.batches += _TURN_BYTES
         item = turn.item
         is_flat = type(item) is tuple and all(type(part) in _PLAIN for part in item)
         self._count(turn, segment, item if is_flat else jax.tree.leaves(item, is_leaf=is_stateful))
 
     def end_turn(self) -> None:
         """What is called from now on belongs to no turn."""
-        self._turn = None
+        self._turn, self._rests = None, False
 
-    def _is_due(self) -> bool:
-        if not self.segments or self._is_broken:
+    def _is_due(self, number: int) -> bool:
+        if not self.segments or self._is_broken or number - self.segments[-1].first >= self.every:
             return True
+        return self._is_full() and not self.donates  # copies cost too much to make them more often
+
+    def _is_full(self) -> bool:
+        """Whether the arguments since the newest set of values take half of the room."""
         newest = self.segments[-1]
-        return len(newest.turns) >= self.every or (newest.batches > self.batches // 2 and len(newest.turns) > 1)
+        return newest.batches > self.batches // 2 and len(newest.turns) > 1
 
     def _begin_segment(self, number: int) -> None:
+        begun = time.thread_time()
         self._is_broken = False
         boxes = self._boxes
         size = sum(box.value.nbytes for box in boxes)
@@ -165,6 +188,7 @@ class Tape:
         kept = copies_of(values) if self.donates else values
         self.segments.append(Segment(number, dict(zip(boxes, kept, strict=True)), size, self.settings()))
         self._note_seen()
+        self._cost.add_once(time.thread_time() - begun)
 
     def _make_room(self, size: int) -> None:
         """Let go of the oldest segments, those that were pinned last; one set of values may be larger than the room."""
@@ -199,6 +223,15 @@ class Tape:
             else:
                 spans.append((first, last))
         return spans
+
+    def missing(self, number: int, last: int) -> list[tuple[int, int]]:
+        """Which turns from one number to another are not kept, runs of them joined."""
+        gaps, at = [], number
+        for first, end in self.spans():
+            if first > at:
+                gaps.append((at, min(first - 1, last)))
+            at = max(at, end + 1)
+        return [(a, b) for a, b in [*gaps, (at, last)] if a <= b]
 
     def cut(self, number: int) -> list[Turn]:
         """Forget this turn and all later ones; gives them."""
@@ -235,7 +268,7 @@ class Tape:
 
     def prepare(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
         """Before a call on the long way: find the variables that it will use, while they are as they were."""
-        if self._turn is None:
+        if self._turn is None and not self._rests:
             return None
         things = split_call(args, kwargs)[2] if isinstance(function, Jit) else []
         key = (function, clock.structure, tuple(map(id, things)))
@@ -281,6 +314,14 @@ class Tape:
         turn = self._turn
         if turn is None:
             return None
+        if not self._cost.is_on:
+            return self._noted(turn, function, args, kwargs)
+        begun = time.thread_time()
+        noted = self._noted(turn, function, args, kwargs)
+        self._cost.add(time.thread_time() - begun)
+        return noted
+
+    def _noted(self, turn: Turn, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall:
         if clock.values != self._clock:
             turn.acts += self._written()
         segment = self.segments[-1]
@@ -307,6 +348,7 @@ class Tape:
         turn = self._turn
         if turn is None or note is None:
             return
+        begun = time.thread_time() if self._cost.is_on else 0.0
         turn.acts.append(note)
         if type(outputs) is Packed:
             self.why = "a step gives back modules, which are other ones after each step"
@@ -314,6 +356,8 @@ class Tape:
         for number, leaf in enumerate((outputs,) if isinstance(outputs, jax.Array) else leaves_of(outputs)):
             if isinstance(leaf, jax.Array):
                 newer[id(leaf)] = (weakref.ref(leaf), note, number)
+        if begun:  # the values from before the call end below, as they else had ended within it
+            self._cost.add(time.thread_time() - begun)
         self._note_seen()
         last = note.function._last[0] if type(note.function) is Jit else None
         if last is not None and len(last.boxes) > len(self._boxes):
@@ -326,6 +370,8 @@ class Tape:
             return
         found = self._newer.get(id(value))
         if found is not None and found[0]() is value:
+            if turn.logged is _NOT_LOGGED:
+                turn.logged = {}
             turn.logged[name] = Output(found[1], found[2])
 
     def _note_seen(self) -> None:

@@ -68,6 +68,46 @@ class CostMeter:
         self.note(time.thread_time() - self._begun)
 
 
+class SampledCost:
+    """Measures what is done at every step in one of several steps, since a clock costs as much as what it is to measure.
+
+    Example:
+        >>> cost = SampledCost(every=4)
+        >>> [cost.next_step() for _ in range(6)]
+        [True, False, False, False, True, False]
+        >>> cost.add(1e-5); cost.add(2e-5); _ = cost.next_step(); cost.add_once(1e-3)
+        >>> round(cost.take(), 8), cost.take()
+        (0.00112, 0.0)
+    """
+
+    def __init__(self, every: int = 16) -> None:
+        self.every = every
+        self.is_on = False
+        """Whether this step is measured."""
+        self._count = -1
+        self._seconds = self._once = 0.0
+
+    def next_step(self) -> bool:
+        """Begin a step; whether it is one that is measured."""
+        self._count += 1
+        self.is_on = not self._count % self.every
+        return self.is_on
+
+    def add(self, seconds: float) -> None:
+        """Add a part of what is done at every step."""
+        self._seconds += seconds
+
+    def add_once(self, seconds: float) -> None:
+        """Add what was done now and not at every step; where that was within a part that is measured, it counts once."""
+        self._once += seconds
+        self._seconds -= seconds * self.is_on
+
+    def take(self) -> float:
+        """Give the seconds since this was asked last, of all steps."""
+        seconds, self._seconds, once, self._once = self._seconds, 0.0, self._once, 0.0
+        return seconds * self.every + once
+
+
 class Pace:
     """Says how long to wait between two actions so that together they take at most a share of the time.
 

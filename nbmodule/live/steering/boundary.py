@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.format import format_count, format_seconds
 from nbmodule.base.series_names import group_of
 from nbmodule.live.run.control import Command
-from nbmodule.live.run.cost import CostMeter, Pace
+from nbmodule.live.run.cost import WINDOW, CostMeter, Pace
 from nbmodule.live.run.failure import guard
 from nbmodule.live.steering.compiles import CompileClock
-from nbmodule.live.steering.intake import Intake
+from nbmodule.live.steering.intake import Intake, steps_ahead
 from nbmodule.live.steering.loop import LOOK_EVERY
 from nbmodule.live.steering.pump import running_kernel
 from nbmodule.live.steering.route import Route, find_route, is_marimo
@@ -93,6 +93,7 @@ class Boundary:
         if self.route is None or self.route.kind != "pump":
             self.route = self.find_route()
         began = time.thread_time()
+        self._cost.note(live.each_step.take())
         with self._cost:
             self._intake.drain()
             self._check_numbers()
@@ -107,7 +108,9 @@ class Boundary:
         ended = time.thread_time()
         self._cost.note(ended - begun)
         self._pace.note(ended - began)
-        live.loop.tell_every = self._pace.interval
+        over = live.cost / live.budget if live.progress.elapsed > WINDOW else 1.0
+        live.loop.tell_every = min(self._pace.interval * max(over, 1.0), _RAREST)
+        live.most_ahead = steps_ahead(live.loop.rate)
         self._watching.leave()
 
     def add_condition(self, condition: Callable[..., Any]) -> None:

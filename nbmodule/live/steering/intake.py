@@ -26,8 +26,22 @@ from nbmodule.live.steering.interrupt import shield
 from nbmodule.tree.leaves import to_host
 
 _NUMBERS = (float, int, bool)
+_LEAST_AHEAD, _MOST_AHEAD = 2, 32
+"""Steps that may be begun and not yet computed."""
+_TIME_AHEAD = 0.02
+"""Seconds of work that may be begun and not yet computed: less than a hand notices, more than a thread takes to be woken on a busy machine."""
 _READ_EVERY = 64
 """Calls of `log` after which what is ready is read at once: the device's memory can be used again while it is warm."""
+
+
+def steps_ahead(rate: float | None) -> int:
+    """Give how many steps may be begun and not yet computed, at so many steps a second.
+
+    Example:
+        >>> steps_ahead(None), steps_ahead(20.0), steps_ahead(500.0), steps_ahead(1e5)
+        (2, 2, 10, 32)
+    """
+    return min(max(int((rate or 0.0) * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)
 
 
 class Intake:
@@ -125,15 +139,23 @@ class Intake:
             finally:
                 self._draining.release()
 
-    def hold_back(self, turn: int) -> None:
-        """Wait until what was logged in this turn and before is computed, so that the loop does not run far ahead of the device.
+    def hold_back(self, done: int, most: int = 0) -> None:
+        """Where more than `most` turns are begun and not computed, wait until half of them are, so that the loop does not run far ahead.
 
-        A device that is two steps behind has always something to do, so nothing is lost; and a click acts on the step after next at
-        the latest, not on the one that comes when all that was begun is computed.
+        What a wait costs is that the thread sleeps and is woken, and the device must have something to do until then: with steps
+        that are short it is given several of them, and one wait serves for half of those.
+
+        Args:
+            done: Turns that are made.
+            most: How many of them may be on their way; with 0 all are waited for.
         """
         ahead = self._ahead
-        while ahead and ahead[0][0] <= turn:
-            _, array = ahead.popleft()
+        if not ahead or ahead[0][0] > done - most:
+            return
+        last, awaited = done - most + most // 4 * 2, []
+        while ahead and ahead[0][0] <= last:
+            awaited.append(ahead.popleft()[1])
+        for array in reversed(awaited):  # when the newest is there, most others are
             if not array.is_deleted() and not array.is_ready():
                 with contextlib.suppress(Exception):  # the loop meets the same error where it reads the value
                     array.block_until_ready()
@@ -182,10 +204,14 @@ class Intake:
         return len(self._waiting)
 
     def _all_ready(self, values: dict[str, Any]) -> bool:
-        # A deleted array is asked nothing else: `is_ready()` of one ends the process (jaxlib 0.10.2).
         array = self._array
-        arrays = (v.values if type(v) is Scanned else v for v in values.values())
-        return all(type(v) is not array or v.is_deleted() or v.is_ready() for v in arrays)
+        for value in values.values():
+            if type(value) is Scanned:
+                value = value.values
+            # A deleted array is asked nothing else: `is_ready()` of one ends the process (jaxlib 0.10.2).
+            if type(value) is array and not value.is_deleted() and not value.is_ready():
+                return False
+        return True
 
     def _read(self, name: str, step: int, value: Any) -> tuple[Any, Any]:
         """Give a number, or those of several steps, and the dtype (None for a Python number); all else goes on the shelf."""

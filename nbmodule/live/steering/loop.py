@@ -138,6 +138,11 @@ class Loop:
             self.reason,
         )
 
+    @property
+    def rate(self) -> float | None:
+        """Steps a second, lately; None before that is known."""
+        return self._meter.rate
+
     def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         """Give an iterator over the items that acts at each boundary."""
         if isinstance(epochs, bool) or not isinstance(epochs, int):
