@@ -197,7 +197,10 @@ def _lasting(ms: float, quick: bool) -> list[Table]:
             "nb.Live": functools.partial(watched(whole, page=True), count),
         }
         over = _timed(f"A step of {each:.2g} ms, with nb.Live and a page over none: {about}", loops, "no view", quick)
-        lives = [nb.Live(t.model, t.optimizer, None, keep=keep, display=False) for t, keep in ((numbers, False), (kept, True))]
+        lives = [
+            nb.Live(t.model, t.optimizer, None, keep=keep, display=False)
+            for t, keep in ((numbers, False), (kept, True))
+        ]
         with lives[0], lives[1]:
             loops = {
                 name: functools.partial(_logged, live, trainer, count)
