@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ _SETTLED = sys.stdlib_module_names | {
 _SETTINGS = (int, float, complex, bool, str, bytes, type(None))
 _MOST = 1000  # items of a list or dict that are looked at
 _DEEPEST = 3  # attributes of attributes of plain objects
+_INNER = ("__func__", "func", "__wrapped__")
 _FEW = 64  # items of a list, dict or object without models whose kinds are compared at each call
 
 
@@ -276,9 +278,12 @@ def _set_names(code: types.CodeType) -> set[str]:
 
 
 def _is_plain_object(value: Any) -> bool:
-    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(
-        value, (type, types.FunctionType, types.BuiltinFunctionType)
-    )
+    """Whether an object has a dict of attributes of its own; a proxy's, which it makes up or has elsewhere, is none."""
+    kind = type(value)
+    if issubclass(kind, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return False
+    made = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
+    return type(made) in (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def _is_settled(value: Any) -> bool:
@@ -294,9 +299,10 @@ def _contents(cell: Any) -> Any:
 
 
 def _function(fn: Any) -> Any:
+    """The function below methods, partials and decorators; a proxy that answers any name leads nowhere."""
     while not isinstance(fn, types.FunctionType):
-        inner = getattr(fn, "__func__", None) or getattr(fn, "func", None) or getattr(fn, "__wrapped__", None)
-        if inner is None:
+        name = next((each for each in _INNER if inspect.getattr_static(fn, each, None) is not None), None)
+        if name is None:
             return fn
-        fn = inner
+        fn = getattr(fn, name)
     return fn

@@ -14,7 +14,8 @@ from nbmodule.core.shape.walk import is_module
 
 def is_stateful(thing: Any) -> bool:
     """Whether `thing` has variables that a transform must carry: a module, an optimizer, a random stream, a box."""
-    return isinstance(thing, Variable) or hasattr(type(thing), "_is_stateful") or is_module(thing)
+    kind = type(thing)  # and not `isinstance`, which asks a proxy for the class that it pretends to be
+    return issubclass(kind, Variable) or hasattr(kind, "_is_stateful") or is_module(thing)
 
 
 class Packed:

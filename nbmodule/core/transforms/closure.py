@@ -168,6 +168,8 @@ def adopted(
     if not programs:
         return None
     environment = environment_of(fn, things)
+    if not environment.whole:
+        return None
     for program in programs:
         closure = _taken_over(program, fn, environment, holes, things, history)
         if closure is not None:

@@ -15,6 +15,7 @@ import dis
 import enum
 import functools
 import hashlib
+import inspect
 import sys
 import types
 import weakref
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.layout import layouts_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
@@ -59,6 +61,8 @@ _C_CALLABLES = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.Me
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace)
 _BASES = (object, Generic, Protocol, dict, list, tuple)
 _MOST = 1000  # items of a list or dict that are compared
+_MOST_LOOKS = 5000  # things that are looked at in all
+_DEEPEST = 100  # steps from the function to what it reads, far below the calls that Python allows within each other
 _SMALL, _MIDDLE = 2**16, 2**20  # bytes up to which a JAX array, and a NumPy array, is compared by value
 
 
@@ -151,7 +155,7 @@ def environment_of(fn: Any, things: Sequence[Any] = ()) -> Environment:
             reader.look(thing, ("argument", i))
         reader.look(fn, ())
         reader.look(random.default, ("the default random stream",))
-        if reader.names == names:
+        if reader.names == names or not reader.whole:
             return Environment(reader.marks, reader.things, reader.whole, reader.weight)
         names = frozenset(reader.names)
 
@@ -186,14 +190,23 @@ class _Reader:
 
     def look(self, value: Any, place: Place) -> None:
         kind = type(value)
-        if kind in _VALUES:
+        if len(self.marks) > _MOST_LOOKS or len(place) > _DEEPEST:
+            self.whole = False
+        elif kind in _VALUES:
             self.marks[place] = static_key(value)
         elif id(value) in self._seen:
             self.marks[place] = ("same", self._seen[id(value)])
         else:
             self._seen[id(value)] = place
             self._held.append(value)
-            self._look_closely(value, kind, place)
+            try:
+                self._look_closely(value, kind, place)
+            except (
+                Exception
+            ) as error:  # a proxy of what is not there, a list that refuses to be read: whose it is knows why
+                if is_of_signal(error):
+                    raise
+                self.whole = False
 
     def _look_closely(self, value: Any, kind: type, place: Place) -> None:
         look = _BY_KIND.get(kind)
@@ -207,9 +220,9 @@ class _Reader:
             self._thing(value, place)
         elif isinstance(value, enum.Enum) or kind in _C_CALLABLES:
             self._same(value, place)
-        elif hasattr(value, "__wrapped__") and callable(value):
+        elif _has(value, "__wrapped__") and callable(value):
             self._wrapper(value, place)
-        elif kind.__name__ == "Method" and hasattr(value, "__func__"):
+        elif kind.__name__ == "Method" and _has(value, "__func__"):
             self._method(value, place)
         elif isinstance(value, (dict, list, tuple)):
             self._derived(value, kind, place)
@@ -220,7 +233,7 @@ class _Reader:
         elif (
             is_settled(kind.__module__)
             and kind.__hash__ not in (None, object.__hash__)
-            and not hasattr(value, "__array__")
+            and not _has(value, "__array__")
         ):
             self.marks[place] = static_key(value)
         else:
@@ -402,6 +415,11 @@ class _Reader:
             for j, fn in enumerate(functions_of(module) if is_module(module) else ()):
                 if isinstance(fn, types.FunctionType) and not is_settled(fn.__module__):
                     self.look(fn, (*place, i, "run", j))
+
+
+def _has(value: Any, name: str) -> bool:
+    """Whether there is such an attribute, without asking `__getattr__`: that of a proxy may answer any name, or raise anything."""
+    return inspect.getattr_static(value, name, None) is not None
 
 
 _BY_KIND: dict[type, Callable[[_Reader, Any, Place], None]] = {
