@@ -626,3 +626,81 @@ def test_a_retrace_is_explained_after_a_program_was_taken_over():
     found = nb.explain_retrace(predict, X)
     assert not found.expected and found.traces == 1
     assert "float32[2, 3] now" in repr(nb.explain_retrace(predict, X[:2]))
+
+
+DRAWS = """
+import datetime, functools, os, pathlib, random, time, uuid
+import numpy as np
+from datetime import datetime as clock
+from functools import partial
+from os import environ, getenv
+from random import gauss
+from time import perf_counter
+from numpy.random import default_rng, rand
+from numpy import random as dice
+from scipy.stats import norm
+generator, seeded = np.random.default_rng(), random.Random()
+draw = generator.normal
+def helper():
+    return random.random()
+class Holder:
+    def __init__(self):
+        self.rng = np.random.default_rng()
+    @property
+    def now(self):
+        return time.perf_counter()
+holder = Holder()
+"""
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "np.random.rand()",
+        "rand()",
+        "default_rng().normal()",
+        "dice.rand()",
+        "generator.normal()",
+        "draw()",
+        "seeded.random()",
+        "random.random()",
+        "gauss(0, 1)",
+        "helper()",
+        "holder.rng.normal()",
+        "holder.now % 1",
+        "time.time() % 1",
+        "perf_counter() % 1",
+        "clock.now().timestamp() % 1",
+        "datetime.datetime.now().timestamp() % 1",
+        "uuid.uuid4().int / 2**128",
+        "float(environ['NBMODULE_TEST_NUMBER'])",
+        "float(getenv('NBMODULE_TEST_NUMBER'))",
+        "float(os.environ['NBMODULE_TEST_NUMBER'])",
+        "float(pathlib.Path(os.environ['NBMODULE_TEST_FILE']).read_text())",
+        "float(np.loadtxt(FILE))",
+        "functools.partial(random.random)()",
+        "norm.rvs()",
+    ],
+)
+def test_what_a_trace_learns_from_the_world_it_learns_again_when_the_cell_runs_again(expression, monkeypatch, tmp_path):
+    file = tmp_path / "number.txt"
+    cell = f"""
+@nb.jit
+def step():
+    return model(X).sum() * 0 + ({expression}) * 1e-3
+"""
+    found = []
+    names = notebook([DRAWS, "model = Net()"], {"FILE": str(file)})
+    monkeypatch.setenv("NBMODULE_TEST_FILE", str(file))
+    for number in (1, 2):
+        monkeypatch.setenv("NBMODULE_TEST_NUMBER", str(number))
+        file.write_text(str(number))
+        exec(compile(cell, "<cell>", "exec"), names)
+        found.append(float(names["step"]()))
+    assert found[0] != found[1]
+
+
+def test_what_a_step_prints_while_it_is_traced_is_printed_again_when_its_cell_runs_again(capsys):
+    cell = "@nb.jit\ndef step():\n    print('traced')\n    return model(X).sum()\nstep(), step()"
+    notebook(["model = Net()", cell, cell])
+    assert capsys.readouterr().out == "traced\n" * 2

@@ -50,7 +50,14 @@ _ROOTS = sys.stdlib_module_names | {
     "einops",
 }
 _STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "optax", "ml_dtypes")  # packages whose objects do not change
-_PEEKING = frozenset({"globals", "locals", "eval", "exec", "__import__", "import_module", "_getframe", "currentframe", "input", "open"})  # fmt: skip
+_PEEKING = frozenset({"globals", "locals", "eval", "exec", "__import__", "import_module", "_getframe", "currentframe", "input", "open",
+    "print", "display", "breakpoint", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"})  # fmt: skip
+_PURE = frozenset({"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "nbmodule", "flax", "equinox", "haiku", "einops", "jaxtyping", "beartype",
+    "chex", "diffrax", "lineax", "optimistix", "abc", "argparse", "array", "base64", "bisect", "builtins", "cmath", "collections",
+    "collections_abc", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions", "functools", "future__", "hashlib", "heapq",
+    "itertools", "json", "keyword", "math", "numbers", "operator", "pprint", "re", "sre", "string", "struct", "textwrap", "types", "typing",
+    "typing_extensions", "zlib"})  # fmt: skip
+"""Packages whose functions compute from their arguments alone: from others, a trace may learn, draw or tell something anew each time."""
 _BY_ANY_NAME = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "asdict", "astuple", "fields", "getmembers"})  # fmt: skip
 _NOT_READ = frozenset({"__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__firstlineno__",
     "__static_attributes__", "__abstractmethods__", "__parameters__", "__orig_bases__", "__annotate__", "__annotations_cache__",
@@ -177,6 +184,12 @@ def is_settled(module: str | None) -> bool:
     return "site-packages" in place or "dist-packages" in place
 
 
+def _is_worldly(module: str | None) -> bool:
+    """Whether what was made in a module of a library may read clocks, files, settings or random numbers."""
+    name = module or "builtins"
+    return name.startswith("numpy.random") or (is_settled(name) and name.partition(".")[0].lstrip("_") not in _PURE)
+
+
 class _Reader:
     """Looks at one thing after the other. Of objects and classes only those attributes count whose names some code mentions."""
 
@@ -210,7 +223,9 @@ class _Reader:
 
     def _look_closely(self, value: Any, kind: type, place: Place) -> None:
         look = _BY_KIND.get(kind)
-        if look is not None:
+        if _is_worldly(kind.__module__) or (_is_named(value, kind) and _is_worldly(value.__module__)):
+            self.whole = False
+        elif look is not None:
             look(self, value, place)
         elif isinstance(value, (jax.Array, np.ndarray, np.generic)):
             self._array(value, place)
@@ -220,6 +235,8 @@ class _Reader:
             self._thing(value, place)
         elif isinstance(value, enum.Enum) or kind in _C_CALLABLES:
             self._same(value, place)
+            owner = getattr(value, "__self__", None)  # a generator of random numbers, or a class as in `datetime.now`
+            self.whole = self.whole and not _is_worldly((owner if isinstance(owner, type) else type(owner)).__module__)
         elif _has(value, "__wrapped__") and callable(value):
             self._wrapper(value, place)
         elif kind.__name__ == "Method" and _has(value, "__func__"):
@@ -272,7 +289,9 @@ class _Reader:
         if not is_users:
             return
         self.names |= facts.names
-        self.whole = self.whole and not facts.names & _PEEKING
+        self.whole = self.whole and not (
+            facts.names & _PEEKING or any(map(_is_worldly, facts.imports)) or _draws(fn, facts)
+        )
         for name in facts.globals_read:
             if name in facts.counters:
                 continue
@@ -326,6 +345,7 @@ class _Reader:
 
     def _module(self, module: types.ModuleType, place: Place) -> None:
         self.marks[place] = SameObject(module)
+        self.whole = self.whole and not _is_worldly(module.__name__)
         if not is_settled(module.__name__):
             for name in self.asked & vars(module).keys():
                 self.look(vars(module)[name], (*place, name))
@@ -417,6 +437,11 @@ class _Reader:
                     self.look(fn, (*place, i, "run", j))
 
 
+def _is_named(value: Any, kind: type) -> bool:
+    """Whether it says of itself in which module it was made."""
+    return issubclass(kind, (type, types.FunctionType)) or kind in _C_CALLABLES
+
+
 def _has(value: Any, name: str) -> bool:
     """Whether there is such an attribute, without asking `__getattr__`: that of a proxy may answer any name, or raise anything."""
     return inspect.getattr_static(value, name, None) is not None
@@ -460,11 +485,20 @@ def _is_plain(kind: type) -> bool:
     return issubclass(kind, (dict, list, tuple)) or bool(kind.__dictoffset__)
 
 
+def _draws(fn: types.FunctionType, facts: _CodeFacts) -> bool:
+    """Whether it takes NumPy's random numbers, as in `np.random.rand(3)`; those of JAX come from keys."""
+    known = inspect.getclosurevars(fn).nonlocals if facts.random_of else {}
+    return any(known.get(name, fn.__globals__.get(name)) is np for name in facts.random_of) or (
+        "numpy" in facts.imports and "random" in facts.names
+    )
+
+
 class _CodeFacts(NamedTuple):
     names: frozenset[str]
     globals_read: tuple[str, ...]
     imports: tuple[str, ...]
     counters: frozenset[str]
+    random_of: frozenset[str]
 
 
 @functools.lru_cache(4096)
@@ -477,6 +511,7 @@ def _facts_of(code: types.CodeType) -> _CodeFacts:
     globals_read: set[str] = set()
     imports: set[str] = set()
     counted: set[str] = set()
+    random_of: set[str] = set()
     waiting = [code]
     while waiting:
         inner = waiting.pop()
@@ -486,6 +521,8 @@ def _facts_of(code: types.CodeType) -> _CodeFacts:
                 globals_read.add(step.argval)
             elif step.opname == "IMPORT_NAME":
                 imports.add(step.argval)
+            if step.argval == "random" and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                random_of.add(steps[i - 1].argval)
             if step.opname in _LOADS:
                 (counted if _is_counting(steps[i : i + 8]) else names).add(step.argval)
             elif step.opname in _OTHERS or (
@@ -499,7 +536,9 @@ def _facts_of(code: types.CodeType) -> _CodeFacts:
                 if isinstance(text, str) and text.isidentifier():
                     names.add(text)
     counters = frozenset(counted - names)
-    return _CodeFacts(frozenset(names), tuple(sorted(globals_read)), tuple(sorted(imports)), counters)
+    return _CodeFacts(
+        frozenset(names), tuple(sorted(globals_read)), tuple(sorted(imports)), counters, frozenset(random_of)
+    )
 
 
 _NOTHING = frozenset(
