@@ -4,6 +4,7 @@ import pytest
 
 from nbmodule.views.page import bundle
 from nbmodule.views.page.bundle import element_script, read_frontend, squeeze, widget_module
+from nbmodule.views.page.tight import tight
 
 VIEWS = ["modules", "variables", "calls", "returns", "difference", "curve", "array", "note"]
 
@@ -49,3 +50,25 @@ def test_code_is_kept_and_comments_are_not():
 def test_a_template_over_several_lines_is_refused():
     with pytest.raises(ValueError, match="template literal spans lines"):
         squeeze("const a = `x\n  y`;")
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("const a = b + c; // it's why", "const a=b+c;"),
+        ("f(\"a = b\", 'c = d', /x = [/ ]+ y/g);", "f(\"a = b\",'c = d',/x = [/ ]+ y/g);"),
+        ('const t = `a = ${b ? `c = ${d}` : ""} e`;', 'const t=`a = ${b ? `c = ${d}` : ""} e`;'),
+        ("return a / b / c + +d - -e;", "return a/b/c+ +d- -e;"),
+        ("const url = 'http://x'; return typeof x === /r/;", "const url='http://x';return typeof x===/r/;"),
+    ],
+)
+def test_only_spaces_that_a_reader_needs_are_left_out(line, kept):
+    assert tight(line) == kept
+
+
+def test_rules_of_classes_that_a_script_does_not_name_are_left_out(monkeypatch):
+    sheet = ".nbm-a{x: 1} .nbm-b, .nbm-c { y: 2; }\n@media print { .nbm-b { z: 3 } }"
+    monkeypatch.setattr(bundle, "read_frontend", lambda name: sheet)
+    assert bundle._styles('el("c")') == '".nbm-b,.nbm-c{y:2;}\\n@media print{.nbm-b{z:3}}"'.replace(
+        "\\n@media print{.nbm-b{z:3}}", ""
+    )

@@ -55,9 +55,42 @@ def test_leaves_stay_apart_when_asked():
     assert group_neighbors(tree, [None] * 3, leaves=False).members == {}
 
 
-def test_rows_open_breadth_first_until_thirty_are_visible():
-    tree = outline_of_keys([(f"l{i}", f"m{j}", "w") for i in range(10) for j in range(2)])
-    assert [tree.label[i] for i in open_at_first(tree)] == [f"l{i}" for i in range(10)]
+def test_a_level_opens_only_if_all_of_it_is_seen_at_once():
+    tree = outline_of_keys([(f"l{i}", f"m{j}", "w") for i in range(6) for j in range(2)])
+    assert [tree.label[i] for i in open_at_first(tree)] == [f"l{i}" for i in range(6)]
+    assert open_at_first(tree, limit=17) == []
+
+
+def test_one_wide_level_keeps_the_others_from_nothing():
+    tree = outline_of_keys([*(("wide", str(i)) for i in range(50)), ("a", "w"), ("b", "w")])
+    assert [tree.label[i] for i in open_at_first(tree)] == ["a", "b"]
+
+
+def kinds(*names):
+    tree = outline_of_keys([("layers", str(i), "w") for i in range(len(names))])
+    signature = [None] * len(tree)
+    for i, name in enumerate(names):
+        signature[tree.label.index(str(i))] = name
+    return group_neighbors(tree, signature)
+
+
+def test_neighbors_that_alternate_are_one_line_that_says_their_pattern():
+    grouped = kinds(*"AB" * 5)
+    assert grouped.members == {0: (10, "0…9")} and grouped.period == {0: 2}
+    assert [grouped.label[j] for j in grouped.pattern(0)] == ["0", "1"]
+    assert grouped.kinds(0, ["A", "B"]) == "5 × (A, B)"
+    assert kinds(*"AABC" * 4).period == {0: 4}
+
+
+def test_a_pattern_that_comes_three_times_stays_as_it_is():
+    assert kinds(*"AB" * 3).members == {}
+    assert kinds(*"ABCDE" * 5).members == {}
+
+
+def test_what_follows_a_pattern_stays_apart_from_it():
+    grouped = kinds(*"AB" * 4, "A", "C")
+    assert grouped.members == {1: (8, "0…7")}
+    assert [grouped.label[i] for i in range(len(grouped)) if grouped.depth[i] == 1] == ["", "8", "9"]
 
 
 def test_a_group_stays_folded_at_first():

@@ -144,9 +144,10 @@ def test_nan_in_one_head_is_named_with_its_place():
     model.blocks[1].attention.value.weight[8:] = jnp.nan
     view = nb.inspect(model, x)
     assert said(view)[0] == "NaN first in blocks.1.attention.value (8…15 of 16 along axis 2)"
-    line, part, path = payload_of(view.record)["first"]
+    data = payload_of(view.record)
+    line, part, path = data["first"]
     assert (part, path) == ("calls", "blocks.1.attention.value")
-    assert record_for(view).calls.rows[line].path == path
+    assert data["parts"]["calls"]["path"][line] == path
     assert said(model.v)[0] == "NaN 128 in blocks.1.attention.value.weight"
 
 

@@ -103,7 +103,7 @@ class LeafRows(Sequence[VariableRow]):
         """The lines with neighbors of one structure folded into one."""
         alike = [(f.kind, f.shape, f.dtype, f.unreadable if f.is_lost else None) for f in self.facts]
         signatures = [None if r < 0 else alike[self.codes[r]] for r in self.outline.row]
-        return group_neighbors(self.outline, signatures, leaves=False)
+        return group_neighbors(self.outline, signatures, leaves=False, longest=1)
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[LeafRows, list[Any], dict[str, str]]:

@@ -61,11 +61,13 @@ def branches(tree: Outline) -> list[str]:
     return out
 
 
-def align(lines: Sequence[Line], right: frozenset[int], width: int, color: bool = False) -> list[str]:
+def align(
+    lines: Sequence[Line], right: frozenset[int], width: int, color: bool = False, leaving: Sequence[int] = ()
+) -> list[str]:
     """Lay out lines so that their columns stand below each other and none is wider than `width`.
 
-    Whole columns leave from the right where there is no room, then the first one is cut in the middle. Remarks stay; one
-    that finds no room in its line stands below it.
+    Whole columns leave where there is no room, those of `leaving` first and then from the right, then the first one is cut in
+    the middle. Remarks stay; one that finds no room in its line stands below it.
     """
     if not lines:
         return []
@@ -73,7 +75,7 @@ def align(lines: Sequence[Line], right: frozenset[int], width: int, color: bool 
     sizes = [max((width_of(line.cells[c]) for line in lines if c < len(line.cells)), default=0) for c in range(columns)]
     used = [c for c in range(columns) if sizes[c]]
     while len(used) > 1 and sum(sizes[c] + len(GAP) for c in used[1:]) + min(sizes[0], 24) > width:
-        used.pop()
+        used.remove(next((c for c in leaving if c in used), used[-1]))
     sizes[0] = max(min(sizes[0], width - sum(sizes[c] + len(GAP) for c in used[1:])), min(sizes[0], 8))
     return [text for line in lines for text in _layout(line, used, sizes, right, width, color)]
 

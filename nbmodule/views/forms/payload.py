@@ -14,7 +14,17 @@ from nbmodule.base.format import format_array, plain
 from nbmodule.views.arrays.columns import LeafRows
 from nbmodule.views.forms.payload_values import filled, number, numbers, picture_payload, statistics_payload
 from nbmodule.views.forms.titles import title_of
-from nbmodule.views.forms.trees import call_outline, difference_outline, folded_paths, module_outline, variable_outline
+from nbmodule.views.forms.trees import (
+    call_kinds,
+    call_outline,
+    difference_outline,
+    folded_paths,
+    group_lines,
+    module_outline,
+    shown_rows,
+    variable_outline,
+)
+from nbmodule.views.records.axis import axis_of
 from nbmodule.views.records.findings import findings_of, worst_of
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import (
@@ -126,8 +136,8 @@ def _(tree: ModuleTree) -> dict[str, Any]:
     rows = [tree.rows[r] if r >= 0 else group for r in outline.row]
     ends = outline.ends()
     classes, parameters = [r.class_name for r in rows], [r.parameters for r in rows]
-    for i, (n, _) in outline.members.items():
-        classes[i] = f"{n} × {rows[i + 1].class_name}"
+    for i in outline.members:
+        classes[i] = outline.kinds(i, [rows[j].class_name for j in outline.pattern(i)])
         if rows[i].kind == "group":
             members = [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
             parameters[i] = sum(rows[j].parameters for j in members)
@@ -266,38 +276,52 @@ def at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
 
 @payload_of.register
 def _(table: CallTable) -> dict[str, Any]:
+    outline = call_outline(table.rows, grouped=True)
     more = {"not_called": [plain(p) for p in folded_paths(table.not_called)] or None, "timing": plain(table.timing)}
-    return common(table, "calls", range(len(table.rows))) | _call_columns(table.rows) | filled(more)
+    return (
+        common(table, "calls", outline.row)
+        | _call_columns(table.rows, outline)
+        | _groups(table.rows, outline)
+        | filled(more)
+    )
 
 
 @payload_of.register
 def _(table: ReturnTable) -> dict[str, Any]:
-    return common(table, "returns", range(len(table.rows))) | _call_columns(table.rows)
+    return common(table, "returns", range(len(table.rows))) | _call_columns(table.rows, call_outline(table.rows))
 
 
-def _call_columns(rows: Sequence[CallRow]) -> dict[str, Any]:
-    outline = call_outline(rows)
-    lowest = min(outline.depth, default=0)
-    outline.depth = [d - lowest for d in outline.depth]
+def _call_columns(rows: Sequence[CallRow], outline: Outline) -> dict[str, Any]:
+    lines = shown_rows(rows, outline)
+    axis = axis_of(r.statistics for r in rows)
     return filled({
         "depth": outline.depth,
-        "open": open_at_first(outline),
-        "label": [plain(outline.display(i)) for i in range(len(rows))],
-        "path": [plain(r.path) for r in rows],
-        "order": [r.order for r in rows],
-        "index": column([r.index for r in rows]),
-        "cls": texts(r.class_name for r in rows),
-        "in": texts((r.inputs for r in rows), 400),
-        "out": texts((r.outputs for r in rows), 400),
-        "sec": numbers([r.seconds for r in rows]),
-        "start": numbers([r.start for r in rows]),
-        "comp": sparse((i, number(r.compiling)) for i, r in enumerate(rows) if r.compiling),
-        "own": numbers([r.own for r in rows]),
-        "src": texts(r.source for r in rows),
-        "err": texts((r.error for r in rows), LONG_TEXT),
-        "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
-        "pic": sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(rows) if r.pictures),
+        "open": open_at_first(outline, groups=True),
+        "label": [plain(outline.display(i)) for i in range(len(lines))],
+        "path": [plain(r.path) if k >= 0 else None for k, r in zip(outline.row, lines, strict=True)],
+        "order": [r.order for r in lines],
+        "index": column([r.index for r in lines]),
+        "cls": texts(r.class_name for r in lines),
+        "in": texts((r.inputs for r in lines), 400),
+        "out": texts((r.outputs for r in lines), 400),
+        "sec": numbers([r.seconds for r in lines]),
+        "start": numbers([r.start for r in lines]),
+        "comp": sparse((i, number(r.compiling)) for i, r in enumerate(lines) if r.compiling),
+        "own": numbers([r.own for r in lines]),
+        "src": texts(r.source for r in lines),
+        "err": texts((r.error for r in lines), LONG_TEXT),
+        "axis": list(map(number, axis)) if axis else None,
+        "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(lines)),
+        "pic": sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(lines) if r.pictures),
     })  # fmt: skip
+
+
+def _groups(rows: Sequence[CallRow], outline: Outline) -> dict[str, Any]:
+    """Which lines stand for several calls, and for which row of the record each other line stands."""
+    if not outline.members:
+        return {}
+    groups = {i: [plain(call_kinds(rows, outline, i)), group_lines(outline, i)] for i in outline.members}
+    return {"at": outline.row, "groups": groups}
 
 
 @payload_of.register

@@ -26,8 +26,20 @@ from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.calls.call import NOT_CAPTURED
 from nbmodule.views.forms.layout import MOST_LINES, Line, align, branches, cap, is_terminal, paint, terminal_width
 from nbmodule.views.forms.titles import COMPILING_SHARE, title_of
-from nbmodule.views.forms.trees import call_outline, folded_modules, folded_paths, variable_outline
+from nbmodule.views.forms.trees import (
+    MOST_GROUPED,
+    call_label,
+    call_outline,
+    folded_groups,
+    folded_modules,
+    folded_paths,
+    group_lines,
+    shown_rows,
+    variable_outline,
+)
+from nbmodule.views.records.axis import axis_of, strip
 from nbmodule.views.records.findings import findings_of, findings_text
+from nbmodule.views.records.outline import Outline, visible
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -77,12 +89,17 @@ def text_of(record: Record, *, width: int | None = None, limit: int | None = Non
     within = getattr(record, "within", None)
     if limit is not None and within is not None:  # it shares the lines out among its parts
         record = within(limit)
-    if limit is not None and len(rows) > limit:  # what will not be shown is not laid out
+    if limit is not None and len(rows) > max(limit, _laid_out(record)):  # what will not be shown is not laid out
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=rows[:limit])
     lines += _FORMS[type(record)](record, width, color)
     lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
     return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
+
+
+def _laid_out(record: Record) -> int:
+    """How many rows are looked at, however few are shown: those that are alike are one line wherever they stand."""
+    return MOST_GROUPED if isinstance(record, ModuleTree | CallTable) else 0
 
 
 def bar_of(record: Record, width: int) -> list[str]:
@@ -126,13 +143,19 @@ def _modules(tree: ModuleTree, width: int, color: bool) -> list[str]:
         if i not in members:
             lines.append(module_line(tree.rows[r], name))
             continue
-        alike = [tree.rows[k] for k in members[i]]
-        whole = alike[0]._replace(parameters=sum(row.parameters for row in alike), variables=())
-        line = module_line(whole, name)
-        lines.append(line._replace(cells=(name, f"{len(alike)} × {line.cells[1]}", *line.cells[2:])))
+        lines.append(_group_line(outline, i, [tree.rows[k] for k in members[i]], name))
     if not lines and tree.variables:
         return [f"   {plain(v)}" for v in tree.variables]
     return align(lines, frozenset({2}), width, color)
+
+
+def _group_line(outline: Outline, i: int, alike: list[ModuleRow], name: str) -> Line:
+    """The cells of neighbors that are alike, or whose pattern comes again."""
+    kinds = [module_line(row, "").cells[1] for row in alike[: outline.period.get(i, 1)]]
+    whole = alike[0]._replace(parameters=sum(row.parameters for row in alike), variables=())
+    line = module_line(whole, name)
+    outline.members[i] = (len(alike), "")
+    return line._replace(cells=(name, outline.kinds(i, kinds), *line.cells[2:]))
 
 
 def module_line(row: ModuleRow, name: str) -> Line:
@@ -221,24 +244,24 @@ def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[
 @text_form(CallTable)
 @text_form(ReturnTable)
 def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]:
-    outline = call_outline(table.rows)
-    lines = [Line(("#", "call", "in → out", "time", "mean ± std"), color="dim")] if table.rows else []
-    for r, lead in zip(outline.row, outline.label, strict=True):
-        lines.append(_call_line(table.rows[r], lead, max(MOST_FLOW, width - 60)))
-    out = align(lines, frozenset({0, 3}), width, color)
+    rows = table.rows
+    outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
+    shown, axis = shown_rows(rows, outline), axis_of(row.statistics for row in rows)
+    head = ("#", "call", "in → out", "time", "mean ± std", axis.legend() if axis else "")
+    lines = [Line(head, color="dim")] if rows else []
+    room = max(MOST_FLOW, width - 60)
+    for i in visible(outline, folded_groups(outline)):
+        inside = [rows[outline.row[j]].statistics for j in group_lines(outline, i)] if i in outline.members else []
+        drawn = strip(axis, [s for s in inside or [shown[i].statistics] if s is not None]) if axis else ""
+        lines.append(_call_line(shown[i], "  " * outline.depth[i] + plain(call_label(rows, outline, i)), room, drawn))
+    out = align(lines, frozenset({0, 3}), width, color, leaving=(3, 5))
     missing = getattr(table, "not_called", ())
     return [*out, *([f"not called: {plain(', '.join(folded_paths(missing)), 2000)}"] if missing else [])]
 
 
-def _call_line(row: CallRow, label: str, room: int) -> Line:
+def _call_line(row: CallRow, label: str, room: int, drawn: str) -> Line:
     stats = row.statistics
-    cells = (
-        str(row.order),
-        "  " * row.depth + plain(label),
-        cut_middle(plain(flow(row)), room),
-        _time(row),
-        spread(stats),
-    )
+    cells = (str(row.order), label, cut_middle(plain(flow(row)), room), _time(row), spread(stats), drawn)
     wrong = [*number_badges(stats, zeros=False), *([plain(row.error)] if row.error else [])]
     remark = ", ".join([*wrong, *([NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else [])])
     return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")

@@ -13,7 +13,7 @@ import { tsv } from "./format.js";
  * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
  *   say: (text: string) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
  *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, jump?: (finding: Finding) => void,
- *   bugs?: HTMLElement, rows?: import("./rows.js").Rows }} View
+ *   findings: Finding[], bugs?: HTMLElement, rows?: import("./rows.js").Rows }} View
  * What is wrong: how bad, in words, the line that shows it, in which part of a panel, and the path.
  * @typedef {[kind: "wrong" | "doubt" | "note", text: string, line: number | null, part: string | null, path: string]} Finding
  */
@@ -145,6 +145,7 @@ export function mountView(root, data, channel, draw) {
     memory: memoryOf(`${data.view}:${(data.title || [""])[0]}`),
     saved: Boolean(host.dataset.view), // in a notebook, where a kernel may come to it
     inside: Boolean(data.inside), // of a panel that shows details itself
+    findings: data.findings ?? [],
   };
   for (const kind of ["keydown", "keyup", "keypress"]) {
     frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });

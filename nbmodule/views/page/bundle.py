@@ -4,7 +4,7 @@ The files in the repository are the files that run: each becomes one function sc
 forms are understood, and anything else that begins with `import` or `export` is an error: `import { a, b as c } from
 "./d.js";` and `export function`, `export async function`, `export const`, `export class`. Whole-line comments and
 indentation are left out, which needs no knowledge of the language as long as no template literal spans lines; the joiner
-checks that too.
+checks that too. `tight` then takes the spaces that only a reader needs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ import re
 from collections.abc import Iterable
 from importlib import resources
 
+from nbmodule.views.page.tight import tight
+
 _IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./([\w-]+)\.js";$')
 _CLASS = re.compile(r"\.nbm-([\w-]+)")
+_SPACES = re.compile(r" ?([{};,]) ?|(?<=:) ")  # of a style sheet: none of them means anything there
+_BROKEN = re.compile(r"(?<=[;{,(])\n")  # where a statement ends, or goes on for certain
 _TYPE = re.compile(r"/\*\* @type \{[^*]*\} \*/ ?")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) ([A-Za-z_$][\w$]*)")
 
@@ -66,15 +70,25 @@ def widget_module(entry: str = "main", exports: tuple[str, ...] = ("mount",), af
 
 
 def _styles(script: str) -> str:
-    """The style sheet as a string of JavaScript, without the lines of which the script names no class."""
-    lines = squeeze(read_frontend("styles.css")).splitlines()
+    """The style sheet as a string of JavaScript, without the rules of which the script names no class."""
+    rules = _rules(_SPACES.sub(r"\1", squeeze(read_frontend("styles.css")).replace("\n", "")))
     words = set(re.findall(r"[\w-]+", script))
     words |= {word.removeprefix("nbm-") for word in words}
-    return json.dumps("\n".join(line for line in lines if _applies(line, words)))
+    return json.dumps("\n".join(rule for rule in rules if _applies(rule, words)))
 
 
-def _applies(line: str, words: set[str]) -> bool:
-    classes = set(_CLASS.findall(line)) - {"view"}
+def _rules(sheet: str) -> Iterable[str]:
+    """The rules of a style sheet one by one; those that hold others stay whole."""
+    depth = begin = 0
+    for at, sign in enumerate(sheet):
+        depth += (sign == "{") - (sign == "}")
+        if sign == "}" and not depth:
+            yield sheet[begin : at + 1]
+            begin = at + 1
+
+
+def _applies(rule: str, words: set[str]) -> bool:
+    classes = set(_CLASS.findall(rule)) - {"view"}
     return not classes or not words.isdisjoint(classes)
 
 
@@ -108,7 +122,7 @@ def _scope(name: str) -> str:
         elif line.startswith(("import ", "export ")):
             raise ValueError(f"views/page/{name}.js, kept line {number}: the joiner does not know this form: {line}")
         lines.append(line)
-    body = "\n".join(lines)
+    body = _BROKEN.sub("", "\n".join(map(tight, lines)))
     return f"const {_variable(name)}=(()=>{{\n{body}\nreturn {{{','.join(exports)}}};\n}})();"
 
 

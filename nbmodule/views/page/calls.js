@@ -1,10 +1,11 @@
 // The calls: what ran, in which order, with what result.
 import { button, closer, el, mountView, reader, svg, tableButton } from "./base.js";
 import { number, seconds } from "./format.js";
-import { badges, bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
+import { bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
+import { axisTitle, onAxis } from "./spread.js";
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
@@ -13,19 +14,33 @@ function draw(view, data, channel) {
   const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map(get);
   const [compiling, own] = ["comp", "own"].map(get);
   const n = data.depth.length;
+  const groups = data.groups ?? {}; // of the lines that stand for several calls: what these are, and their lines
+  const rowOf = (/** @type {number} */ i) => (data.at ? data.at[i] : i);
+  const isCall = (/** @type {number} */ i) => rowOf(i) >= 0;
   const run = (/** @type {number} */ i) => time(i) - (compiling(i) ?? 0);
   const longest = Math.max(...Array.from({ length: n }, (_, i) => time(i) ?? 0), 1e-12);
   const flow = (/** @type {number} */ i) => `${input(i) ?? ""} → ${error(i) ? "raised" : input(i) === output(i) ? "same" : (output(i) ?? "")}`;
   /** @type {Map<string, number>} */
   const seen = new Map();
   const nth = Array.from({ length: n }, (_, i) => {
+    if (!isCall(i)) return 0;
     const before = seen.get(path(i)) ?? 0;
     seen.set(path(i), before + 1);
     return before;
   });
   // Beside other panes there is room for what is new in a row: the last step of the path, and what came out.
-  const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) ? label(i).slice(path(i).lastIndexOf(".") + 1) : label(i));
-  const gave = (/** @type {number} */ i) => (view.inside ? flow(i).slice(flow(i).lastIndexOf("→")) : flow(i));
+  const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) && !groups[i] ? label(i).slice(path(i).lastIndexOf(".") + 1) : label(i));
+  const kinds = (/** @type {number} */ i) => groups[i]?.[0];
+  const gave = (/** @type {number} */ i) => kinds(i) ?? flow(i).slice(flow(i).lastIndexOf("→"));
+  const parts = (/** @type {number} */ i) => (groups[i]?.[1] ?? [i]).map(stats).filter((/** @type {import("./marks.js").Stats | null} */ s) => s?.b.length);
+  /** @type {(cell: HTMLElement, i: number) => void} */
+  const drawSpread = (cell, i) => {
+    const known = parts(i);
+    if (!known.length) return;
+    cell.append(onAxis(data.axis, known));
+    const [one, other] = [known[0], known[known.length - 1]];
+    cell.title = known.length > 1 ? `${known.length} calls: from ${spread(one)} to ${spread(other)}` : `mean ${number(one.m)}, deviation ${number(one.s)}, from ${number(one.lo)} to ${number(one.hi)}`;
+  };
   const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
   const firstBad = producer(data.depth, isBad);
   const rows = new Rows(view, {
@@ -34,33 +49,34 @@ function draw(view, data, channel) {
     depth: data.depth,
     open: data.open,
     label: short,
-    key: (i) => `${order(i)} ${path(i)}`,
+    key: (i) => `${order(i)} ${path(i) ?? label(i)}`,
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
-    code: (i) => `${data.root}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]`,
-    place: (i) => ({ path: path(i), call: nth[i] }),
+    code: (i) => isCall(i) ? `${data.root}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]` : `${data.root}[${order(i)}:${order(groups[i][1].at(-1)) + 1}]`,
+    place: (i) => (isCall(i) ? { path: path(i), call: nth[i] } : null),
     rowClass: (i) => (error(i) || i === firstBad ? "wrong" : isBad(i) ? "carries" : ""),
     nameTitle: "call",
     lead: (i) => String(order(i)),
     columns: [
-      { title: view.inside ? "→ out" : "in → out", cls: "mono", text: gave, most: 44 },
-      ...(data.sec ? [{ title: "time", width: "124px", cls: "drop2 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
+      view.inside ? { title: "→ out", cls: "mono", text: gave, most: 44 } : { title: "in → out", cls: "mono", text: (i) => `${kinds(i) ? `${kinds(i)}: ` : ""}${flow(i)}`, short: gave, most: 64 },
+      ...(data.sec ? [{ title: "time", width: "124px", cls: "drop3 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
       ...(data.own ? [{ title: "own", width: "64px", cls: "drop1 number", text: (/** @type {number} */ i) => (typeof own(i) === "number" ? seconds(own(i)) : "") }] : []),
+      ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { title: "mean ± std", cls: "drop1 number", text: (/** @type {number} */ i) => (stats(i) ? spread(stats(i)) : "") },
-            { title: "range", width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
+            { title: "mean ± std", cls: "drop4 number", text: (/** @type {number} */ i) => (stats(i) ? spread(stats(i)) : "") },
+            { title: "histogram", width: "70px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
-      { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], i === firstBad && ["first non-finite", "wrong"], ...numberWords(stats(i)).filter(([text]) => text !== "zeros")]) },
+      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], i === firstBad && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
     ],
     sortsAll: true,
-    sorts: data.sec ? { time: (i) => (time(i) === null ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
+    sorts: data.sec ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
-      for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.figure?.(view, i, each, 280)) || drawPicture(view, each, 280));
-      if (output(i)) pane.append(closer(view, channel, i));
+      for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.figure?.(view, rowOf(i), each, 280)) || drawPicture(view, each, 280));
+      if (output(i) && isCall(i)) pane.append(closer(view, channel, rowOf(i)));
       facts(pane, [
-        ["class", cls(i)],
+        ["class", kinds(i) ?? cls(i)],
         ["in", input(i)],
         ["out", output(i)],
         ["time", time(i) === null ? "" : seconds(run(i))],
@@ -74,7 +90,7 @@ function draw(view, data, channel) {
   });
   if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });
   rows.begin(data.first);
-  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
+  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...[...data.depth.keys()].filter(isCall).map((/** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
 }
 
@@ -106,6 +122,21 @@ export function producer(depth, isBad) {
 }
 
 /**
+ * How deep each call is: a line that stands for several calls is none.
+ * @param {import("./base.js").Data} data
+ * @returns {number[]}
+ */
+function levels(data) {
+  const above = /** @type {number[]} */ ([]);
+  return data.depth.map((/** @type {number} */ d, /** @type {number} */ i) => {
+    above.length = d;
+    const level = above.length ? above[d - 1] : 0;
+    above[d] = level + (data.at && data.at[i] < 0 ? 0 : 1);
+    return level;
+  });
+}
+
+/**
  * Bars on one time axis, depth downward; the button changes between rows and bars.
  * @param {import("./base.js").View} view
  * @param {Rows} rows
@@ -113,12 +144,13 @@ export function producer(depth, isBad) {
  * @param {Record<string, (i: number) => any>} get
  */
 function timeline(view, rows, data, get) {
-  const deepest = Math.max(...data.depth) + 1;
+  const level = levels(data);
+  const deepest = Math.max(...level) + 1;
   const first = Math.min(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => get.start(i) ?? Infinity));
   const end = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => (get.start(i) ?? 0) + (get.time(i) ?? 0))) - first;
   const [width, step] = [1000, 20];
   const plot = svg("svg", { class: "nbm-timeline", viewBox: `0 0 ${width} ${deepest * step + 16}`, preserveAspectRatio: "none", height: deepest * step + 16 });
-  data.depth.forEach((/** @type {number} */ d, /** @type {number} */ i) => {
+  level.forEach((d, i) => {
     if (get.time(i) === null || get.start(i) === null) return;
     const x = ((get.start(i) - first) / end) * width;
     const w = Math.max((get.time(i) / end) * width, 1);

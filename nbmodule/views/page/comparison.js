@@ -1,7 +1,7 @@
 // Two runs side by side: the fault first, large; below it one cell for each call, and the calls themselves.
 import { button, closer, copy, el, mountView, reader, tableButton } from "./base.js";
 import { number } from "./format.js";
-import { badges, bar } from "./marks.js";
+import { bar } from "./marks.js";
 import { placeOf } from "./places.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
@@ -88,7 +88,7 @@ function draw(view, data, channel) {
       { title: "input", cls: "drop2", text: (i) => given(i) ?? "", most: 30 },
       { title: "off by", width: "124px", cls: "time", draw: (cell, i) => change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3)) },
       { title: "largest", cls: "drop1 mono", text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
-      { width: "14ch", cls: "grow", draw: (cell, i) => badges(cell, [remark(i) && [remark(i), fault(i) === "module" ? "wrong" : ""]]) },
+      { cls: "grow", words: (i) => [remark(i) && [remark(i), fault(i) === "module" ? "wrong" : ""]] },
     ],
     sorts: { difference: (i) => (change(i) === null ? (fault(i) ? Infinity : NaN) : Number(change(i))) },
     empty: "nothing to compare",

@@ -1,7 +1,7 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
 import { closer, el, mountView, reader, tableButton } from "./base.js";
 import { number } from "./format.js";
-import { badges, bar, facts } from "./marks.js";
+import { bar, facts } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { recordRows } from "./fold.js";
 import { Rows } from "./rows.js";
@@ -34,7 +34,7 @@ function draw(view, data, channel) {
       { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
       { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same" : (b(i) ?? "")) },
       { title: "change", width: "124px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
-      { width: "18ch", cls: "grow", draw: (cell, i) => badges(cell, [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]]) },
+      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
     ],
     sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },
     empty: "nothing to compare",

@@ -232,7 +232,9 @@ class Panel {
    */
   step(step) {
     const { places } = this.columns;
-    const next = places[this.rowOf(this.selected) + step];
+    let at = this.rowOf(this.selected) + step;
+    while (places[at] && places[at].path === null) at += step; // a line that stands for several calls
+    const next = places[at];
     if (next) this.choose(next, "keys");
     else this.view.say(step > 0 ? "this is the last call" : "this is the first call");
   }
@@ -340,7 +342,7 @@ function columnsOf(parts) {
     seen.set(path, call + 1);
     return { path, call };
   });
-  const failed = places.filter((/** @type {Place} */ _, /** @type {number} */ i) => get("err")(i)).pop();
+  const failed = places.filter((/** @type {Place} */ place, /** @type {number} */ i) => place.path !== null && get("err")(i)).pop();
   const tree = parts.modules?.view === "modules" ? parts.modules : { depth: [] };
   const path = reader(tree.path);
   const moduleOf = new Map(tree.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), i]).filter((/** @type {any[]} */ pair) => pair[0]));

@@ -6,6 +6,8 @@ import { count, number } from "./format.js";
  * What one array looks like in numbers.
  * @typedef {{ n: number, m: number, s: number, lo: number, hi: number, nan?: number, inf?: number, z?: number, b: number[],
  *   la?: number[], ha?: number[], of?: number }} Stats
+ * A text, or a text and its kind.
+ * @typedef {string | [string, string] | false | null | undefined} Word
  */
 
 /**
@@ -68,7 +70,7 @@ export function spread(stats) {
 /**
  * Words beside color.
  * @param {HTMLElement} cell
- * @param {(string | [string, string] | false | null | undefined)[]} words each a text, or a text and its kind
+ * @param {Word[]} words
  */
 export function badges(cell, words) {
   for (const word of words) {

@@ -2,9 +2,10 @@
 import { closer, mountView, reader, tableButton } from "./base.js";
 import { recordRows } from "./fold.js";
 import { code, count } from "./format.js";
-import { badges, bar, facts } from "./marks.js";
+import { bar, facts } from "./marks.js";
 import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
+import { LOOK } from "./rows_look.js";
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
@@ -15,8 +16,6 @@ function draw(view, data, channel) {
   const args = get("args");
   const total = data.total || 1;
   const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
-  const longest = Math.max(8, ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.length));
-  const classWidth = `calc(${Math.min(longest, 34)}ch + 14px)`;
   const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
   const list = new Rows(view, {
     about: `modules of ${data.title[0]}`,
@@ -29,7 +28,7 @@ function draw(view, data, channel) {
     place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
-      { width: classWidth, cls: "class", draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
+      { cls: "class", text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
       { cls: "right", text: (i) => (p(i) ? count(p(i)) : "") },
       { width: "62px", cls: "drop2 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
       {
@@ -37,20 +36,19 @@ function draw(view, data, channel) {
         text: (i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${output(i) ?? "?"}` : kind(i) === "module" ? "—" : ""),
       },
       {
-        width: "18ch",
         cls: "grow",
-        draw: (cell, i) =>
-          badges(cell, [
-            error(i) && [error(i), "wrong"],
-            shared(i) && `shared with ${shared(i)}`,
-            late(i) && ["built on first call", "doubt"],
-            training(i) && [training(i), "doubt"],
-            buf(i) && `${buf(i)} buffer${buf(i) > 1 ? "s" : ""}`,
-          ]),
+        words: (i) => [
+          error(i) && [error(i), "wrong"],
+          shared(i) && `shared with ${shared(i)}`,
+          late(i) && ["built on first call", "doubt"],
+          training(i) && [training(i), "doubt"],
+          buf(i) && `${buf(i)} buffer${buf(i) > 1 ? "s" : ""}`,
+        ],
       },
     ],
     sorts: { parameters: (i) => p(i) ?? 0 },
     empty: data.empty ?? "no submodules",
+    look: LOOK,
     colors: {
       ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
       parameters: (i) => p(i) ?? 0,
@@ -70,7 +68,7 @@ function draw(view, data, channel) {
       if (rowOf(i) >= 0 && vars(i)?.length) pane.append(closer(view, channel, rowOf(i)));
     },
   });
-  const lines = /** @type {number[]} */ (data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i));
+  const lines = /** @type {number[]} */ ([...data.depth.keys()]);
   list.begin(data.first);
   list.addTool(tableButton(view, () => [["path", "class", "parameters", "in", "out"], ...lines.filter((i) => rowOf(i) >= 0).map((i) => [path(i), `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), String(p(i) ?? ""), input(i) ?? "", output(i) ?? ""].map(String))]));
 }

@@ -3,19 +3,21 @@ import { button, copy, el, name } from "./base.js";
 import { count } from "./format.js";
 import { rowKey, toolKey } from "./keys.js";
 import { filterRows, shapeOf, sortedLeaves, visibleRows } from "./fold.js";
-import { header, measure, sized } from "./rows_columns.js";
-import { colorTools, firstColor, tint } from "./rows_look.js";
+import { badges } from "./marks.js";
+import { PAPER, cellOf, fit, measure } from "./rows_columns.js";
 
 /**
- * A column with `text` is as wide as its longest text, up to `most` letters; one with `draw` says its own width.
- * @typedef {{ title?: string, cls?: string, width?: string, most?: number, text?: (i: number) => string,
- *   draw?: (cell: HTMLElement, i: number) => void }} Column
+ * A column with `text` or `words` is as wide as the longest, up to `most` letters, and shows what is `short` where it has no room for all;
+ * one with `draw` says its own width. Columns of the class `drop1` leave first where there is no room, then `drop2`, and so on.
+ * @typedef {import("./marks.js").Word} Word
+ * @typedef {{ title?: string, cls?: string, width?: string, most?: number, text?: (i: number) => string, short?: (i: number) => string,
+ *   words?: (i: number) => Word[], draw?: (cell: HTMLElement, i: number) => void, head?: (cell: HTMLElement) => void }} Column
  * @typedef {{
  *   about: string, role?: "tree" | "treegrid", depth: number[], open: number[], columns: Column[],
  *   label: (i: number) => string, key: (i: number) => string, text: (i: number) => string, code: (i: number) => string,
  *   lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
  *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>, sortsAll?: boolean,
- *   colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
+ *   look?: typeof import("./rows_look.js").LOOK, colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
  *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null }} Spec
  */
 
@@ -39,14 +41,16 @@ export class Rows {
     /** @type {Set<string>} */
     const kept = view.memory.get("open");
     this.open = new Set(spec.open);
-    if (kept) this.open = new Set(spec.depth.map((_, i) => i).filter((i) => this.folds(i) && kept.has(spec.key(i))));
+    if (kept) this.open = new Set([...spec.depth.keys()].filter((i) => this.folds(i) && kept.has(spec.key(i))));
     this.selected = -1;
     this.detailed = -1;
     this.query = "";
     this.sort = "";
     this.color = "";
-    this.basis = "";
+    this.basis = 0;
     this.lead = "";
+    /** @type {number[]} */
+    this.shown = [...spec.columns.keys()];
     measure(this);
     this.drawn = "";
     this.more = button("show all", "Show the whole height", () => {
@@ -60,10 +64,9 @@ export class Rows {
     this.pane = el("div", "detail");
     this.main = el("div", "main", this.list);
     view.body.append(this.main);
-    header(this);
     this.toolbar();
     this.listen();
-    firstColor(this);
+    spec.look?.first(this);
     this.refresh();
     view.rows = this;
     view.jump = ([, , line]) => line !== null && this.jump(line);
@@ -136,7 +139,7 @@ export class Rows {
       this.sorting = choice;
       tools.append(choice);
     }
-    colorTools(this);
+    this.spec.look?.tools(this);
     if (this.spec.depth.some((d) => d > 0)) {
       tools.append(button("+", "Open all rows", () => this.foldAll(true)), button("−", "Fold all rows", () => this.foldAll(false)));
     }
@@ -182,11 +185,25 @@ export class Rows {
       this.open = new Set(this.spec.depth.keys());
     } else if (this.before) this.open = this.before;
     this.refresh();
-    if (begins) this.draw(true);
+    if (!begins) return;
+    fit(this, Math.min(this.main.clientWidth, PAPER));
+    this.drawn = "";
+    this.draw(true);
   }
 
   /** @type {Set<number> | undefined} */
   before;
+  /** @type {number[]} */
+  letters = [];
+  /** @type {number[]} how many letters of a column are seen */
+  fits = [];
+  /** @type {number[]} */
+  shortest = [];
+  /** @type {number[] | undefined} */
+  widths;
+  /** @type {HTMLElement | undefined} */
+  head;
+  named = 0;
   /** @type {HTMLSelectElement | undefined} */
   sorting;
   /** @type {{ choice: HTMLSelectElement, legend: HTMLElement } | undefined} */
@@ -213,8 +230,12 @@ export class Rows {
     this.side = wide && this.detailed >= 0;
     if (this.side && this.pane.parentNode !== this.view.body) this.view.body.append(this.pane);
     if (this.detailed < 0) this.pane.remove();
-    this.view.root.classList.toggle("nbm-mid", this.main.clientWidth < 720);
-    this.view.root.classList.toggle("nbm-narrow", this.main.clientWidth < 480);
+    const room = this.main.clientWidth;
+    fit(this);
+    this.drawn = "";
+    this.draw();
+    if (this.main.clientWidth >= room) return; // else a scroll bar has come
+    fit(this);
     this.drawn = "";
     this.draw();
   }
@@ -258,8 +279,8 @@ export class Rows {
     const text = this.flat ? (spec.flat ?? spec.key)(i) : spec.label(i);
     fold.style.marginLeft = `${this.flat ? 0 : spec.depth[i] * 16}px`;
     const first = el("span", "cell name", fold, name(text));
-    first.style.flexBasis = this.basis;
-    first.style.background = tint(this, i);
+    first.style.flexBasis = `${this.basis}px`;
+    first.style.background = spec.look?.tint(this, i) ?? "";
     if (spec.lead) {
       const lead = el("span", "lead-number", spec.lead(i));
       lead.style.flexBasis = this.lead;
@@ -275,11 +296,15 @@ export class Rows {
     row.setAttribute("aria-selected", String(i === this.selected));
     if (spec.role === "treegrid") row.setAttribute("aria-rowindex", String(k + 1));
     if (this.folds(i)) row.setAttribute("aria-expanded", String(this.isOpen(i)));
-    for (const column of spec.columns) {
-      const cell = sized(el("span", `cell ${column.cls ?? ""}`), column);
+    for (const k of this.shown) {
+      const column = spec.columns[k];
+      const cell = cellOf(this, k);
       try {
-        if (column.text) cell.append((cell.title = column.text(i)));
-        else column.draw?.(cell, i);
+        if (column.draw) column.draw(cell, i);
+        else if (column.text) {
+          const text = (cell.title = column.text(i));
+          cell.append(column.short && text.length > this.fits[k] ? column.short(i) : text);
+        } else if (column.words) badges(cell, [...column.words(i), ...this.hidden(i)]);
       } catch (error) {
         cell.append(el("span", "wrong", String(error)));
       }
@@ -287,6 +312,17 @@ export class Rows {
     }
     if (spec.role === "treegrid") for (const cell of row.children) cell.setAttribute("role", "gridcell");
     return row;
+  }
+
+  /**
+   * The worst of what is wrong in rows that are folded away here.
+   * @param {number} i
+   * @returns {Word[]}
+   */
+  hidden(i) {
+    if (!this.folds(i) || this.flat || this.isOpen(i)) return [];
+    const worst = this.view.findings.find(([kind, , line]) => kind !== "note" && line !== null && line > i && line < this.shape.end[i]);
+    return worst ? [[`inside: ${worst[1]}`, worst[0]]] : [];
   }
 
   /** @param {number} i */
@@ -384,7 +420,7 @@ export class Rows {
 
   /** @param {boolean} open */
   foldAll(open) {
-    this.open = new Set(open ? this.spec.depth.map((_, i) => i).filter((i) => this.folds(i)) : []);
+    this.open = new Set(open ? this.[...spec.depth.keys()].filter((i) => this.folds(i)) : []);
     this.remember();
     this.refresh();
   }

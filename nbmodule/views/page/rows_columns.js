@@ -1,4 +1,4 @@
-// The columns of a list of rows: how wide they are, and their titles.
+// The columns of a list of rows: how wide they are, which of them there is room for, and their titles.
 import { el } from "./base.js";
 
 /**
@@ -6,47 +6,121 @@ import { el } from "./base.js";
  * @typedef {import("./rows.js").Column} Column
  */
 
+const EDGE = 10;
+const GAP = 14;
+const FOLD = 26;
+const LEAST = 9;
+const WIDEST = 1800;
+export const PAPER = 680;
+
 /**
- * The titles of the columns.
+ * The titles of the columns, above the rows.
  * @param {Rows} list
  */
-export function header(list) {
-  if (!list.spec.depth.length || !list.spec.columns.some((c) => c.title)) return;
-  const first = el("span", "cell name", list.spec.nameTitle ?? "");
-  first.style.flexBasis = list.basis;
+function header(list) {
+  const { spec } = list;
+  list.head?.remove();
+  if (!spec.depth.length || !spec.columns.some((c) => c.title || c.head)) return;
+  const first = el("span", "cell name", spec.nameTitle ?? "");
+  first.style.flexBasis = `${list.basis}px`;
   first.style.paddingLeft = `calc(${list.lead || "0px"} + 20px)`;
-  const cells = list.spec.columns.map((c) => sized(el("span", `cell ${c.cls ?? ""}`, c.title ?? ""), c));
-  const head = el("div", "head", first, ...cells);
-  head.setAttribute("aria-hidden", "true");
-  list.main.prepend(head);
+  const cells = list.shown.map((k) => {
+    const c = spec.columns[k];
+    const cell = cellOf(list, k);
+    cell.append(c.title ?? "");
+    c.head?.(cell);
+    return cell;
+  });
+  list.head = el("div", "head", first, ...cells);
+  list.head.setAttribute("aria-hidden", "true");
+  list.main.prepend(list.head);
 }
 
 /**
- * Let each column be as wide as what it holds, as far as a first look at 2,000 rows tells.
+ * How many letters each column holds, as far as a first look at 2,000 rows tells.
  * @param {Rows} list
  */
 export function measure(list) {
   const { spec } = list;
   const n = Math.min(spec.depth.length, 2000);
-  const longest = (/** @type {(i: number) => number} */ size, /** @type {number} */ most) => {
+  const longest = (/** @type {(i: number) => number} */ size) => {
     let widest = 0;
     for (let i = 0; i < n; i++) widest = Math.max(widest, size(i));
-    return Math.min(widest, most).toFixed(1);
+    return widest;
   };
-  for (const c of spec.columns) {
-    const { text } = c;
-    if (text) c.width = `calc(${longest((i) => Math.max(text(i).length, c.title?.length ?? 0), c.most ?? 40)}ch + 14px)`;
-  }
+  list.letters = spec.columns.map((c) => {
+    const { text, words } = c;
+    if (text) return Math.min(longest((i) => Math.max(text(i).length, c.title?.length ?? 0)), c.most ?? 40);
+    return words ? Math.min(longest((i) => words(i).reduce((sum, word) => sum + (word ? String(Array.isArray(word) ? word[0] : word).length + 1 : 0), 0)), 22) : 0;
+  });
+  list.shortest = spec.columns.map((c, k) => (c.short ? Math.min(list.letters[k], longest((i) => c.short?.(i).length ?? 0)) : 0));
   list.lead = spec.lead ? `${String(spec.depth.length).length + 1}ch` : "";
-  const widest = longest((i) => spec.label(i).length + spec.depth[i] * 2.2, 44);
-  list.basis = `calc(${widest}ch + ${list.lead || "0px"} + 40px)`;
+  list.named = longest((i) => spec.label(i).length + spec.depth[i] * 2.2);
 }
 
 /**
- * @param {HTMLElement} cell
- * @param {Column} column
+ * How wide a letter is in pixels: of a name, of code, of text.
+ * @param {Rows} list
  */
-export function sized(cell, column) {
-  cell.style.flexBasis = column.width ?? "auto";
+function lettersOf(list) {
+  const many = 40;
+  const wide = ["name", "mono", ""].map((kind) => {
+    const probe = el("span", `cell ${kind}`, "0".repeat(many));
+    probe.style.cssText = "position:absolute;visibility:hidden;padding:0;display:inline-block";
+    list.main.append(probe);
+    const { width } = probe.getBoundingClientRect();
+    probe.remove();
+    return width / many;
+  });
+  return { name: wide[0], mono: wide[1], text: wide[2] };
+}
+
+/**
+ * Give names what they need, then let columns leave, the least needed first, until the others have room; what is left goes to
+ * those that would be cut. A name is cut last.
+ * @param {Rows} list
+ * @param {number} [room] in pixels; by default what is there
+ */
+export function fit(list, room = list.main.clientWidth) {
+  if (!room) return;
+  const { columns } = list.spec;
+  const letter = lettersOf(list);
+  const px = (/** @type {Column} */ c, /** @type {number} */ letters) => letters * (/\bmono\b/.test(c.cls ?? "") ? letter.mono : letter.text) + GAP;
+  const want = columns.map((c, k) => (c.text || c.words ? (list.letters[k] ? px(c, list.letters[k]) : 0) : parseFloat(c.width ?? "0")));
+  const soft = columns.map((c, k) => Boolean(c.text) && /\bmono\b/.test(c.cls ?? "") && list.letters[k] > LEAST);
+  const least = columns.map((c, k) => (soft[k] ? px(c, list.shortest[k] || LEAST) : want[k]));
+  const leaves = columns.map((c) => Number(/drop(\d)/.exec(c.cls ?? "")?.[1] ?? Infinity));
+  const name = list.named * letter.name + FOLD + GAP + (parseFloat(list.lead) || 0) * letter.name;
+  let free = room - EDGE - name - least.reduce((a, b) => a + b, 0);
+  const gone = new Set();
+  for (const k of [...columns.keys()].sort((a, b) => leaves[a] - leaves[b])) {
+    if (free >= 0 || leaves[k] === Infinity) break;
+    gone.add(k);
+    free += least[k];
+  }
+  list.widths = least;
+  soft.forEach((is, k) => {
+    if (!is || gone.has(k)) return;
+    const width = Math.min(want[k], Math.max(least[k] + free, px(columns[k], LEAST)));
+    free -= width - least[k];
+    least[k] = width;
+  });
+  list.fits = columns.map((_, k) => (soft[k] && least[k] < want[k] ? (least[k] - GAP) / letter.mono : Infinity));
+  list.basis = Math.max(name + Math.min(free, 0), Math.min(name, 90));
+  list.shown = [...columns.keys()].filter((k) => !gone.has(k) && (least[k] || columns[k].words || /\bgrow\b/.test(columns[k].cls ?? "")));
+  const all = name + want.reduce((a, b) => a + b, 0) + EDGE + GAP;
+  const needed = list.side ? all / 0.67 : all;
+  if (!list.view.inside) list.view.root.style.maxWidth = needed > 1100 ? `${Math.min(needed, WIDEST)}px` : "";
+  header(list);
+}
+
+/**
+ * An empty cell of a column.
+ * @param {Rows} list
+ * @param {number} k the number of the column
+ */
+export function cellOf({ spec, widths }, k) {
+  const cell = el("span", `cell ${spec.columns[k].cls ?? ""}`);
+  if (widths) cell.style.flexBasis = `${widths[k]}px`;
   return cell;
 }

@@ -10,7 +10,7 @@ const STRONGEST = 45;
  * A choice of what tints the rows, with its legend.
  * @param {Rows} list
  */
-export function colorTools(list) {
+function colorTools(list) {
   const names = Object.keys(list.spec.colors ?? {});
   if (!names.length || list.view.inside) return;
   const choice = el("select", "button");
@@ -72,7 +72,7 @@ function mixed(x, range) {
  * @param {Rows} list
  * @param {number} i
  */
-export function tint(list, i) {
+function tint(list, i) {
   const value = list.spec.colors?.[list.color];
   if (!value) return "";
   list.range ??= new Map();
@@ -86,7 +86,7 @@ export function tint(list, i) {
  * Numbers that were given for the rows tint them from the start.
  * @param {Rows} list
  */
-export function firstColor(list) {
+function firstColor(list) {
   chooseColor(list, "given");
 }
 
@@ -99,3 +99,6 @@ export function chooseColor(list, color) {
   list.color = list.coloring.choice.value = color;
   showScale(list, list.coloring.legend);
 }
+
+/** What tints the rows of a list, for those whose rows have numbers to be tinted by. */
+export const LOOK = { tools: colorTools, tint, first: firstColor };

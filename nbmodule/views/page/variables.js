@@ -2,9 +2,10 @@
 import { closer, el, mountView, reader, tableButton } from "./base.js";
 import { bytes, code } from "./format.js";
 import { recordRows, shapeOf, sums } from "./fold.js";
-import { badges, facts, histogram, numbers, numberWords, spread } from "./marks.js";
+import { facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
+import { LOOK } from "./rows_look.js";
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
@@ -67,7 +68,7 @@ function draw(view, data, channel) {
       { cls: "right drop2", text: (i) => (total[i] ? bytes(total[i]) : "") },
       ...(withNumbers ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) }] : []),
       { cls: "drop2 number", most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i)) : "") },
-      { width: "22ch", cls: "grow", draw: (cell, i) => badges(cell, /** @type {any} */ (words(i))) },
+      { cls: "grow", words: (i) => /** @type {any} */ (words(i)) },
     ],
     sorts: {
       size: (i) => total[i],
@@ -77,6 +78,7 @@ function draw(view, data, channel) {
         "non-finite": (i) => (stats(i)?.nan ?? 0) + (stats(i)?.inf ?? 0),
       }),
     },
+    look: LOOK,
     colors: {
       ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
       size: (i) => (type(i) ? (size(i) ?? 0) : NaN),

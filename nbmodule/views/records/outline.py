@@ -1,18 +1,23 @@
 """Rows with depths: the one shape in which every tree is cut, grouped and sent to a page.
 
 A tree is a list of lines in the order of reading, each with its depth, its label and the row it stands for (None for a
-level that only holds others). Three or more neighbors of one structure become one line, `blocks 0…11 · 12 × Block`.
+level that only holds others). Three or more neighbors of one structure become one line, `blocks 0…11 · 12 × Block`, and so do
+neighbors that alternate, `layers 0…249 · 125 × (A, B)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-OPEN_ROWS = 30
+OPEN_ROWS = 18
+"""As many as are seen in a view before anybody scrolls."""
 SMALLEST_GROUP = 3
+SMALLEST_PATTERN = 4
+"""Times that two or more neighbors come again before they are one line."""
+LONGEST_PERIOD = 4
 
 
 @dataclass
@@ -26,6 +31,8 @@ class Outline:
     label: list[str] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
     members: dict[int, tuple[int, str]] = field(default_factory=dict)
+    period: dict[int, int] = field(default_factory=dict)
+    """Of a group whose members alternate: after how many they come again."""
     _ends: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -34,6 +41,23 @@ class Outline:
     def display(self, i: int) -> str:
         """The label as it is read: a group with its range."""
         return f"{self.label[i]} {self.members[i][1]}".strip() if i in self.members else self.label[i]
+
+    def pattern(self, i: int) -> list[int]:
+        """The members of a group that differ, which come again after that."""
+        ends, found = self.ends(), [i + 1]
+        while len(found) < self.period.get(i, 1):
+            found.append(ends[found[-1]])
+        return found
+
+    def kinds(self, i: int, names: Sequence[str]) -> str:
+        """What a group holds, as `12 × Block` or `125 × (A, B)`.
+
+        Args:
+            i: The line of the group.
+            names: What the members of its pattern are called.
+        """
+        each = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        return f"{self.members[i][0] // len(names)} × {each}"
 
     def ends(self) -> list[int]:
         """For each line, the first line after it that is not below it."""
@@ -91,8 +115,10 @@ def _write(level: dict[str, Any], depth: int, out: Outline) -> None:
             out.row.append(below)
 
 
-def group_neighbors(tree: Outline, signature: Sequence[Hashable], *, leaves: bool = True) -> Outline:
-    """Fold three or more neighbors of one structure into one line that holds them.
+def group_neighbors(
+    tree: Outline, signature: Sequence[Hashable], *, leaves: bool = True, longest: int = LONGEST_PERIOD
+) -> Outline:
+    """Fold three or more neighbors of one structure into one line that holds them, and so patterns that come again.
 
     A level all of whose members are alike takes the group into its own line.
 
@@ -100,6 +126,7 @@ def group_neighbors(tree: Outline, signature: Sequence[Hashable], *, leaves: boo
         tree: The lines.
         signature: For each line, what makes it equal to another, besides the names and structures below it.
         leaves: Whether lines with nothing below them are grouped too.
+        longest: How many neighbors may make up a pattern; 1 groups only those that are alike.
 
     Example:
         >>> tree = outline_of_keys([('blocks', str(i), 'w') for i in range(12)])
@@ -110,7 +137,7 @@ def group_neighbors(tree: Outline, signature: Sequence[Hashable], *, leaves: boo
     ends = tree.ends()
     shape = _structures(tree, signature, ends)
     out = Outline()
-    _Grouping(tree, ends, shape, leaves, out).children(0, len(tree), 0)
+    _Grouping(tree, ends, shape, leaves, longest, out).children(0, len(tree), 0)
     return out
 
 
@@ -133,44 +160,55 @@ class _Grouping:
     ends: list[int]
     shape: list[int]
     leaves: bool
+    longest: int
     out: Outline
 
     def children(self, start: int, stop: int, depth: int) -> None:
         """Copy the lines from `start` to `stop`, siblings at `depth` and what is below them."""
-        i = start
-        while i < stop:
-            run = self._run(i, stop)
-            if self._is_group(run):
+        line = _siblings(start, stop, self.ends)
+        at = 0
+        while at < len(line):
+            count, period = self._run(line, at)
+            if period:
                 self._line("", -1, depth)
-                self._members(run, depth)
+                self._members(line[at : at + count], period, depth)
             else:
-                for j in run:
+                for j in line[at : at + count]:
                     self._copy(j, depth)
-            i = self.ends[run[-1]]
+            at += count
 
-    def _run(self, i: int, stop: int) -> list[int]:
-        run = [i]
-        while (j := self.ends[run[-1]]) < stop and self.shape[j] == self.shape[i]:
-            run.append(j)
-        return run
-
-    def _is_group(self, run: list[int]) -> bool:
-        return len(run) >= SMALLEST_GROUP and (self.leaves or self.ends[run[0]] > run[0] + 1)
+    def _run(self, line: list[int], at: int) -> tuple[int, int]:
+        """How many neighbors from here on are a group, and after how many they come again; 0: they are none."""
+        if not self.leaves and self.ends[line[at]] == line[at] + 1:
+            return 1, 0
+        alike = 1
+        for period in range(1, self.longest + 1):
+            count = period
+            while at + count < len(line) and self.shape[line[at + count]] == self.shape[line[at + count - period]]:
+                count += 1
+            count -= count % period
+            alike = count if period == 1 else alike
+            if count >= period * (SMALLEST_GROUP if period == 1 else SMALLEST_PATTERN):
+                return count, period
+        return alike, 0
 
     def _copy(self, i: int, depth: int) -> None:
         start, stop = i + 1, self.ends[i]
         self._line(self.tree.label[i], self.tree.row[i], depth)
         if start == stop:
             return
-        run = self._run(start, stop)
-        if self.ends[run[-1]] == stop and self._is_group(run):
-            self._members(run, depth)
+        line = _siblings(start, stop, self.ends)
+        count, period = self._run(line, 0)
+        if period and count == len(line):
+            self._members(line, period, depth)
         else:
             self.children(start, stop, depth + 1)
 
-    def _members(self, run: list[int], depth: int) -> None:
+    def _members(self, run: list[int], period: int, depth: int) -> None:
         span = f"{self.tree.label[run[0]]}…{self.tree.label[run[-1]]}"
         self.out.members[len(self.out) - 1] = (len(run), span)
+        if period > 1:
+            self.out.period[len(self.out) - 1] = period
         for j in run:
             self._copy(j, depth + 1)
 
@@ -180,8 +218,13 @@ class _Grouping:
         self.out.row.append(row)
 
 
-def open_at_first(tree: Outline, limit: int = OPEN_ROWS) -> list[int]:
-    """Choose the lines that stand open before anybody acted: breadth first until `limit` rows are visible.
+def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False) -> list[int]:
+    """Choose the lines that stand open before anybody acted: level by level, each only if all of it is seen at once.
+
+    Args:
+        tree: The lines.
+        limit: How many rows are seen at once.
+        groups: Whether a group opens too where there is room for it.
 
     Example:
         >>> tree = outline_of_keys([('a', 'w'), ('a', 'b'), ('c',)])
@@ -192,18 +235,33 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS) -> list[int]:
     level = _siblings(0, len(tree), ends)
     seen, opened = len(level), []
     while level:
-        below: list[int] = []
-        for i in level:
-            inner = _siblings(i + 1, ends[i], ends) if ends[i] > i + 1 else []
-            if not inner or i in tree.members:
-                continue
-            if seen + len(inner) > limit:
-                continue
-            seen += len(inner)
-            opened.append(i)
-            below += inner
-        level = below
+        inner = {
+            i: _siblings(i + 1, ends[i], ends) for i in level if ends[i] > i + 1 and (groups or i not in tree.members)
+        }
+        fits = {
+            i: below for i, below in inner.items() if seen + len(below) <= limit
+        }  # one wide level keeps no other shut
+        more = sum(map(len, fits.values()))
+        if seen + more > limit:
+            break
+        seen += more
+        opened += fits
+        level = [j for below in fits.values() for j in below]
     return sorted(opened)
+
+
+def visible(tree: Outline, folded: Container[int]) -> list[int]:
+    """The lines that are seen while these are folded.
+
+    Example:
+        >>> visible(outline_of_keys([('a', 'w'), ('b',)]), {0})
+        [0, 2]
+    """
+    ends, out, i = tree.ends(), [], 0
+    while i < len(tree):
+        out.append(i)
+        i = ends[i] if i in folded else i + 1
+    return out
 
 
 def _siblings(start: int, stop: int, ends: Sequence[int]) -> list[int]:

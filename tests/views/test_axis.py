@@ -1,0 +1,122 @@
+"""One axis for all rows, statistics of several arrays as one, neighbors that are one line."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.text import text_of
+from nbmodule.views.records.axis import Axis, axis_of, strip
+from nbmodule.views.records.records import CallRow, CallTable, ModuleRow, ModuleTree, ShownStatistics
+from nbmodule.views.records.union import union_of
+
+
+def numbers(mean, std, size=64, **more):
+    return ShownStatistics(size, mean, std, mean - 2 * std, mean + 2 * std, bins=(size // 2, size - size // 2), **more)
+
+
+def test_an_axis_is_linear_where_all_of_it_is_seen_and_logarithmic_where_not():
+    assert axis_of([numbers(0.0, 1.0), numbers(2.0, 1.0)]) == Axis(-1.0, 3.0, 0.0)
+    grown = axis_of([numbers(0.0, 10.0**k) for k in range(9)])
+    assert grown == Axis(-1e8, 1e8, 1.0)
+    ends = [grown.at(10.0**k) for k in range(3, 9)]
+    assert np.allclose(np.diff(ends), np.diff(ends)[0], rtol=1e-3)  # a constant factor is a straight line
+
+
+def test_zero_is_on_the_axis_and_nothing_to_see_is_no_axis():
+    assert axis_of([numbers(5.0, 1.0)]).at(0.0) == 0.0
+    assert axis_of([None, ShownStatistics(3, float("nan"), float("nan"), float("nan"), float("nan"), nan=3)]) is None
+    assert axis_of([numbers(0.0, 0.0)]) is None
+
+
+@given(st.floats(-1e6, 1e6), st.sampled_from([0.0, 1e-3, 2.0]))
+def test_a_number_on_an_axis_has_its_place_between_the_ends(x, linear):
+    axis = Axis(-1e6, 1e6, linear)
+    assert 0 <= axis.at(x) <= 1
+    assert axis.at(x) <= axis.at(x + 1.0) or x + 1.0 > 1e6
+
+
+def test_the_axis_as_text_shows_the_mean_between_its_deviations():
+    assert strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0)], 17) == "  ├─●─┤ │        "
+    assert strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0), numbers(2.0, 1.0)], 17) == "  ├─●───────●─┤  "
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_union_says_of_two_arrays_what_numpy_says_of_both(seed):
+    rng = np.random.default_rng(seed)
+    arrays = [rng.normal(seed, 1 + k, size=(50, 7 * k + 3)).astype("float32") for k in range(3)]
+    union, whole = union_of(statistics_of(arrays)), np.concatenate([x.ravel() for x in arrays])
+    assert union.size == whole.size == sum(union.bins)
+    assert np.allclose([union.mean, union.std], [whole.mean(), whole.std()], rtol=1e-4, atol=1e-4)
+    assert np.allclose([union.low, union.high], [whole.min(), whole.max()])
+    edges = np.linspace(whole.min(), whole.max(), len(union.bins) + 1)
+    assert np.abs(np.cumsum(union.bins) - np.cumsum(np.histogram(whole, edges)[0])).max() < 0.1 * whole.size
+
+
+def test_the_union_counts_what_is_not_finite():
+    arrays = [np.array([np.nan, 1.0, 2.0], "float32"), np.array([np.inf, 0.0], "float32")]
+    union = union_of(statistics_of(arrays))
+    assert (union.nan, union.inf, union.zero, sum(union.bins)) == (1, 1, 1, 3)
+    assert union_of([]) is None
+
+
+def deep(classes, **more):
+    rows = [CallRow("", 0, None, 0, 0, "Net", "[2, 4]", "[2, 4]")]
+    for i, name in enumerate(classes):
+        order = len(rows)
+        stats = numbers(0.0, 1.5**i)
+        rows.append(CallRow(f"layers.{i}", 0, 0, order, 1, name, "[2, 4]", "[2, 4]", 1e-3, None, stats))
+        rows.append(CallRow(f"layers.{i}.lin", 0, order, order + 1, 2, "Linear", "[2, 4]", "[2, 4]", 5e-4, None, stats))
+    return CallTable("Net", rows, **more)
+
+
+def test_calls_of_like_layers_are_one_line_that_opens_to_them():
+    data = payload_of(deep(["Block"] * 24))
+    at = data["label"].index("0…23" if "0…23" in data["label"] else "Net layers.0…23")
+    kinds, lines = data["groups"][at]
+    assert kinds == "24 × Block" and [data["path"][line] for line in lines] == [f"layers.{i}" for i in range(24)]
+    assert at not in data["open"]
+    assert data["axis"][2] > 0
+
+
+def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
+    rows = [*deep(["A", "B"] * 30).rows, CallRow("head", 0, 0, 121, 1, "Linear", "[2, 4]", "[2, 2]")]
+    data = payload_of(CallTable("Net", rows))
+    at = data["label"].index("layers.0…59")
+    assert data["groups"][at][0] == "30 × (A, B)"
+    assert data["at"][at] == -1 and data["path"][at] is None
+    assert data["sec"][at] == pytest.approx(0.06) and data["st"][at]["n"] == 60 * 64
+
+
+def test_parts_that_have_names_stay_apart():
+    parts = [
+        CallRow(name, 0, 0, k + 1, 1, "Linear", "[2, 4]", "[2, 4]") for k, name in enumerate(("query", "key", "value"))
+    ]
+    data = payload_of(CallTable("Net", [CallRow("", 0, None, 0, 0, "Net", "[2, 4]", "[2, 4]"), *parts]))
+    assert "groups" not in data
+
+
+def test_a_long_text_has_a_line_for_each_layer_and_a_very_long_one_a_line_for_all():
+    some = text_of(deep(["Block"] * 24 + ["Head"] * 20), width=100, color=False)
+    assert "layers.0…23 · 24 × Block" in some and "layers.7 " in some and "layers.7.lin" not in some
+    many = text_of(deep(["A", "B"] * 100), width=100, color=False)
+    assert "200 · " not in many and "100 × (A, B)" in many and "layers.7 " not in many
+    assert "log beyond" in many and "●" in many
+
+
+def test_a_text_that_is_cut_counts_all_layers():
+    rows = [ModuleRow("blocks", "blocks", "", kind="list")]
+    for i in range(100):
+        rows += [ModuleRow(f"blocks.{i}", str(i), "Block", "", 8, 32, depth=1)]
+        rows += [ModuleRow(f"blocks.{i}.lin", "lin", "Linear", "", 8, 32, depth=2)]
+    assert "100 × Block" in text_of(ModuleTree("Net", rows), width=80, limit=60, color=False)
+
+
+def test_models_of_alternating_layers_say_their_pattern():
+    rows = [ModuleRow(str(i), str(i), "AB"[i % 2], "", 4, 16) for i in range(250)]
+    tree = ModuleTree("Net", rows, 1000, 4000)
+    assert payload_of(tree)["cls"]["u"][0] == "125 × (A, B)"
+    text = text_of(tree, width=80, color=False).split("\n")
+    assert len(text) == 4 and "125 × (A, B)" in text[1] and text[1].endswith("1,000")
