@@ -1,21 +1,23 @@
-"""The words of neighboring frameworks, in one place: what they mean here, and what to say where they mean nothing.
+"""The words of neighboring frameworks for arguments, in one place: what they mean here, and what to say where they mean nothing.
 
 PyTorch, Flax, Equinox, Keras and Haiku have other words for some of what is here. Where the meaning is the same, the word is taken
 as an argument of a constructor or a function (`SAME`); the name here stays the one that `repr` and the documentation use. Where it is not the
-same or has no place here, the message knows the word and says what to do (`NAMES`, `ATTRIBUTES`, `ARGUMENTS`).
+same or has no place here, the message knows the word and says what to do (`ARGUMENTS`). Their names and attributes are in `neighbors`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
-# -- arguments ---------------------------------------------------------------------------------------
+P = ParamSpec("P")
+R = TypeVar("R")
+
 # The name of an argument here, and the neighbors' names for the same. A word counts only where a constructor or function has
 # that argument and has none of the word's own name; of several the first counts.
 SAME: dict[str, str] = {
@@ -23,10 +25,10 @@ SAME: dict[str, str] = {
     "rate": "p",
     "dropout_rate": "dropout dropout_p",
     "x": "input inputs",
-    "in_features": "input_size in_dim",
+    "in_features": "input_size in_dim input_dim",
     "out_features": "units output_size out_dim",
     "hidden_features": "hidden_size dim_feedforward units",
-    "features": "embed_dim d_model",
+    "features": "embed_dim d_model in_features",
     "num_heads": "nhead heads",
     "num_kv_heads": "num_key_value_heads n_kv_heads",
     "key_features": "kdim",
@@ -40,6 +42,7 @@ SAME: dict[str, str] = {
     "num_embeddings": "input_dim vocab_size",
     "embedding_dim": "output_dim features",
     "normalized_shape": "shape num_features",
+    "num_channels": "num_features",
     "affine": "elementwise_affine",
     "return_sequence": "return_sequences",
     "final_norm": "norm",
@@ -54,6 +57,9 @@ SAME: dict[str, str] = {
     # of optimizers
     "epsilon": "eps",
     "lr": "learning_rate",
+    # of functions that read
+    "size": "batch_size",
+    "device": "map_location",
     "beta1": "b1 beta_1",
     "beta2": "b2 beta_2",
     "decay": "alpha rho",
@@ -73,6 +79,21 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "return_indices": (False,),
     "add_bias_kv": (False,),
     "add_zero_attn": (False,),
+    "weights_only": (True,),
+    "num_workers": (0,),
+    "pin_memory": (True, False),
+    "name": (None,),
+    "trainable": (True,),
+    "activation": (None, "linear"),
+    "kernel_regularizer": (None,),
+    "bias_regularizer": (None,),
+    "activity_regularizer": (None,),
+    "kernel_constraint": (None,),
+    "noise_shape": (None,),
+    "mask_zero": (False,),
+    "recurrent_dropout": (0,),
+    "return_state": (True,),
+    "decode": (False,),
 }
 # Values with another spelling, by the argument here.
 VALUES: dict[str, dict[str, Any]] = {"approximate": {"tanh": True, "none": False}}
@@ -90,6 +111,7 @@ BY_POSITION: dict[str | None, tuple[str, ...]] = {
     "bias": ("stride", "padding"),
     "size": ("scale_factor", "mode", "align_corners", "alpha", "beta", "k"),
 }
+_PENALTY = "Add the penalty to the loss, as in loss + 1e-4 * nb.global_norm(model.v) ** 2, or give the optimizer weight_decay="
 # Arguments that have no place here, and the cure.
 ARGUMENTS: dict[str, str] = {
     "rngs": "Random numbers come from one stream: leave it out and call nb.seed(0) once, or give key=",
@@ -102,6 +124,34 @@ ARGUMENTS: dict[str, str] = {
     "name": "A layer is named by the attribute that holds it",
     "use_running_average": "model.eval() uses the running statistics, model.train() those of the batch",
     "training": "model.train() and model.eval() choose the mode",
+    "train": "model.train() and model.eval() choose the mode",
+    "is_training": "model.train() and model.eval() choose the mode",
+    "inference": "model.train() and model.eval() choose the mode",
+    "mutable": "What a call changes (running statistics) is written into the model; model(x, v=v) reads other parameters",
+    "need_weights": "return_weights=True gives the weights beside the values; without it the values come alone",
+    "return_attention_scores": "return_weights=True gives the weights beside the values; without it the values come alone",
+    "key_padding_mask": "mask= is True where a position is read, of shape (batch, 1, 1, keys) for padded keys",
+    "attention_mask": "mask= is True where a position is read",
+    "key_dim": "features= is the size of all heads together: num_heads times key_dim",
+    "qkv_features": "The projections are as wide as features= says",
+    "decode": "Write keys and values of earlier steps into nb.Buffer in a forward of your own",
+    "trainable": "Freeze it when it is made: layer.requires_grad_(False)",
+    "kernel_regularizer": _PENALTY,
+    "bias_regularizer": _PENALTY,
+    "activity_regularizer": _PENALTY,
+    "kernel_constraint": "Set the weights after the step, as in layer.weight = jnp.clip(layer.weight, 0)",
+    "weight_decay": "nb.AdamW takes weight_decay=; nb.Optax(optax.chain(optax.add_decayed_weights(1e-4), ...)) adds it to the gradient of any rule",
+    "decay": "lr= may be a schedule, such as nb.cosine_schedule(1e-3, 1000), or a function of the step",
+    "global_clipnorm": "Clip before the step: grads = nb.clip_by_global_norm(grads, 1.0)",
+    "clipvalue": "Clip before the step: grads = grads.clip(-1.0, 1.0)",
+    "mask_zero": "Give the layer that reads the values a mask, as in mask=indices != 0",
+    "input_length": "Any length will do: leave it out",
+    "input_size": "Shapes are those of the arrays that are given, or of jax.ShapeDtypeStruct((1, 28, 28), 'float32')",
+    "noise_shape": "nb.Dropout2d drops whole channels",
+    "recurrent_dropout": "Put nb.Dropout between recurrent layers",
+    "return_state": "A recurrent layer gives its outputs and its last state, always",
+    "num_workers": "Give a DataLoader of PyTorch with workers of its own, or prefetch= to have batches on the device ahead of their turn",
+    "weights_only": "Files are data here, and nothing of them is executed: leave it out",
     "deterministic": "model.eval() turns dropout off, model.train() turns it on",
     "return_indices": "nb.max_pool2d gives values alone",
     "amsgrad": "nb.Optax(optax.amsgrad(lr)) has that rule",
@@ -115,6 +165,10 @@ ARGUMENTS: dict[str, str] = {
 TAKEN: dict[str, str] = {
     "lr": ARGUMENTS["params"],
     "num_layers": "The layers are made here, from numbers: nb.TransformerEncoder(num_layers, features, num_heads)",
+}
+# Of two words for one argument: what another framework means by the second.
+DOUBLED: dict[str, str] = {
+    "dtype": "dtype= is that of the variables here; to compute in another one, cast both: model(x.astype(d), v=model.v.astype(d))",
 }
 # Arguments that have to be given here and are not given elsewhere, and where they come from.
 NEEDED: dict[str, str] = {
@@ -136,9 +190,53 @@ def teach(kind: type) -> None:
             args
         ) > known.count:
             args, kwargs = translated(type(self).__name__, known, args, kwargs)
-        made(self, *args, **kwargs)
+        try:
+            made(self, *args, **kwargs)
+        except TypeError:
+            missing = _missing(made, self, *args, **kwargs)
+            if not missing:
+                raise
+            raise _unbound(type(self), missing) from None  # Python could not bind them: nothing of `made` has run
 
     type.__setattr__(kind, "__init__", __init__)
+
+
+def _missing(made: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+    """The arguments that a constructor needs and was not given."""
+    signature = inspect.signature(made)
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return []
+    needed = [each for each in signature.parameters.values() if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    return [each.name for each in needed if each.name not in given]
+
+
+def _unbound(kind: type, missing: list[str]) -> ArgumentTypeError:
+    """That arguments are missing, with the class of ours that was meant and what it takes."""
+    kind = next(each for each in kind.__mro__ if is_ours(each) and not each.__name__.startswith("_"))
+    taken = ", ".join(arguments(kind).positional)
+    first = "The size of the input is the first argument. " if missing[-1].endswith(("features", "size", "channels")) else ""
+    return ArgumentTypeError(
+        f"{kind.__name__} needs {' and '.join(missing)}, as in {kind.__name__}({taken}). {first}Nothing was made."
+    )
+
+
+def takes_words(fn: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of ours that takes no others take the neighbors' words for its arguments, or be told what to do instead."""
+    known = None
+
+    @functools.wraps(fn)
+    def told(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        nonlocal known
+        known = known or Arguments(fn)
+        if kwargs.keys() <= known.named:
+            return fn(*args, **kwargs)
+        args, kwargs = translated(f"nb.{fn.__name__}", known, args, kwargs)  # type: ignore[assignment]
+        return fn(*args, **kwargs)
+
+    return told
 
 
 def _takes_any(fn: Any) -> bool:
@@ -206,8 +304,9 @@ def translated(
             cure = f" {TAKEN[name]}." if name in TAKEN else ""
             raise ArgumentTypeError(f"{where}: {name} was given by position and as {word}=. {known.undone}{cure}")
         if name in given:
+            cure = f" {DOUBLED[name]}." if name in DOUBLED else ""
             raise ArgumentError(
-                f"{where}: {given[name]}= and {word}= mean the same, and both were given. {known.undone} Leave one out."
+                f"{where}: {given[name]}= and {word}= mean the same, and both were given. {known.undone} Leave one out.{cure}"
             )
         given[name] = word
         result[name] = VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
@@ -266,236 +365,3 @@ def _without_pairs(named: dict[str, Any], known: Arguments) -> dict[str, Any]:
         first, second = named.pop("betas")
         named = {"beta1": first, "beta2": second, **named}
     return named
-
-
-# -- names -------------------------------------------------------------------------------------------
-# Names that a neighbor has on its front door, and what stands for them here.
-NAMES: dict[str, str] = {
-    "ModuleList": "a plain list of modules will do, as in self.layers = [nb.Linear(4, 4), nb.Linear(4, 4)]",
-    "ModuleDict": "a plain dict of modules will do, as in self.heads = {'a': nb.Linear(4, 4)}",
-    "ParameterList": "a plain list of nb.Parameter will do",
-    "ParameterDict": "a plain dict of nb.Parameter will do",
-    "List": "a plain list of modules will do",
-    "Dict": "a plain dict of modules will do",
-    "Param": "use nb.Parameter(array)",
-    "BatchStat": "use nb.Buffer(array)",
-    "Model": "derive from nb.Module and define forward",
-    "Layer": "derive from nb.Module and define forward",
-    "Dense": "use nb.Linear(in_features, out_features)",
-    "Embed": "use nb.Embedding(num_embeddings, embedding_dim)",
-    "Conv": "use nb.Conv1d, nb.Conv2d or nb.Conv3d(in_channels, out_channels, kernel_size)",
-    "ConvTranspose": "use nb.ConvTranspose1d, nb.ConvTranspose2d or nb.ConvTranspose3d",
-    "Conv2DTranspose": "use nb.ConvTranspose2d(in_channels, out_channels, kernel_size)",
-    "BatchNorm": "use nb.BatchNorm1d, nb.BatchNorm2d or nb.BatchNorm3d(num_features); momentum is the share of the new value here, 0.1 "
-    "for the 0.9 of Flax, Haiku and Keras",
-    "BatchNormalization": "use nb.BatchNorm2d(num_features); momentum is the share of the new value here, 0.01 for Keras' 0.99",
-    "SyncBatchNorm": "use nb.BatchNorm2d(num_features, axis_name=...)",
-    "LayerNormalization": "use nb.LayerNorm(normalized_shape)",
-    "GroupNormalization": "use nb.GroupNorm(num_groups, num_channels)",
-    "InstanceNorm1d": "use nb.InstanceNorm(num_features)",
-    "InstanceNorm2d": "use nb.InstanceNorm(num_features)",
-    "MultiheadAttention": "use nb.MultiHeadAttention(features, num_heads), called as attention(query, key, value)",
-    "MultiHeadDotProductAttention": "use nb.MultiHeadAttention(features, num_heads)",
-    "Transformer": "use nb.TransformerEncoder and nb.TransformerDecoder",
-    "MaxPooling1D": "use nb.MaxPool1d(kernel_size)",
-    "MaxPooling2D": "use nb.MaxPool2d(kernel_size)",
-    "AveragePooling2D": "use nb.AvgPool2d(kernel_size)",
-    "GlobalAveragePooling1D": "use x.mean(axis=1)",
-    "GlobalAveragePooling2D": "use nb.AdaptiveAvgPool2d(1), or x.mean(axis=(1, 2))",
-    "GlobalMaxPooling2D": "use x.max(axis=(1, 2))",
-    "AdaptiveMaxPool2d": "use x.max(axis=(1, 2)) where one value for each channel is wanted",
-    "max_pool": "use nb.max_pool1d, nb.max_pool2d or nb.max_pool3d",
-    "avg_pool": "use nb.avg_pool1d, nb.avg_pool2d or nb.avg_pool3d",
-    "Activation": "use the layer of that name, such as nb.ReLU()",
-    "Swish": "use nb.SiLU()",
-    "swish": "use nb.silu",
-    "Hardtanh": "use nb.Lambda(jax.nn.hard_tanh)",
-    "Unflatten": "use x.reshape(...)",
-    "Reshape": "use x.reshape(...)",
-    "Concatenate": "use jnp.concatenate(arrays, axis=-1)",
-    "Add": "use x + y",
-    "Input": "not needed: a module is called with arrays, and the size of the input is the first argument of a layer",
-    "InputLayer": "not needed: a module is called with arrays",
-    "MLP": "use nb.Sequential(nb.Linear(2, 8), nb.ReLU(), nb.Linear(8, 1))",
-    "Einsum": "use nb.Parameter and jnp.einsum in forward",
-    "ZeroPad2d": "use jnp.pad",
-    "ZeroPadding2D": "use jnp.pad",
-    # losses
-    "CrossEntropyLoss": "use the function nb.cross_entropy(prediction, target)",
-    "NLLLoss": "use nb.cross_entropy(prediction, target) on logits, without log_softmax before it",
-    "nll_loss": "use nb.cross_entropy(prediction, target) on logits, without log_softmax before it",
-    "MSELoss": "use the function nb.mse_loss(prediction, target)",
-    "L1Loss": "use the function nb.mae_loss(prediction, target)",
-    "l1_loss": "use nb.mae_loss(prediction, target)",
-    "HuberLoss": "use the function nb.huber_loss(prediction, target)",
-    "SmoothL1Loss": "use the function nb.huber_loss(prediction, target)",
-    "smooth_l1_loss": "use nb.huber_loss(prediction, target)",
-    "BCELoss": "use the function nb.binary_cross_entropy(prediction, target, from_logits=False)",
-    "BCEWithLogitsLoss": "use the function nb.binary_cross_entropy(prediction, target, from_logits=True)",
-    "binary_cross_entropy_with_logits": "use nb.binary_cross_entropy(prediction, target, from_logits=True)",
-    "KLDivLoss": "use the function nb.kl_div(prediction, target)",
-    "CTCLoss": "use the function nb.ctc_loss",
-    "SparseCategoricalCrossentropy": "use the function nb.cross_entropy(prediction, target), which takes class numbers",
-    "CategoricalCrossentropy": "use the function nb.cross_entropy(prediction, target), which takes probabilities too",
-    "softmax_cross_entropy": "use nb.cross_entropy(prediction, target)",
-    "softmax_cross_entropy_with_integer_labels": "use nb.cross_entropy(prediction, target)",
-    # gradients and transforms
-    "no_grad": "not needed: nothing is recorded for gradients unless nb.grad or nb.value_and_grad asks",
-    "inference_mode": "call model.eval(), which gives the model back; nothing is recorded for gradients unless nb.grad asks",
-    "set_grad_enabled": "not needed: nothing is recorded for gradients unless nb.grad asks",
-    "enable_grad": "not needed: nb.grad and nb.value_and_grad compute gradients",
-    "autograd": "use nb.grad or nb.value_and_grad",
-    "GradientTape": "use nb.value_and_grad(loss)(model, x)",
-    "filter_jit": "use nb.jit, which takes modules as they are",
-    "filter_grad": "use nb.grad, which takes modules as they are",
-    "filter_value_and_grad": "use nb.value_and_grad, which takes modules as they are",
-    "filter_vmap": "use nb.vmap, which takes modules as they are",
-    "apply_updates": "use optimizer.update(model, grads)",
-    "tree_at": "assign, as in model.weight = array",
-    "is_array": "variables are nb.Parameter and nb.Buffer: model.partition(nb.Parameter) filters by kind",
-    "is_inexact_array": "variables are nb.Parameter and nb.Buffer: model.partition(nb.Parameter) filters by kind",
-    "partition": "use model.partition(nb.Parameter)",
-    "combine": "call the definition that model.partition gave, as in definition(*leaves)",
-    "tree_serialise_leaves": "use model.save_weights(path)",
-    "tree_deserialise_leaves": "use model.load_weights(path)",
-    "split": "use model.partition(nb.Parameter), or nb.export_state(model)",
-    "merge": "call the definition that model.partition gave, as in definition(*leaves)",
-    "state": "use model.v for the parameters, model.state_dict() for all variables",
-    "clone": "use copy.deepcopy(model)",
-    "Rngs": "not needed: call nb.seed(0) once; nb.RandomStream(0) is a stream of its own",
-    "ModelAndOptimizer": "use nb.Optax(optax.adam(1e-3)), then optimizer.update(model, grads)",
-    "MultiMetric": "use live.log(loss=loss) with nb.Live(model)",
-    "display": "use nb.show(model)",
-    "tabulate": "use nb.summary(model, x)",
-    "remat": "use nb.checkpoint",
-    "pmap": "use nb.shard with a mesh, then nb.jit",
-    "transform": "not needed: nb.Module holds its variables; model(x, v=v) is the pure form",
-    "transform_with_state": "not needed: nb.Module holds its variables; nb.export_state gives them",
-    "without_apply_rng": "not needed: nb.Module holds its variables; model(x, v=v) is the pure form",
-    "get_parameter": "use nb.Parameter(array) as an attribute of the module",
-    "next_rng_key": "use nb.RandomStream(0) as an attribute of the module, and its draw()",
-    "compact": "not needed: layers are made in __init__, or in _build with build_mode='on_call'",
-    # data and training
-    "tensor": "use jnp.asarray",
-    "Tensor": "arrays are those of JAX: use jnp.asarray",
-    "from_numpy": "use jnp.asarray",
-    "device": "devices are named by text, as in model.to('cpu:0'), or are those of jax.devices()",
-    "manual_seed": "use nb.seed(0)",
-    "set_random_seed": "use nb.seed(0)",
-    "DataLoader": "use nb.batches((x, y), 64), which also takes a DataLoader of PyTorch",
-    "TensorDataset": "use nb.batches((x, y), 64)",
-    "compile": "use nb.jit(function) or model.compile()",
-    "clip_grad_norm_": "use grads = nb.clip_by_global_norm(grads, 1.0)",
-    "lr_scheduler": "the learning rate may be a schedule, as in nb.Adam(lr=nb.cosine_schedule(1e-3, 1000))",
-    "StepLR": "the learning rate may be a schedule, as in nb.SGD(lr=nb.step_schedule(0.1, {30: 0.1}))",
-    "CosineAnnealingLR": "the learning rate may be a schedule, as in nb.Adam(lr=nb.cosine_schedule(1e-3, 1000))",
-    "ExponentialDecay": "the learning rate may be a function of the step, such as optax.exponential_decay(...)",
-    "init": "initializers are nb.KaimingNormal(), nb.Orthogonal(), ..., given as weight_initializer=",
-    "Adadelta": "use nb.Optax(optax.adadelta(lr))",
-    "Adamax": "use nb.Optax(optax.adamax(lr))",
-    "NAdam": "use nb.Optax(optax.nadam(lr))",
-    "Nadam": "use nb.Optax(optax.nadam(lr))",
-    "LBFGS": "use nb.Optax(optax.lbfgs())",
-    "adam": "use nb.Adam(lr)",
-    "sgd": "use nb.SGD(lr)",
-    "one_hot": "use jax.nn.one_hot",
-    "normalize": "use x / jnp.linalg.norm(x, axis=-1, keepdims=True)",
-    "dot_product_attention": "use nb.scaled_dot_product_attention",
-    "layers": "layers are in nb.nn and on the front door, as nb.Linear",
-    "losses": "losses are functions, such as nb.cross_entropy(prediction, target)",
-    "optimizers": "optimizers are in nb.optim and on the front door, as nb.Adam",
-    "initializers": "initializers are in nb.nn.initializers and on the front door, as nb.GlorotUniform()",
-    "utils": "its parts are on the front door: nb.clip_by_global_norm, nb.batches",
-    "cuda": "JAX takes an accelerator by itself where there is one; jax.devices() lists them",
-    "flatten": "use x.reshape(len(x), -1), or the layer nb.Flatten()",
-    "callbacks": "write the loop: what a callback does stands in it; nb.Live(model) shows how it goes",
-    "datasets": "no data comes with it: nb.batches takes arrays, a DataLoader of PyTorch, and data sets with len and indices",
-    "metrics": "compute them in the loop with jax.numpy, and show them by live.log(accuracy=value)",
-    "Trainer": "write the loop: for x, y in live.steps(nb.batches((x, y), 64)): ..., with live = nb.Live(model)",
-}
-
-
-def no_such_name(package: str, name: str, names: Iterable[str]) -> str:
-    """What to tell a user who has asked a package for a name that it has not."""
-    short = package.replace("nbmodule", "nb", 1)
-    if name in NAMES:
-        return f"{short} has no {name}: {NAMES[name]}."
-    return f"{short} has no name {name!r}{hint(name, names)}"
-
-
-# -- attributes --------------------------------------------------------------------------------------
-TRAINING = "loss, grads = nb.value_and_grad(loss_function)(model), then optimizer.update(model, grads)"
-_NO_GRADIENTS_KEPT = "not needed: gradients are returned by nb.grad, and none are kept"
-# Methods that a neighbor's models and optimizers have, and what stands for them here.
-ATTRIBUTES: dict[str, str] = {
-    "zero_grad": _NO_GRADIENTS_KEPT,
-    "backward": f"write {TRAINING}",
-    "minimize": f"write {TRAINING}",
-    "apply_gradients": f"write {TRAINING}",
-    "copy": "copy.deepcopy(model) copies a model, model.v.copy() its variables",
-    "clone": "copy.deepcopy(model) copies a model, model.v.copy() its variables",
-    "fit": f"write the loop: for x, y in nb.batches((x, y), 64), in it {TRAINING}; nb.Live(model) shows it",
-    "fit_generator": f"write the loop, in it {TRAINING}",
-    "train_on_batch": f"write {TRAINING}",
-    "evaluate": "call the model in evaluation mode, as in nb.cross_entropy(model.eval()(x), y)",
-    "predict": "call the model in evaluation mode, as in model.eval()(x)",
-    "summary": "use nb.summary(model, x)",
-    "tabulate": "use nb.summary(model, x)",
-    "cuda": "use model.to(jax.devices()[0]); JAX takes an accelerator by itself where there is one",
-    "cpu": "use model.to('cpu:0')",
-    "half": "use model.to(dtype='float16')",
-    "bfloat16": "use model.to(dtype='bfloat16')",
-    "float": "use model.to(dtype='float32')",
-    "double": "use model.to(dtype='float64'), with jax.config.update('jax_enable_x64', True)",
-    "add_module": "assign it: model.name = module",
-    "register_module": "assign it: model.name = module",
-    "register_parameter": "assign it: model.name = nb.Parameter(array)",
-    "get_parameter": "use model.name, or dict(model.named_parameters())[name]",
-    "get_submodule": "use dict(model.named_modules())[name]",
-    "share_memory": "not needed: JAX computes in threads of its own",
-    "trainable_variables": "use list(model.parameters())",
-    "trainable_weights": "use list(model.parameters())",
-    "weights": "use list(model.tensors()), or model.v",
-    "get_weights": "use model.state_dict()",
-    "set_weights": "use model.load_state_dict(mapping)",
-    "save": "use model.save_weights(path)",
-    "init": "variables are made with the model: model.v holds them",
-    "init_weights": "variables are made with the model; initializers are given as weight_initializer=",
-    "params": "use model.v",
-    "replace": "assign, as in model.weight = array",
-    "state": "use model.v for the parameters, model.state_dict() for all variables",
-    "set_attributes": "model.train() and model.eval() choose the mode; other attributes are assigned",
-    "split": "use model.partition(nb.Parameter)",
-    "add": "append to a list of modules, or give all to nb.Sequential(first, second)",
-    "layers": "use model.named_modules(), or the attributes by their names",
-    "count_params": "use sum(p.size for p in model.parameters()), or nb.summary(model)",
-    "trainable": "use model.requires_grad_(False) to freeze, and .requires_grad of a parameter to ask",
-    "param_groups": "use optimizer.lr, which may be read and set",
-}
-# The same for variables, which read like arrays of JAX.
-OF_ARRAYS: dict[str, str] = {
-    "numel": "use .size",
-    "data": "use .value, which may be set too",
-    "grad": _NO_GRADIENTS_KEPT,
-    "backward": f"write {TRAINING}",
-    "detach": "use .value; jax.lax.stop_gradient stops gradients",
-    "cpu": "use numpy.asarray(variable)",
-    "cuda": "use model.to(jax.devices()[0])",
-    "numpy": "use numpy.asarray(variable)",
-    "unsqueeze": "use jnp.expand_dims(variable, axis)",
-    "permute": "use .transpose(...)",
-    "contiguous": "not needed: arrays of JAX have no strides",
-    "normal_": "give the layer weight_initializer=nb.RandomNormal(0.0, 1.0), or set .value",
-    "uniform_": "give the layer weight_initializer=nb.Uniform(...), or set .value",
-    "zero_": "give the layer weight_initializer=nb.Zeros(), or set .value",
-    "fill_": "write variable[...] = number",
-    "copy_": "write variable.value = array",
-    "assign": "write variable.value = array",
-    "get_value": "use .value",
-    "set_value": "write variable.value = array",
-}
-
-
-def no_such_attribute(name: str, table: Mapping[str, str] = ATTRIBUTES) -> str:
-    """How to end a message about an attribute that a model, an optimizer or a variable has not; empty where nothing is to be said."""
-    return f": {table[name]}." if name in table else ""

@@ -66,6 +66,19 @@ def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
     return any(map(is_tensor, state.values())) or any(end in _TORCH_ONLY for end in ends)
 
 
+def spelled(value: Any) -> Any:
+    """A device or a dtype of PyTorch as JAX spells it; anything else as it is.
+
+    Example:
+        >>> spelled("cpu:0"), spelled(None)
+        ('cpu:0', None)
+    """
+    kind = type(value)
+    if kind.__module__ != "torch" or kind.__name__ not in ("device", "dtype"):
+        return value
+    return str(value).removeprefix("torch.")
+
+
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor of PyTorch; nothing is imported."""
     return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)

@@ -18,7 +18,7 @@ class NoSuchName(AttributeError):
     """A package has no such name. The text is made when it is read: an import of a submodule asks for its name first."""
 
     def __str__(self) -> str:
-        from nbmodule.base.dialects import no_such_name
+        from nbmodule.base.neighbors import no_such_name
 
         return no_such_name(*self.args)
 
@@ -30,7 +30,7 @@ def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | I
     AttributeError; an ImportError comes through. Only the neighbors' words get one: `__import__(package, fromlist=["x"])` may ask for
     any name, and a module of the package is not there before it is imported.
     """
-    from nbmodule.base.dialects import NAMES
+    from nbmodule.base.neighbors import NAMES
 
     missing = NoSuchName(package, name, tuple(names))
     if name in NAMES and _is_asked_by_import() and importlib.util.find_spec(f"{package}.{name}") is None:

@@ -106,7 +106,7 @@ def closest(name: str, names: Iterable[str]) -> str | None:
         tail = re.split(r"[./]", name)[-1]
         alike = [each for each in names if each.endswith(tail)] or names
         names = sorted(alike, key=lambda each: abs(len(each) - len(name)))[:_MANY_NAMES]
-    found = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return found[0] if found else None
 
 

@@ -145,8 +145,13 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     ensure_built(model)
     if not args and not kwargs:
         return Summary(_rows(model, {}))
-    args, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
-    return staged(model, args, kwargs, lambda stage: Summary(_rows(model, _seen(model, stage))))
+    given, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
+    try:
+        return staged(model, given, kwargs, lambda stage: Summary(_rows(model, _seen(model, stage))))
+    except Exception as error:
+        if any(map(_is_plain_shape, args)) or kwargs.keys() & {"input_size", "input_shape"}:
+            error.add_note("nb.summary takes the arguments of a call: give an array, or jax.ShapeDtypeStruct((1, 28, 28), 'float32').")
+        raise
 
 
 class _Seen(NamedTuple):
@@ -159,6 +164,11 @@ class _Seen(NamedTuple):
 
 def _is_shape(x: Any) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
+
+
+def _is_plain_shape(x: Any) -> bool:
+    """Whether this is a shape as other tools take it, such as `(1, 28, 28)`."""
+    return isinstance(x, (tuple, list)) and bool(x) and all(n is None or type(n) is int for n in x)
 
 
 def _shape_of(x: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbmodule.base.dialects import takes_words
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.handing import at_one_moment
@@ -96,6 +97,7 @@ def save(
     files.save(path, variables, buffers=buffers, packed=packed, compression=compression, dtype=dtype, metadata=metadata)
 
 
+@takes_words
 def load(
     path: str | os.PathLike[str],
     model: Any = None,

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.dialects import takes_words
 from nbmodule.base.foreign import read, reader_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
@@ -105,6 +106,7 @@ class BatchesAhead:
         return f"{self.source!r}, {self.count} ahead"
 
 
+@takes_words
 def batches(
     arrays: Any,
     size: int | None = None,
@@ -151,6 +153,11 @@ def _made(source: Any, size: int | None, shuffle: bool, drop_last: bool, key: An
     is_arrays = isinstance(source, (tuple, list, dict, np.ndarray, jax.Array, Variable)) or reader_of(type(source))
     if not is_rows and not is_arrays:
         return _streamed(source, size)
+    if size is not None and hasattr(size, "__len__"):
+        raise ArgumentTypeError(
+            "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), 64); found a second one in the place of "
+            "the number of rows. Nothing was made."
+        )
     if size is None:
         raise ArgumentTypeError(
             f"nb.batches needs the number of rows in a batch, as in nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64). "

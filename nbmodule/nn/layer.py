@@ -72,7 +72,8 @@ def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ArgumentTypeError(f"{where}: {name} must be a whole number, found {value!r}. Nothing was made.") from None
+        found = f"{value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else repr(value)
+        raise ArgumentTypeError(f"{where}: {name} must be a whole number, found {found}. Nothing was made.") from None
     if isinstance(value, bool) or number < least:
         raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}. Nothing was made.")
     return number

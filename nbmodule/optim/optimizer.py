@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base import dialects
+from nbmodule.base.neighbors import TRAINING, no_such_attribute
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import EAGER, Frame, birthplace, current_log, framed, here, now, write_all
 from nbmodule.core.boxes.inner import Inner
@@ -228,7 +229,7 @@ class Optimizer:
             raise ArgumentTypeError(
                 f"{type(self).__name__}.step takes the variables and their gradients, and was given "
                 f"{'neither' if v is None else 'one of them'}. Nothing was changed. Gradients are returned here, not kept: write "
-                f"{dialects.TRAINING}."
+                f"{TRAINING}."
             )
         leaves, treedef, chains = flatten(v, "the variables")
         idle = frozen_chains(v).union(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
@@ -250,7 +251,7 @@ class Optimizer:
                 write_at(place, after)
         return v
 
-    def update(self, model: Any, grads: Any, ignore_missing: bool = False) -> None:
+    def update(self, model: Any, grads: Any = None, ignore_missing: bool = False) -> None:
         """Take a step and change the model; frozen and integer parameters stay.
 
         Args:
@@ -273,6 +274,11 @@ class Optimizer:
 
     def _update_with(self, model: Any, grads: Any, ignore_missing: bool, extra: Mapping[str, Any] | None) -> None:
         __tracebackhide__ = True
+        if grads is None:
+            raise ArgumentTypeError(
+                f"{type(self).__name__}.update takes the model and its gradients, and was given one of them. Nothing was changed. An "
+                f"optimizer here holds no model: write {TRAINING}."
+            )
         if not is_module(model):
             raise ArgumentTypeError(
                 f"update takes a module and changes it; found {type(model).__name__}. Nothing was changed. For variables use "
@@ -395,7 +401,7 @@ class Optimizer:
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
         public = [each for each in dir(type(self)) if not each.startswith("_")]
-        said = dialects.no_such_attribute(name) or hint(name, public)
+        said = no_such_attribute(name) or hint(name, public)
         raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{said}')
 
     def __delattr__(self, name: str) -> None:

@@ -1,9 +1,10 @@
-"""What a type checker sees of the package: pyright over a file of a user's lines, each with what it must say."""
+"""What type checkers see of the package: pyright and mypy over a file of a user's lines, each with what it must say."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -172,3 +173,38 @@ def test_every_mistake_is_caught(said):
         if not any(message in each for each in said.get(number, ()))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+# -- mypy --------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def said_by_mypy(tmp_path_factory):
+    """The same lines under mypy; it reads the package from its source, which takes long."""
+    folder = tmp_path_factory.mktemp("user")
+    lines = [f"reveal_type({line})" for line, _ in REVEALED] + [line for line, _ in CAUGHT]
+    (folder / "user.py").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir", str(folder), "user.py"],
+        capture_output=True, text=True, cwd=folder, env=os.environ | {"MYPYPATH": str(ROOT)}, timeout=600, check=False,
+    )  # fmt: skip
+    found: dict[int, list[str]] = {}
+    for each in re.finditer(r"^user\.py:(\d+): (?:error|note): (.*)$", done.stdout, re.MULTILINE):
+        found.setdefault(int(each[1]) - HEAD.count("\n") - 1, []).append(each[2])
+    return found
+
+
+@pytest.mark.long
+def test_mypy_knows_the_type_of_every_line(said_by_mypy):
+    assert {line: messages for line, messages in said_by_mypy.items() if line < 0} == {}
+    unknown = [
+        line
+        for number, (line, kind) in enumerate(REVEALED)
+        if ('"Any"' in (revealed := " ".join(said_by_mypy.get(number, ['"Any"'])))) != (kind == "Any")
+        or not all(word in revealed.replace("def (", "type def (") for word in re.findall(r"\w+", kind.partition("[")[0]))
+    ]
+    assert not unknown, "\n".join(unknown)
+
+
+@pytest.mark.long
+def test_mypy_catches_every_mistake(said_by_mypy):
+    missed = [line for number, (line, _) in enumerate(CAUGHT, start=len(REVEALED)) if number not in said_by_mypy]
+    assert not missed, "\n".join(missed)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.foreign import spelled
 from nbmodule.errors import ArgumentTypeError, DeviceError, DtypeError
 
 
@@ -15,6 +16,7 @@ def find_device(device: Any) -> Any:
     """A `jax.Device` or a sharding from what a user gives: `cpu`, `cpu:1`, a device, a sharding, or None."""
     if device is None or isinstance(device, (jax.Device, jax.sharding.Sharding)):
         return device
+    device = spelled(device)
     if not isinstance(device, str):
         raise ArgumentTypeError(
             f"a device is given as text such as 'cpu:0', or as a jax.Device; found {type(device).__name__}. Nothing was made."
@@ -62,7 +64,7 @@ def find_dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
     try:
-        return jnp.dtype(dtype)
+        return jnp.dtype(spelled(dtype))
     except TypeError:
         raise DtypeError(
             f"{dtype!r} is not a dtype; give one such as 'float32' or jnp.bfloat16. Nothing was made."

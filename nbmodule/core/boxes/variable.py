@@ -17,8 +17,8 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.dialects import OF_ARRAYS, no_such_attribute
 from nbmodule.base.jax_names import argument_tables, outside_traces
+from nbmodule.base.neighbors import OF_ARRAYS, no_such_attribute
 from nbmodule.core.boxes.commit import commit, freeze
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write

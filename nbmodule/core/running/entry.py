@@ -101,7 +101,8 @@ def _find_forward(cls: type) -> Callable[..., Any]:
 
 def no_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
     raise NotImplementedError(
-        f"{type(self).__name__} cannot be called: it defines none of forward, _forward and __call__. Define one of them."
+        f"{type(self).__name__} cannot be called: it defines none of forward, _forward and __call__. Define one of them"
+        f"{': rename its call to forward' if hasattr(self, 'call') else ''}."
     )
 
 

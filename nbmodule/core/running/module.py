@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from nbmodule.base.format import shown
+from nbmodule.base.neighbors import fields_told
 from nbmodule.core.boxes.commit import freeze
 from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import birthplace
@@ -113,13 +114,13 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     ) -> None:
         inner, kind = self._nbm, type(self)
         if kind._build is CoreModule._build:
-            device, v = _older_form(args, device, v)
+            device, v = _older_form(kind, args, device, v)
             args = ()
             if kwargs and not vars(kind).get("_takes_attributes"):
                 names = ", ".join(kwargs)
                 raise ArgumentTypeError(
                     f"{kind.__name__} takes no keyword argument {names}: Module.__init__ knows none of that name and there is "
-                    "no _build to take it. Nothing was made."
+                    f"no _build to take it. Nothing was made.{fields_told(kind, kwargs)}"
                 )
             for name, value in kwargs.items():
                 setattr(self, name, value)
@@ -408,8 +409,14 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return naming.describe_module(self)
 
 
-def _older_form(args: tuple[Any, ...], device: Any, v: Any) -> tuple[Any, Any]:
+def _older_form(kind: type, args: tuple[Any, ...], device: Any, v: Any) -> tuple[Any, Any]:
     """Positional arguments `(device, v)`, the older form of the constructor."""
+    if args and isinstance(args[0], (int, float, tuple, list)):
+        raise ArgumentTypeError(
+            f"{kind.__name__} takes a device first, such as 'cpu:0', then variables: Module.__init__ takes no other arguments by position, "
+            f"and there is no _build to take them; found {type(args[0]).__name__}. Nothing was made."
+            f"{fields_told(kind, kind.__dict__.get('__annotations__', {}))}"
+        )
     if len(args) > 2:
         raise ArgumentTypeError(
             f"Module.__init__ takes at most two positional arguments, (device, v), unless _build is overridden; found {len(args)}."

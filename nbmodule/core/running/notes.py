@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from nbmodule.base.dialects import ARGUMENTS
 from nbmodule.base.format import printable
+from nbmodule.base.neighbors import cure_of
 from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.shape.walk import name_within, plan_of
 
-_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 _ENDS = 5  # modules at each end of a long way out that an exception tells of
 
 
@@ -23,7 +22,7 @@ def annotate(error: BaseException, module: Any, args: tuple[Any, ...], kwargs: d
             error._nbm_trail = trail  # type: ignore[attr-defined]
         except AttributeError:
             return
-        add_cure(error)
+        add_cure(error, args)
     if trail:
         trail[-1].name = name_within(module, trail[-1].module)
     trail.append(_Passed(module, describe_arguments(args, kwargs)))
@@ -31,11 +30,22 @@ def annotate(error: BaseException, module: Any, args: tuple[Any, ...], kwargs: d
     error.__notes__ = [*notes, *map(_Note, _told(module, trail))]
 
 
-def add_cure(error: BaseException) -> None:
-    """Say what to do in place of a word of another framework, such as `model(x, training=True)`, that a forward does not take."""
-    found = _UNEXPECTED.search(str(error)) if type(error) is TypeError else None
-    if found and found[1] in ARGUMENTS:
-        error.add_note(f"{found[1]}= is not needed here. {ARGUMENTS[found[1]]}.")
+def add_cure(error: BaseException, args: tuple[Any, ...] = ()) -> None:
+    """Say what to do in place of a word or a method of another framework, such as `model(x, training=True)` or `x.view(2, -1)`."""
+    cure = cure_of(error, ARGUMENTS)
+    if cure is None and type(error) is TypeError and any(map(_is_list_of_numbers, args)):
+        cure = "A list of numbers was given: convert it first, by jnp.asarray(x)."
+    if cure is not None:
+        error.add_note(cure)
+
+
+def _is_list_of_numbers(value: Any) -> bool:
+    """Whether a plain list, of lists or not, begins with a number."""
+    while type(value) in (list, tuple) and value:
+        value, within = value[0], True
+        if type(value) in (int, float):
+            return within
+    return False
 
 
 class _Passed:

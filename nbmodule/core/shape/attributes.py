@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base import dialects
+from nbmodule.base.neighbors import no_such_attribute, unrun
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now
@@ -101,8 +101,8 @@ def missing(module: Any, name: str) -> Any:
     known = module._nbm.variables.get(name)
     if known is not None:
         return Container(known) if isinstance(known, Mapping) else known
-    said = dialects.no_such_attribute(name) or hint(name, [*module.__dict__, *module._nbm.variables])
-    raise AttributePathError(f'{type(module).__name__} has no attribute "{name}"{said}')
+    said = no_such_attribute(name) or hint(name, [*module.__dict__, *module._nbm.variables])
+    raise AttributePathError(f'{type(module).__name__} has no attribute "{name}"{said}{unrun(type(module))}')
 
 
 def is_property(kind: type, name: str) -> bool:

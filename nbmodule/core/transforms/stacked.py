@@ -16,10 +16,10 @@ from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.functions import check_function
-from nbmodule.errors import ArgumentError, NotBuiltError, StructureError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StructureError
 
 
-def stack(make: Callable[..., Any], n: int, *, key: Any = None) -> Any:
+def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
     """Make `n` modules and stack their variables: one module, each of whose variables has a leading axis of length `n`.
 
     The members are those of `n` calls one after another: they take keys from the random stream in their turn. A stack is called
@@ -45,6 +45,12 @@ def stack(make: Callable[..., Any], n: int, *, key: Any = None) -> Any:
         >>> nb.scan(lambda x, layer: (layer(x), None), jnp.ones(3), layers)[0].shape
         (3,)
     """
+    arrays: Any = make
+    if isinstance(arrays, (list, tuple)) and arrays and all(hasattr(each, "dtype") for each in arrays):
+        raise ArgumentTypeError(
+            f"nb.stack takes a function that makes a module first, as in nb.stack(lambda: nb.Linear(3, 2), 5); found {type(arrays).__name__}. "
+            "Nothing was made. Arrays are stacked by jnp.stack."
+        )
     check_function("nb.stack", make, "a function that makes a module first")
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise ArgumentError(

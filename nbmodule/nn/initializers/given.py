@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.neighbors import NAMES
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.numbers.host_random import typed_key
@@ -56,7 +57,8 @@ def as_initializer(where: str, given: Any) -> Initializer:
     if create is not None:
         return _Creating(where, given)
     if not callable(given):
-        raise _unfit(where, f"{given!r}" if isinstance(given, (str, bool)) else type(given).__name__)
+        cure = f": {NAMES[given]}" if isinstance(given, str) and given in NAMES else ""
+        raise _unfit(where, f"{given!r}{cure}" if isinstance(given, (str, bool)) else type(given).__name__)
     return FromFunction(given, *_arguments_of(where, given))
 
 

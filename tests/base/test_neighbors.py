@@ -1,0 +1,80 @@
+"""What is said where a forward treats an array of JAX as a tensor of PyTorch: the note names what stands for it here."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+from nbmodule.base import neighbors
+from nbmodule.base.dialects import ARGUMENTS
+
+
+class Attending(nb.Module):
+    def __init__(self):
+        self.attention = nb.MultiHeadAttention(4, 2)
+
+    def forward(self, x):
+        y, _ = self.attention(x, x, x)
+        return y
+
+
+class Sized(nb.Module):
+    def forward(self, x):
+        return x.reshape(x.size(0), -1)
+
+
+class Calling(nb.Module):
+    def __init__(self, fn):
+        self.fn = fn
+
+    def forward(self, x):
+        return self.fn(x)
+
+
+def notes_of(act):
+    with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - each raises what Python or JAX raises
+        act()
+    return getattr(caught.value, "__notes__", [])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (Sized(), "x.size is the number of elements here: use x.shape[0] for the length of an axis."),
+        (Calling(lambda x: x.permute(1, 0)), "Arrays of JAX have no .permute: use x.transpose(...)."),
+        (Calling(lambda x: x.view(-1)), "Arrays of JAX are given another shape by x.reshape(...)."),
+        (Calling(lambda x: x.max(dim=1)), "dim= is axis= for arrays of JAX."),
+    ],
+)
+def test_a_tensors_method_in_a_forward_is_answered_with_the_arrays(module, said, compiled):
+    run = nb.jit(module) if compiled else module
+    assert said in notes_of(lambda: run(jnp.ones((2, 3))))
+
+
+def test_what_attention_gives_is_told_where_a_pair_is_expected():
+    assert any("return_weights=True" in note for note in notes_of(lambda: Attending()(jnp.ones((5, 3, 4)))))
+
+
+def test_an_error_of_another_kind_is_left_alone():
+    for error in (TypeError("'int' object is not callable"), AttributeError("'Net' object has no attribute 'view'"), ValueError("view")):
+        assert neighbors.cure_of(error, ARGUMENTS) is None
+
+
+def test_a_list_that_a_forward_cannot_use_is_named():
+    assert any("jnp.asarray(x)" in note for note in notes_of(lambda: Calling(lambda x: x * 2.0)([[1.0, 2.0]])))
+
+
+def test_the_cure_of_a_name_names_things_that_exist():
+    import re
+
+    said = " ".join([*neighbors.NAMES.values(), *neighbors.ATTRIBUTES.values(), *neighbors.OF_ARRAYS.values(), *ARGUMENTS.values()])
+    named = set(re.findall(r"\bnb\.([A-Za-z_]\w*)", said))
+    assert sorted(name for name in named if not hasattr(nb, name)) == []
+
+
+@pytest.mark.parametrize(("name", "where"), [("linspace", "jnp.linspace"), ("top_k", "jax.lax.top_k"), ("hard_sigmoid", "jax.nn.hard_sigmoid")])
+def test_a_name_that_jax_has_is_found_there(name, where):
+    with pytest.raises(AttributeError, match=f"use {where}"):
+        getattr(nb, name)
