@@ -111,7 +111,9 @@ BY_POSITION: dict[str | None, tuple[str, ...]] = {
     "bias": ("stride", "padding"),
     "size": ("scale_factor", "mode", "align_corners", "alpha", "beta", "k"),
 }
-_PENALTY = "Add the penalty to the loss, as in loss + 1e-4 * nb.global_norm(model.v) ** 2, or give the optimizer weight_decay="
+_PENALTY = (
+    "Add the penalty to the loss, as in loss + 1e-4 * nb.global_norm(model.v) ** 2, or give the optimizer weight_decay="
+)
 # Arguments that have no place here, and the cure.
 ARGUMENTS: dict[str, str] = {
     "rngs": "Random numbers come from one stream: leave it out and call nb.seed(0) once, or give key=",
@@ -208,7 +210,11 @@ def _missing(made: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
         given = signature.bind_partial(*args, **kwargs).arguments
     except TypeError:
         return []
-    needed = [each for each in signature.parameters.values() if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    needed = [
+        each
+        for each in signature.parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
     return [each.name for each in needed if each.name not in given]
 
 
@@ -216,7 +222,11 @@ def _unbound(kind: type, missing: list[str]) -> ArgumentTypeError:
     """That arguments are missing, with the class of ours that was meant and what it takes."""
     kind = next(each for each in kind.__mro__ if is_ours(each) and not each.__name__.startswith("_"))
     taken = ", ".join(arguments(kind).positional)
-    first = "The size of the input is the first argument. " if missing[-1].endswith(("features", "size", "channels")) else ""
+    first = (
+        "The size of the input is the first argument. "
+        if missing[-1].endswith(("features", "size", "channels"))
+        else ""
+    )
     return ArgumentTypeError(
         f"{kind.__name__} needs {' and '.join(missing)}, as in {kind.__name__}({taken}). {first}Nothing was made."
     )

@@ -84,7 +84,7 @@ NAMES: dict[str, str] = {
     "OptimizedLSTMCell": "use nb.LSTMCell(in_features, hidden_features), which is one product already",
     "LinearGeneral": "use nb.Linear on a reshaped input, or nb.Parameter and jnp.einsum in forward",
     "DenseGeneral": "use nb.Linear on a reshaped input, or nb.Parameter and jnp.einsum in forward",
-    "LoRA": "the recipe \"LoRA\" of the documentation builds it from nb.Linear and nb.Parameter",
+    "LoRA": 'the recipe "LoRA" of the documentation builds it from nb.Linear and nb.Parameter',
     "DataParallel": "use nb.shard with a mesh, then nb.jit",
     "DistributedDataParallel": "use nb.shard with a mesh, then nb.jit",
     "MLP": "use nb.Sequential(nb.Linear(2, 8), nb.ReLU(), nb.Linear(8, 1))",

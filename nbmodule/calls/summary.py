@@ -150,7 +150,9 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         return staged(model, given, kwargs, lambda stage: Summary(_rows(model, _seen(model, stage))))
     except Exception as error:
         if any(map(_is_plain_shape, args)) or kwargs.keys() & {"input_size", "input_shape"}:
-            error.add_note("nb.summary takes the arguments of a call: give an array, or jax.ShapeDtypeStruct((1, 28, 28), 'float32').")
+            error.add_note(
+                "nb.summary takes the arguments of a call: give an array, or jax.ShapeDtypeStruct((1, 28, 28), 'float32')."
+            )
         raise
 
 

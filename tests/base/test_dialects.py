@@ -149,9 +149,13 @@ def test_every_word_leads_to_an_argument_that_some_constructor_has():
 def test_no_name_with_a_cure_exists_here():
     rooms = [nb, nb.nn, nb.optim, nb.F]
     assert [
-        name for name in neighbors.NAMES if any(not inspect.ismodule(getattr(room, name, inspect)) for room in rooms) and name not in vars(nb.nn)
+        name
+        for name in neighbors.NAMES
+        if any(not inspect.ismodule(getattr(room, name, inspect)) for room in rooms) and name not in vars(nb.nn)
     ] == []
-    assert [name for name in neighbors.ATTRIBUTES if hasattr(nb.Linear(1, 1), name) and hasattr(nb.SGD(0.1), name)] == []
+    assert [
+        name for name in neighbors.ATTRIBUTES if hasattr(nb.Linear(1, 1), name) and hasattr(nb.SGD(0.1), name)
+    ] == []
 
 
 def test_no_class_of_jax_is_changed():

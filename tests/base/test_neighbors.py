@@ -33,7 +33,7 @@ class Calling(nb.Module):
 
 
 def notes_of(act):
-    with pytest.raises(Exception) as caught:  # noqa: B017, PT011 - each raises what Python or JAX raises
+    with pytest.raises(Exception) as caught:  # what Python or JAX raises
         act()
     return getattr(caught.value, "__notes__", [])
 
@@ -58,7 +58,11 @@ def test_what_attention_gives_is_told_where_a_pair_is_expected():
 
 
 def test_an_error_of_another_kind_is_left_alone():
-    for error in (TypeError("'int' object is not callable"), AttributeError("'Net' object has no attribute 'view'"), ValueError("view")):
+    for error in (
+        TypeError("'int' object is not callable"),
+        AttributeError("'Net' object has no attribute 'view'"),
+        ValueError("view"),
+    ):
         assert neighbors.cure_of(error, ARGUMENTS) is None
 
 
@@ -69,12 +73,17 @@ def test_a_list_that_a_forward_cannot_use_is_named():
 def test_the_cure_of_a_name_names_things_that_exist():
     import re
 
-    said = " ".join([*neighbors.NAMES.values(), *neighbors.ATTRIBUTES.values(), *neighbors.OF_ARRAYS.values(), *ARGUMENTS.values()])
+    said = " ".join(
+        [*neighbors.NAMES.values(), *neighbors.ATTRIBUTES.values(), *neighbors.OF_ARRAYS.values(), *ARGUMENTS.values()]
+    )
     named = set(re.findall(r"\bnb\.([A-Za-z_]\w*)", said))
     assert sorted(name for name in named if not hasattr(nb, name)) == []
 
 
-@pytest.mark.parametrize(("name", "where"), [("linspace", "jnp.linspace"), ("top_k", "jax.lax.top_k"), ("hard_sigmoid", "jax.nn.hard_sigmoid")])
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("linspace", "jnp.linspace"), ("top_k", "jax.lax.top_k"), ("hard_sigmoid", "jax.nn.hard_sigmoid")],
+)
 def test_a_name_that_jax_has_is_found_there(name, where):
     with pytest.raises(AttributeError, match=f"use {where}"):
         getattr(nb, name)

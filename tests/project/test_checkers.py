@@ -199,7 +199,9 @@ def test_mypy_knows_the_type_of_every_line(said_by_mypy):
         line
         for number, (line, kind) in enumerate(REVEALED)
         if ('"Any"' in (revealed := " ".join(said_by_mypy.get(number, ['"Any"'])))) != (kind == "Any")
-        or not all(word in revealed.replace("def (", "type def (") for word in re.findall(r"\w+", kind.partition("[")[0]))
+        or not all(
+            word in revealed.replace("def (", "type def (") for word in re.findall(r"\w+", kind.partition("[")[0])
+        )
     ]
     assert not unknown, "\n".join(unknown)
 

@@ -155,7 +155,10 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("nb.LinearGeneral(3, 4)", r"jnp\.einsum"),
         ("type('MLP', (nb.Module,), {'__annotations__': {'features': int}})(features=4)", "dataclasses.dataclass"),
         ("type('MLP', (nb.Module,), {'__annotations__': {'features': int}})(4)", "dataclasses.dataclass"),
-        ("type('MLP', (nb.Module,), {'setup': lambda self: None, 'forward': lambda self, x: self.dense(x)})()(x)", "in __init__"),
+        (
+            "type('MLP', (nb.Module,), {'setup': lambda self: None, 'forward': lambda self, x: self.dense(x)})()(x)",
+            "in __init__",
+        ),
         ("nb.Linear(3, 2)(x, train=True)", r"model\.train\(\) and model\.eval\(\)"),
         ("optimizer.update(nb.grad(lambda m: (m(x) ** 2).mean())(model))", r"optimizer\.update\(model, grads\)"),
         ("nb.update(model, model.v)", r"optimizer\.update\(model, grads\)"),
@@ -267,7 +270,10 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("model.built", r"model\.built_"),
         ("nb.load_model('model.keras')", r"model\.load_weights"),
         ("type('Net', (nb.Module,), {'call': lambda self, x: x})()(x)", "rename its call to forward"),
-        ("type('Dense', (nb.Module,), {'__init__': lambda self: setattr(self, 'w', self.add_weight(shape=(3, 2)))})()", r"nb\.Parameter"),
+        (
+            "type('Dense', (nb.Module,), {'__init__': lambda self: setattr(self, 'w', self.add_weight(shape=(3, 2)))})()",
+            r"nb\.Parameter",
+        ),
         ("nb.batches((x, x), batch_size=2)", ""),
         ("nb.batches(x, x, 2)", r"nb\.batches\(\(x, y\), 64\)"),
     ],

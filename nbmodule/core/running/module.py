@@ -415,7 +415,7 @@ def _older_form(kind: type, args: tuple[Any, ...], device: Any, v: Any) -> tuple
         raise ArgumentTypeError(
             f"{kind.__name__} takes a device first, such as 'cpu:0', then variables: Module.__init__ takes no other arguments by position, "
             f"and there is no _build to take them; found {type(args[0]).__name__}. Nothing was made."
-            f"{fields_told(kind, kind.__dict__.get('__annotations__', {}))}"
+            f"{fields_told(kind, getattr(kind, '__annotations__', {}))}"
         )
     if len(args) > 2:
         raise ArgumentTypeError(
