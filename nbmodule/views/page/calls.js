@@ -38,8 +38,8 @@ function draw(view, data, channel) {
     const known = parts(i);
     if (!known.length) return;
     cell.append(onAxis(data.axis, known));
-    const [one, other] = [known[0], known[known.length - 1]];
-    cell.title = known.length > 1 ? `${known.length} calls: from ${spread(one)} to ${spread(other)}` : `mean ${number(one.m)}, deviation ${number(one.s)}, from ${number(one.lo)} to ${number(one.hi)}`;
+    const [one, other] = [known[0], known.at(-1)];
+    cell.title = one === other ? `mean ${number(one.m)}, deviation ${number(one.s)}` : `${known.length} calls: from ${spread(one)} to ${spread(other)}`;
   };
   const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
   const firstBad = producer(data.depth, isBad);

@@ -420,7 +420,7 @@ export class Rows {
 
   /** @param {boolean} open */
   foldAll(open) {
-    this.open = new Set(open ? this.[...spec.depth.keys()].filter((i) => this.folds(i)) : []);
+    this.open = new Set(open ? [...this.spec.depth.keys()].filter((i) => this.folds(i)) : []);
     this.remember();
     this.refresh();
   }
