@@ -1,5 +1,6 @@
 """A model, a holder or a function made anew runs what was compiled for the one before it; anything that differs traces again."""
 
+import builtins
 import gc
 import itertools
 import types
@@ -704,3 +705,27 @@ def test_what_a_step_prints_while_it_is_traced_is_printed_again_when_its_cell_ru
     cell = "@nb.jit\ndef step():\n    print('traced')\n    return model(X).sum()\nstep(), step()"
     notebook(["model = Net()", cell, cell])
     assert capsys.readouterr().out == "traced\n" * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "expression", "changed"),
+    [
+        ("class Kind(type):\n    rate = 1.0\nclass C(metaclass=Kind): pass", "C.rate", "Kind.rate = 2.0"),
+        ("import builtins", "put_there", "builtins.put_there = 2.0"),
+        ("", "max(1.0, 0.0)", "def max(a, b): return 2.0"),
+        (
+            "old = nb.Linear.forward",
+            "1.0 * (model.a(X).sum() != 0)",
+            "nb.Linear.forward = lambda self, x: old(self, x) * 0",
+        ),
+    ],
+)
+def test_what_stands_above_classes_and_globals_is_compared_as_well(given, expression, changed, monkeypatch):
+    monkeypatch.setattr(nb.Linear, "forward", nb.Linear.forward)
+    monkeypatch.setattr(builtins, "put_there", 1.0, raising=False)
+    cell = f"@nb.jit\ndef step():\n    return model(X).sum() * 0 + ({expression})\nfound = float(step())"
+    names = notebook([given, "model = Net()", cell])
+    first = names["found"]
+    exec(compile(changed, "<cell>", "exec"), names)
+    exec(compile(cell, "<cell>", "exec"), names)
+    assert (first, names["found"]) in ((1.0, 2.0), (1.0, 0.0))

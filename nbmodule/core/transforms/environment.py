@@ -297,7 +297,9 @@ class _Reader:
                 continue
             if name in fn.__globals__:
                 self.look(fn.__globals__[name], (*place, "global", name))
-            elif not hasattr(builtins, name):
+            elif hasattr(builtins, name):
+                self.look(getattr(builtins, name), (*place, "builtin", name))
+            else:
                 self.marks[*place, "global", name] = "missing"
         for name in facts.imports:
             if not is_settled(name):
@@ -356,7 +358,7 @@ class _Reader:
         if (kind, whole) in self._seen:
             return
         self._seen[kind, whole] = place
-        for base in kind.__mro__:
+        for base in (*kind.__mro__, *type(kind).__mro__):
             if is_settled(base.__module__):
                 continue
             for name in self._wanted(vars(base), special=True):
