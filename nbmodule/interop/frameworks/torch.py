@@ -1,11 +1,10 @@
-"""PyTorch: arrays of a module by name, tensors of arrays, and the graph of a forward that is written in Python."""
+"""PyTorch: arrays of a module by name, and tensors of arrays."""
 
 from __future__ import annotations
 
-import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -57,72 +56,3 @@ def tensors_of(arrays: Mapping[str, Any]) -> OrderedDict[str, Any]:
         else:
             found[name] = torch.from_numpy(array)
     return found
-
-
-class ForwardStep(NamedTuple):
-    """One node of the graph of a forward.
-
-    `kind` is `input`, `layer` (a submodule is called), `function`, `method`, `attribute` or `output`.
-    """
-
-    name: str
-    kind: str
-    target: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    default: Any = None
-
-
-class StepRef(NamedTuple):
-    """Stands in the arguments of a step for what another step gave."""
-
-    name: str
-
-
-def steps_of(module: Any) -> list[ForwardStep]:
-    """What the forward of a module does, in order; its submodules are called, not entered.
-
-    Raises:
-        Exception: of torch.fx, where the forward depends on values.
-    """
-    torch = need("torch", "nb.from_torch")
-    fx = need("torch.fx", "nb.from_torch")
-
-    class Outermost(fx.Tracer):
-        def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
-            return True
-
-    graph = Outermost().trace(module)
-    kinds = {
-        "placeholder": "input", "call_module": "layer", "call_function": "function", "call_method": "method",
-        "get_attr": "attribute", "output": "output",
-    }  # fmt: skip
-    empty = inspect.Parameter.empty
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, fx.Node):
-            return StepRef(value.name)
-        if isinstance(value, tuple):
-            return tuple(map(plain, value))
-        if isinstance(value, list):
-            return list(map(plain, value))
-        if isinstance(value, dict):
-            return {key: plain(item) for key, item in value.items()}
-        if isinstance(value, slice):
-            return slice(plain(value.start), plain(value.stop), plain(value.step))
-        if isinstance(value, torch.dtype):
-            return str(value).removeprefix("torch.")
-        return value
-
-    made = []
-    for node in graph.nodes:
-        target = node.target if isinstance(node.target, str) else name_of(node.target)
-        kind = kinds[node.op]
-        default = node.args[0] if kind == "input" and node.args else empty
-        made.append(ForwardStep(node.name, kind, target, plain(node.args), plain(dict(node.kwargs)), default))
-    return made
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """The last part of a function's name: `relu` of `torch.nn.functional.relu`."""
-    return getattr(function, "__name__", str(function))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +15,17 @@ from nbmodule.core.shape.walk import is_module
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import need, text_of
-from nbmodule.interop.frameworks.torch import ForwardStep, StepRef, array_of, arrays_of, steps_of
+from nbmodule.interop.frameworks.torch import array_of, arrays_of
 from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
+from nbmodule.interop.torch_layers.following import (
+    Followed,
+    ForwardStep,
+    SpreadRef,
+    StepRef,
+    followed,
+    in_words,
+    way_of,
+)
 from nbmodule.interop.torch_layers.names import COUNT
 from nbmodule.interop.torch_layers.operations import FUNCTIONS, METHODS
 from nbmodule.interop.torch_layers.states import matched
@@ -31,11 +40,13 @@ class Conversion:
         layers: Path, class in PyTorch, class here.
         tensors: Name in PyTorch, and names of the variables that hold it.
         passed_over: Tensors that have no place here: counters of batch norms.
+        unfollowed: Ways of calling a class of your own that have no counterpart; such a call is refused.
     """
 
     layers: tuple[tuple[str, str, str], ...]
     tensors: tuple[tuple[str, tuple[str, ...]], ...]
     passed_over: tuple[str, ...]
+    unfollowed: tuple[str, ...] = ()
 
     @shown
     def __repr__(self) -> str:
@@ -43,6 +54,7 @@ class Conversion:
         lines = [f"{len(self.layers)} layers, {len(self.tensors)} tensors converted"]
         lines += [f"  {path or 'the model':{width}}  {theirs} → {ours}" for path, theirs, ours in self.layers]
         lines += [f"  {name} passed over" for name in self.passed_over]
+        lines += [f"  not converted: {way}" for way in self.unfollowed]
         return "\n".join(lines)
 
 
@@ -56,49 +68,85 @@ class TorchModule(Module):
 
 
 class TracedForward:
-    """The steps of a forward."""
+    """The steps of a forward, in each way of calling it."""
 
-    def __init__(self, steps: list[ForwardStep]) -> None:
-        self.steps = steps
-        self.inputs = [step for step in steps if step.kind == "input"]
+    def __init__(self, found: Followed, path: str) -> None:
+        self.found, self.path = found, path
 
     def run(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        known = self.bound(type(module).__name__, args, kwargs)
+        inputs, steps = self.begun(module, args, kwargs)
+        known = {
+            name: [value] for name, value in inputs.items()
+        }  # a value that is changed in place changes under all its names
 
         def filled(value: Any) -> Any:
             if isinstance(value, StepRef):
-                return known[value.name]
+                return known[value.name][0]
             if isinstance(value, (tuple, list)):
-                return type(value)(map(filled, value))
+                return type(value)(each for item in value for each in spread(item))
             if isinstance(value, dict):
                 return {key: filled(item) for key, item in value.items()}
             if isinstance(value, slice):
                 return slice(filled(value.start), filled(value.stop), filled(value.step))
             return value
 
-        for step in self.steps:
+        def spread(value: Any) -> Any:
+            return known[value.name][0] if isinstance(value, SpreadRef) else (filled(value),)
+
+        for step in steps:
             if step.kind == "output":
                 return filled(step.args[0])
             if step.kind == "input":
                 continue
             given, named = filled(step.args), filled(step.kwargs)
             if step.kind == "layer":
-                known[step.name] = at(module, step.target)(*given, **named)
+                made = at(module, step.target)(*given, **named)
             elif step.kind == "attribute":
-                known[step.name] = at(module, step.target).value
+                made = at(module, step.target).value
+            elif step.kind == "constant":
+                made = step.value
             else:
-                table = FUNCTIONS if step.kind == "function" else METHODS
-                known[step.name] = table[step.target](*given, **named)
+                made = TABLES[step.kind][step.target](*given, **named)
+            if step.in_place and isinstance(step.args[0], StepRef) and hasattr(given[0], "shape"):
+                known[step.name] = known[step.args[0].name]
+                known[step.name][0] = made
+            else:
+                known[step.name] = [made]
         return None
 
-    def bound(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        known = dict(zip([step.name for step in self.inputs], args)) | kwargs
-        for step in self.inputs:
-            if step.name not in known:
-                if step.default is inspect.Parameter.empty:
-                    raise ArgumentTypeError(f"{name} wants {step.name}; {len(args)} arguments were given.")
-                known[step.name] = step.default
-        return known
+    def begun(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], list[ForwardStep]]:
+        """The inputs by name, and the steps of this way of calling."""
+        name, found = type(module).__name__, self.found
+        try:
+            given = found.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"{name}: {error}; {len(args)} arguments were given. Nothing was computed."
+            ) from None
+        given.apply_defaults()
+        for one in found.signature.parameters.values():
+            if one.kind is one.VAR_KEYWORD and given.arguments[one.name]:
+                raise ArgumentTypeError(
+                    f"{name} was converted without {', '.join(given.arguments[one.name])}. Nothing was computed."
+                )
+        way = way_of(module.training, found.switches, given.arguments)
+        if way not in found.steps:
+            listed = "; ".join(found.problems.get(way, ["it was not followed when the model was converted"]))
+            raise ArgumentError(
+                f'{name} ("{self.path}") cannot be called {in_words(way)}: {listed}. Nothing was computed.'
+            )
+        steps = found.steps[way]
+        return {step.name: given.arguments[step.target.lstrip("*")] for step in steps if step.kind == "input"}, steps
+
+
+TABLES = {"function": FUNCTIONS, "method": METHODS}
+
+
+def is_known(step: ForwardStep) -> bool:
+    """Whether there is a counterpart for a step."""
+    return step.kind not in TABLES or step.target in TABLES[step.kind]
 
 
 def at(module: Any, path: str) -> Any:
@@ -120,6 +168,7 @@ class Converter:
         self.boxes: dict[int, Any] = {}
         self.layers: list[tuple[str, str, str]] = []
         self.missing: list[str] = []
+        self.unfollowed: list[str] = []
 
     def convert(self, layer: Any, path: tuple[str, ...]) -> Any:
         known = self.made.get(id(layer))
@@ -147,36 +196,39 @@ class Converter:
                 self.missing.append(f'"{text_of(path)}": torch.nn.{name} with {unlike}')
                 return None
             self.layers.append((text_of(path), name, type(made).__name__))
+            self.tie(made, layer)
             return made.train(layer.training)
-        if type(layer).__module__.startswith("torch.nn"):
-            self.missing.append(f'"{text_of(path)}": torch.nn.{name}')
-            return None
-        return self.custom(layer, path)
+        return self.custom(layer, path, is_own)
 
-    def custom(self, layer: Any, path: tuple[str, ...]) -> Any:
-        """A class of the user's own: its parts, its tensors, and the steps of its forward."""
-        name = type(layer).__name__
-        self.layers.append((text_of(path), name, "TorchModule"))
-        try:
-            steps = steps_of(layer)
-        except Exception as error:  # noqa: BLE001 - whatever torch.fx raises on a forward that depends on values
-            first = str(error).splitlines()[0] if str(error) else ""
-            self.missing.append(
-                f'"{text_of(path)}": the forward of {name} cannot be followed ({type(error).__name__}: {first})'
-            )
-            return None
-        for step in steps:
-            table = {"function": FUNCTIONS, "method": METHODS}.get(step.kind)
-            if table is not None and step.target not in table:
-                self.missing.append(f'"{text_of(path)}": the {step.kind} {step.target} in the forward of {name}')
+    def tie(self, made: Any, layer: Any) -> None:
+        """A parameter that two layers share in PyTorch is one variable here, where it lies alike in both."""
+        for key, tensor in layer._parameters.items():
+            box = getattr(made, key, None)
+            if tensor is None or not isinstance(box, Parameter) or tuple(tensor.shape) != box.shape:
+                continue
+            known = self.boxes.setdefault(id(tensor), box)
+            if known is not box and known.shape == box.shape and box.ndim < 3:
+                setattr(made, key, known)
+
+    def custom(self, layer: Any, path: tuple[str, ...], is_own: bool) -> Any:
+        """A class of the user's own, or one of PyTorch without a counterpart: its parts, its tensors, and the steps of its forward."""
+        name, where = type(layer).__name__, text_of(path)
+        self.layers.append((where, name, "TorchModule"))
+        found = followed(layer, is_known)
+        if not found.steps:
+            reasons = [f"torch.nn.{name}"] if is_own else list(dict.fromkeys(itertools.chain(*found.problems.values())))
+            self.missing += [f'"{where}": {reason}' for reason in reasons]
+        else:
+            self.unfollowed += [f'"{where}" {in_words(way)}: {problem[0]}' for way, problem in found.problems.items()]
         made = type(Module)(name, (TorchModule,), {"__module__": __name__, "__doc__": TorchModule.__doc__})()
-        made._program = TracedForward(steps)
+        made._program = TracedForward(found, where)
         for kind, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
             for key, tensor in tensors.items():
-                setattr(made, key, None if tensor is None else self.box(tensor, kind))
+                if key not in layer._non_persistent_buffers_set:
+                    setattr(made, key, None if tensor is None else self.box(tensor, kind))
         for key, child in layer._modules.items():
             setattr(made, key, None if child is None else self.child(child, (*path, key)))
-        return made
+        return made if found.steps else None
 
     def box(self, tensor: Any, kind: type) -> Any:
         if id(tensor) not in self.boxes:
@@ -223,6 +275,7 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
     """
     arrays = arrays_of(model)
     layers: tuple[tuple[str, str, str], ...] = ()
+    unfollowed: tuple[str, ...] = ()
     made = like
     if like is None:
         if framework_of(model) != "torch":
@@ -235,7 +288,7 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
                 f"{type(model).__name__} cannot be converted; there is no counterpart for\n{listed}\nNothing was made. Write these "
                 "parts yourself and load the numbers: nb.from_torch(model, like=your_module)."
             )
-        layers = tuple(converter.layers)
+        layers, unfollowed = tuple(converter.layers), tuple(converter.unfollowed)
     elif not is_module(like):
         raise ArgumentTypeError(f"like= takes a module; found {type(like).__name__}. Nothing was changed.")
     title = f"cannot load {type(model).__name__} into {type(made).__name__}"
@@ -243,5 +296,7 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
     write_all(tuple(values), tuple(values.values()))
     if like is None:
         counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
-        made.conversion = Conversion(layers, tuple((name, boxes) for name, boxes, _ in report.tensors), counters)
+        made.conversion = Conversion(
+            layers, tuple((name, boxes) for name, boxes, _ in report.tensors), counters, unfollowed
+        )
     return made

@@ -42,8 +42,8 @@ class TorchTensor(NamedTuple):
     """The boxes' arrays from that of the tensor."""
 
 
-def entries_of(model: Any) -> Iterator[TorchTensor]:
-    """All tensors that PyTorch would have for a model, with their full names; a shared variable stands under its first."""
+def entries_of(model: Any, *, once: bool = True) -> Iterator[TorchTensor]:
+    """All tensors that PyTorch would have for a model, with their full names; a shared variable stands under its first, if it is `once`."""
     ensure_built(model)
     known: set[Any] = set()
     names: dict[Any, tuple[str, str | None]] = {}  # of each module: ours, and PyTorch's; None below an attention
@@ -57,7 +57,7 @@ def entries_of(model: Any) -> Iterator[TorchTensor]:
         prefix = f"{theirs}{own}." if own else theirs
         names[module] = (name, prefix)
         for entry in own_entries(module):
-            if not known.issuperset(entry.boxes) or not entry.boxes:
+            if not once or not known.issuperset(entry.boxes) or not entry.boxes:
                 known.update(entry.boxes)
                 yield entry._replace(name=prefix + entry.name)
 
@@ -122,5 +122,7 @@ def joined(name: str, boxes: list[Any]) -> TorchTensor:
 
 def to_torch(model: Any) -> Any:
     """See `Module.to_torch`."""
-    found = {entry.name: entry.out([np.asarray(box.value) for box in entry.boxes]) for entry in entries_of(model)}
+    found = {
+        entry.name: entry.out([np.asarray(box.value) for box in entry.boxes]) for entry in entries_of(model, once=False)
+    }
     return tensors_of(found)

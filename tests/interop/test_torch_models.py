@@ -1,0 +1,265 @@
+"""`nb.from_torch` takes what people have: whole models written by hand, and the idioms they are made of, with PyTorch's numbers."""
+
+import jax
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from tests.interop.conftest import assert_close
+
+torch = pytest.importorskip("torch")
+nn = pytest.importorskip("torch.nn")
+F = pytest.importorskip("torch.nn.functional")
+models = pytest.importorskip("tests.interop.torch_models")
+
+IDS, MASK = np.arange(12).reshape(2, 6) % 13, np.array([[1, 1, 1, 1, 0, 0], [1] * 6])
+IMAGE = np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype("float32")
+MODELS = {
+    "nanoGPT": (models.NanoGPT, (IDS,), {}),
+    "nanoGPT with its loss": (models.NanoGPT, (IDS, np.where(IDS > 3, IDS, -1)), {}),
+    "BERT": (models.Bert, (IDS,), {}),
+    "BERT with a mask": (models.Bert, (IDS,), {"attention_mask": MASK, "token_type_ids": MASK}),
+    "Llama": (models.Llama, (IDS,), {}),
+    "ResNet": (models.ResNet, (np.tile(IMAGE, (1, 1, 3, 3)),), {}),
+    "MobileNet": (models.MobileNet, (np.tile(IMAGE, (1, 1, 2, 2)),), {}),
+    "ViT": (models.ViT, (IMAGE,), {}),
+    "U-Net": (models.UNet, (np.tile(IMAGE[:, :1], (1, 1, 2, 2))[:, :, :15, :14],), {}),
+}
+
+
+def agree(theirs, ours, args, kwargs, **tolerances):
+    with torch.no_grad():
+        wanted = theirs(*map(torch.tensor, args), **{name: torch.tensor(x) for name, x in kwargs.items()})
+    found = nb.jit(lambda *args, **kwargs: ours(*args, **kwargs))(*args, **kwargs)
+    wanted, found = jax.tree.leaves(wanted), jax.tree.leaves(found)
+    assert len(found) == len(wanted)
+    assert_close(found, [tensor.numpy() for tensor in wanted], **{"rtol": 1e-4, "atol": 2e-5, **tolerances})
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_a_whole_model_gives_pytorchs_numbers_in_evaluation_and_in_training(case):
+    make, args, kwargs = MODELS[case]
+    torch.manual_seed(0)
+    theirs = make()
+    names, flags = {name: set(vars(m)) for name, m in theirs.named_modules()}, theirs.training
+    ours = nb.from_torch(theirs)
+    assert {name: set(vars(m)) for name, m in theirs.named_modules()} == names
+    assert theirs.training == flags
+    agree(theirs, ours, args, kwargs)  # in training: batch statistics are taken and kept
+    back = ours.to_torch()
+    assert back.keys() == theirs.state_dict().keys()
+    for name, tensor in theirs.state_dict().items():
+        if "num_batches" not in name:
+            np.testing.assert_allclose(back[name].numpy(), tensor.numpy(), rtol=1e-5, atol=1e-6)
+    agree(theirs.eval(), ours.eval(), args, kwargs)
+
+
+def test_weights_that_pytorch_ties_are_tied():
+    theirs = models.NanoGPT()
+    ours = nb.from_torch(theirs)
+    assert sum(box.size for box in ours.parameters()) == sum(tensor.numel() for tensor in theirs.parameters())
+
+
+def forward_of(function, **parts):
+    """A module with a forward and parts."""
+
+    class Idiom(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name, part in parts.items():
+                if isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter):
+                    self.register_buffer(name, part)
+                else:
+                    setattr(self, name, part)
+
+        def forward(self, x):
+            return function(self, x)
+
+    return Idiom()
+
+
+def unpacked(m, x):
+    a, b = x.chunk(2, dim=-1)
+    return a * torch.sigmoid(b)
+
+
+def mapped(m, x):
+    q, k = map(lambda t: t.reshape(t.shape[0], -1), x.chunk(2, dim=-1))  # noqa: C417 - as people write it
+    return q @ k.t()
+
+
+def tripled(m, x):
+    total = 0
+    for part in x.chunk(3, dim=1):
+        total = total + part
+    return total
+
+
+def in_place(m, x):
+    y = x + 0
+    z = y
+    y += 1
+    y.mul_(2)
+    return z, F.relu_(z - 3)
+
+
+def counted(m, x):
+    size = x.size(1)
+    half = size
+    half //= 2
+    size += 1
+    x = x[:, :half]
+    return x.repeat(1, size, 1)
+
+
+def asserted(m, x):
+    assert x.shape[-1] == 4, "four features"
+    return x
+
+
+IDIOMS = {
+    "chunk": lambda m, x: x.chunk(2, dim=-1)[0] + torch.chunk(x, 2, -1)[1],
+    "unpacking a chunk": unpacked,
+    "a chunk through map": mapped,
+    "a loop over a chunk": tripled,
+    "split with an index": lambda m, x: x.split(2, dim=-1)[1] + torch.split(x, [1, 3], dim=-1)[0],
+    "masked_fill": lambda m, x: x.masked_fill(torch.tril(torch.ones(3, 3))[:, :1] == 0, -1e9),
+    "a constant": lambda m, x: x * torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones(4),
+    "arange": lambda m, x: x + torch.arange(x.shape[-1], device=x.device, dtype=x.dtype),
+    "zeros of a shape": lambda m, x: x + torch.zeros(x.size(0), 1, x.size(-1)) + torch.ones_like(x),
+    "F.dropout": lambda m, x: F.dropout(x, 0.5, m.training),
+    "unflatten": lambda m, x: x.unflatten(-1, (2, 2)) + torch.unflatten(x, 2, (2, -1)),
+    "a star": lambda m, x: x.view(*x.shape[:-1], 2, 2).reshape(*x.shape),
+    "interpolate": lambda m, x: F.interpolate(x, scale_factor=2, mode="linear", align_corners=False),
+    "nearest": lambda m, x: F.interpolate(x, size=7),
+    "pad": lambda m, x: F.pad(x, (1, -1, 0, 2), value=3.0),
+    "reflected": lambda m, x: F.pad(x, (1, 2), mode="reflect"),
+    "in place": in_place,
+    "a number changed in place": counted,
+    "assert": asserted,
+    "where, clamp, comparisons": lambda m, x: torch.where((x > 0) & ~(x > 1), x.clamp(min=0.2), x.abs().log1p()),
+    "hardtanh": lambda m, x: F.hardtanh(x, -0.5, 0.5) + F.hardswish(x) + F.relu6(x) + F.softplus(x),
+    "einsum and outer": lambda m, x: torch.einsum("bij,bkj->bik", x, x) + torch.outer(x[0, 0, :3], x[0, 1, :3]),
+    "reductions": lambda m, x: x.amax(-1) + x.std(-1) + x.norm(dim=-1) + torch.logsumexp(x, -1) + x.var(dim=-1, unbiased=False),
+    "topless max": lambda m, x: x.max(dim=-1).values + x.min(dim=-1)[0],
+    "one hot": lambda m, x: F.one_hot(x.argmax(-1), num_classes=4).float(),
+    "gather": lambda m, x: x.gather(1, x.argmax(1, keepdim=True)) + x.index_select(1, torch.tensor([1])),
+    "max_pool1d": lambda m, x: F.max_pool1d(x, 2) + F.avg_pool1d(x, 2) + F.adaptive_avg_pool1d(x, 2),
+    "complex rotations": lambda m, x: torch.view_as_real(
+        torch.view_as_complex(x.float().reshape(2, 3, 2, 2)) * torch.polar(torch.ones(2), torch.tensor([0.1, 0.2]))
+    ).flatten(2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IDIOMS)
+def test_an_idiom_gives_pytorchs_numbers(case, draws):
+    theirs = forward_of(IDIOMS[case]).eval()
+    ours = nb.from_torch(theirs)
+    agree(theirs, ours, (draws.normal(size=(2, 3, 4)).astype("float32"),), {})
+
+
+PARTS = {
+    "F.linear": lambda m, x: F.linear(x, m.layer.weight, m.layer.bias),
+    "F.layer_norm": lambda m, x: F.layer_norm(x, (4,), m.scale, None, 1e-6) + F.layer_norm(x, x.shape[-1:]),
+    "F.conv1d": lambda m, x: (
+        F.conv1d(x, m.kernel, padding=1, stride=2) + F.conv1d(x, m.kernel, m.scale[:2], padding="same")[..., :2]
+    ),
+    "F.group_norm": lambda m, x: F.group_norm(x.transpose(1, 2), 2, m.scale, m.scale),
+    "F.embedding": lambda m, x: F.embedding((x > 0).long(), m.layer.weight),
+    "a registered mask": lambda m, x: x.masked_fill(m.mask[: x.size(1)] == 0, float("-inf")).softmax(-1),
+    "a mask without a module": lambda m, x: x.masked_fill(m.mask[:3].bool(), 0.0),
+    "attention": lambda m, x: F.scaled_dot_product_attention(x, x, x, attn_mask=m.mask[:3, :3].bool()),
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_a_function_on_parts_of_the_module_gives_pytorchs_numbers(case, draws):
+    torch.manual_seed(0)
+    parts = {
+        "layer": nn.Linear(4, 5), "scale": nn.Parameter(torch.rand(4)), "kernel": nn.Parameter(torch.rand(2, 3, 3)),
+        "mask": torch.tril(torch.ones(4, 4)),
+    }  # fmt: skip
+    theirs = forward_of(PARTS[case], **parts).eval()
+    agree(theirs, nb.from_torch(theirs), (draws.normal(size=(2, 3, 4)).astype("float32"),), {})
+
+
+LAYERS = {
+    "Hardtanh": lambda: nn.Hardtanh(-0.5, 0.5),
+    "Unflatten": lambda: nn.Unflatten(-1, (2, 2)),
+    "Threshold": lambda: nn.Threshold(0.1, 2.0),
+    "ZeroPad1d": lambda: nn.ZeroPad1d(2),
+    "ReflectionPad1d": lambda: nn.ReflectionPad1d(1),
+    "Softmin": lambda: nn.Softmin(-1),
+    "Tanhshrink": nn.Tanhshrink,
+    "CosineSimilarity": lambda: forward_of(lambda m, x: m.near(x, x + 1), near=nn.CosineSimilarity(dim=-1)),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_a_layer_without_a_counterpart_is_followed_through_its_own_forward(case, draws):
+    theirs = nn.Sequential(LAYERS[case]())
+    agree(theirs, nb.from_torch(theirs), (draws.normal(size=(2, 3, 4)).astype("float32"),), {})
+
+
+def test_dropout_of_a_forward_drops_in_training_alone():
+    theirs = forward_of(lambda m, x: F.dropout(x, p=0.5, training=m.training))
+    ours = nb.from_torch(theirs)
+    nb.seed(0)
+    x = np.ones((40, 50), np.float32)
+    kept = np.asarray(ours(x))
+    assert set(np.unique(kept)) == {0.0, 2.0} and 0.4 < (kept == 0).mean() < 0.6
+    assert not np.array_equal(kept, ours(x))
+    np.testing.assert_array_equal(ours.eval()(x), x)
+
+
+def branching(m, x):
+    return x if x.sum() > 0 else -x
+
+
+def inverted(m, x):
+    return torch.linalg.inv(x)
+
+
+def test_all_that_cannot_be_converted_is_said_at_once_with_path_and_source_line():
+    model = nn.Sequential(
+        forward_of(branching), nn.Sequential(nn.Linear(2, 2), forward_of(inverted)), nn.LPPool1d(2, 2)
+    )
+    with pytest.raises(nb.ArgumentError) as caught:
+        nb.from_torch(model)
+    text = str(caught.value)
+    assert '"0": the forward of Idiom cannot be followed, test_torch_models.py:' in text
+    assert "`return x if x.sum() > 0 else -x`" in text
+    assert '"1.1": the function linalg_inv in the forward of Idiom, test_torch_models.py:' in text
+    assert "`return torch.linalg.inv(x)`" in text
+    assert '"2": torch.nn.LPPool1d' in text
+    assert "like=your_module" in text
+
+
+class Sometimes(nn.Module):
+    def forward(self, x, times=None, plain=True):
+        if times is not None:
+            return torch.linalg.inv(x) * times
+        return x if plain else x + 1
+
+
+def test_a_way_of_calling_that_has_no_counterpart_is_refused_when_it_is_called():
+    ours = nb.from_torch(nn.Sequential(Sometimes()))
+    x = np.ones((2, 2), np.float32)
+    np.testing.assert_array_equal(ours[0](x, plain=False), x + 1)
+    np.testing.assert_array_equal(ours(x), x)
+    with pytest.raises(
+        nb.ArgumentError,
+        match=r'\("0"\) cannot be called in training, with times=, plain=True: the function linalg_inv',
+    ):
+        ours[0](x, times=2.0)
+    assert "not converted" in repr(ours.conversion) and "linalg_inv" in repr(ours.conversion)
+
+
+def test_a_write_into_a_view_that_others_see_is_not_converted_wrongly():
+    def viewed(m, x):
+        y = x.view(-1)
+        y.add_(1)
+        return x
+
+    with pytest.raises(nb.ArgumentError, match="add in place on a view"):
+        nb.from_torch(forward_of(viewed))

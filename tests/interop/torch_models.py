@@ -1,0 +1,462 @@
+"""Models of PyTorch as people write them, from scratch: what `nb.from_torch` must take."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, n_embd, n_head, block_size, flash=False):
+        super().__init__()
+        assert n_embd % n_head == 0
+        self.c_attn = nn.Linear(n_embd, 3 * n_embd)
+        self.c_proj = nn.Linear(n_embd, n_embd)
+        self.attn_dropout, self.resid_dropout = nn.Dropout(0.0), nn.Dropout(0.0)
+        self.n_head, self.n_embd, self.flash, self.dropout = n_head, n_embd, flash, 0.0
+        if not flash:
+            mask = torch.tril(torch.ones(block_size, block_size)).view(1, 1, block_size, block_size)
+            self.register_buffer("bias", mask)
+
+    def forward(self, x):
+        B, T, C = x.size()
+        q, k, v = self.c_attn(x).split(self.n_embd, dim=2)
+        k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+        if self.flash:
+            rate = self.dropout if self.training else 0
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=rate, is_causal=True)
+        else:
+            att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+            att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
+            att = self.attn_dropout(F.softmax(att, dim=-1))
+            y = att @ v
+        y = y.transpose(1, 2).contiguous().view(B, T, C)
+        return self.resid_dropout(self.c_proj(y))
+
+
+class FusedLayerNorm(nn.Module):
+    def __init__(self, ndim, bias):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(ndim))
+        self.bias = nn.Parameter(torch.rand(ndim)) if bias else None
+
+    def forward(self, input):
+        return F.layer_norm(input, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class GPTBlock(nn.Module):
+    def __init__(self, n_embd, n_head, block_size, flash):
+        super().__init__()
+        self.ln_1, self.ln_2 = FusedLayerNorm(n_embd, bias=False), FusedLayerNorm(n_embd, bias=True)
+        self.attn = CausalSelfAttention(n_embd, n_head, block_size, flash)
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(n_embd, 4 * n_embd), "c_proj": nn.Linear(4 * n_embd, n_embd)})
+        self.gelu = nn.GELU()
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp["c_proj"](self.gelu(self.mlp["c_fc"](self.ln_2(x))))
+
+
+class NanoGPT(nn.Module):
+    """As nanoGPT: tied weights, positions made in the forward, a loss where targets are given, an assertion."""
+
+    def __init__(self, vocab_size=13, block_size=8, n_embd=16, n_head=2):
+        super().__init__()
+        self.block_size = block_size
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(vocab_size, n_embd),
+                "wpe": nn.Embedding(block_size, n_embd),
+                "h": nn.ModuleList([GPTBlock(n_embd, n_head, block_size, flash) for flash in (False, True)]),
+                "ln_f": FusedLayerNorm(n_embd, bias=True),
+            }
+        )
+        self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
+        self.transformer.wte.weight = self.lm_head.weight
+
+    def forward(self, idx, targets=None):
+        device = idx.device
+        _, t = idx.size()
+        assert t <= self.block_size, f"Cannot forward sequence of length {t}"
+        pos = torch.arange(0, t, dtype=torch.long, device=device)
+        x = self.transformer.wte(idx) + self.transformer.wpe(pos)
+        for block in self.transformer.h:
+            x = block(x)
+        x = self.transformer.ln_f(x)
+        if targets is not None:
+            logits = self.lm_head(x)
+            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+        else:
+            logits, loss = self.lm_head(x[:, [-1], :]), None
+        return logits, loss
+
+
+class BertEmbeddings(nn.Module):
+    def __init__(self, vocab, hidden, length):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(vocab, hidden, padding_idx=0)
+        self.position_embeddings, self.token_type_embeddings = nn.Embedding(length, hidden), nn.Embedding(2, hidden)
+        self.LayerNorm, self.dropout = nn.LayerNorm(hidden, eps=1e-12), nn.Dropout(0.0)
+        self.register_buffer("position_ids", torch.arange(length).expand((1, -1)), persistent=False)
+
+    def forward(self, input_ids, token_type_ids=None):
+        input_shape = input_ids.size()
+        position_ids = self.position_ids[:, : input_shape[1]]
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(input_shape, dtype=torch.long, device=self.position_ids.device)
+        embeddings = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
+        embeddings += self.position_embeddings(position_ids)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+class BertSelfAttention(nn.Module):
+    def __init__(self, hidden, heads):
+        super().__init__()
+        self.num_attention_heads, self.attention_head_size = heads, hidden // heads
+        self.all_head_size = hidden
+        self.query, self.key, self.value = (
+            nn.Linear(hidden, hidden),
+            nn.Linear(hidden, hidden),
+            nn.Linear(hidden, hidden),
+        )
+
+    def transpose_for_scores(self, x):
+        new_x_shape = x.size()[:-1] + (self.num_attention_heads, self.attention_head_size)
+        return x.view(new_x_shape).permute(0, 2, 1, 3)
+
+    def forward(self, hidden_states, attention_mask=None, output_attentions=False):
+        query_layer = self.transpose_for_scores(self.query(hidden_states))
+        key_layer = self.transpose_for_scores(self.key(hidden_states))
+        value_layer = self.transpose_for_scores(self.value(hidden_states))
+        attention_scores = torch.matmul(query_layer, key_layer.transpose(-1, -2)) / math.sqrt(self.attention_head_size)
+        if attention_mask is not None:
+            attention_scores = attention_scores + attention_mask
+        attention_probs = nn.functional.softmax(attention_scores, dim=-1)
+        attention_probs = F.dropout(attention_probs, p=0.0, training=self.training)
+        context = torch.matmul(attention_probs, value_layer).permute(0, 2, 1, 3).contiguous()
+        context = context.view(context.size()[:-2] + (self.all_head_size,))
+        return (context, attention_probs) if output_attentions else (context,)
+
+
+class BertLayer(nn.Module):
+    def __init__(self, hidden, heads):
+        super().__init__()
+        self.attention, self.out = BertSelfAttention(hidden, heads), nn.Linear(hidden, hidden)
+        self.norm1, self.norm2 = nn.LayerNorm(hidden, eps=1e-12), nn.LayerNorm(hidden, eps=1e-12)
+        self.intermediate, self.output = nn.Linear(hidden, 2 * hidden), nn.Linear(2 * hidden, hidden)
+
+    def forward(self, hidden_states, attention_mask=None):
+        attended = self.attention(hidden_states, attention_mask)[0]
+        hidden_states = self.norm1(self.out(attended) + hidden_states)
+        return self.norm2(self.output(F.gelu(self.intermediate(hidden_states))) + hidden_states)
+
+
+class Bert(nn.Module):
+    def __init__(self, hidden=16):
+        super().__init__()
+        self.embeddings = BertEmbeddings(20, hidden, 10)
+        self.layer = nn.ModuleList([BertLayer(hidden, 2) for _ in range(2)])
+        self.pooler = nn.Linear(hidden, hidden)
+
+    def forward(self, input_ids, attention_mask=None, token_type_ids=None):
+        x = self.embeddings(input_ids, token_type_ids=token_type_ids)
+        extended = None
+        if attention_mask is not None:
+            extended = attention_mask[:, None, None, :].to(dtype=x.dtype)
+            extended = (1.0 - extended) * torch.finfo(x.dtype).min
+        for layer_module in self.layer:
+            x = layer_module(x, extended)
+        return x, torch.tanh(self.pooler(x[:, 0]))
+
+
+class LlamaRMSNorm(nn.Module):
+    def __init__(self, hidden, eps=1e-6):
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.rand(hidden)), eps
+
+    def forward(self, hidden_states):
+        input_dtype = hidden_states.dtype
+        hidden_states = hidden_states.to(torch.float32)
+        variance = hidden_states.pow(2).mean(-1, keepdim=True)
+        hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
+        return self.weight * hidden_states.to(input_dtype)
+
+
+def rotate_half(x):
+    x1, x2 = x[..., : x.shape[-1] // 2], x[..., x.shape[-1] // 2 :]
+    return torch.cat((-x2, x1), dim=-1)
+
+
+class LlamaRotaryEmbedding(nn.Module):
+    def __init__(self, dim, base=10000.0):
+        super().__init__()
+        self.register_buffer("inv_freq", 1.0 / (base ** (torch.arange(0, dim, 2).float() / dim)), persistent=False)
+
+    @torch.no_grad()
+    def forward(self, x, position_ids):
+        inv_freq = self.inv_freq[None, :, None].float().expand(position_ids.shape[0], -1, 1)
+        freqs = (inv_freq @ position_ids[:, None, :].float()).transpose(1, 2)
+        emb = torch.cat((freqs, freqs), dim=-1)
+        return emb.cos().to(dtype=x.dtype), emb.sin().to(dtype=x.dtype)
+
+
+class LlamaAttention(nn.Module):
+    def __init__(self, hidden, heads, kv_heads):
+        super().__init__()
+        self.head_dim, self.groups = hidden // heads, heads // kv_heads
+        self.q_proj = nn.Linear(hidden, heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(hidden, hidden, bias=False)
+
+    def repeat_kv(self, hidden_states, n_rep):
+        batch, kv_heads, slen, head_dim = hidden_states.shape
+        if n_rep == 1:
+            return hidden_states
+        hidden_states = hidden_states[:, :, None, :, :].expand(batch, kv_heads, n_rep, slen, head_dim)
+        return hidden_states.reshape(batch, kv_heads * n_rep, slen, head_dim)
+
+    def forward(self, hidden_states, position_embeddings, attention_mask=None):
+        input_shape = hidden_states.shape[:-1]
+        hidden_shape = (*input_shape, -1, self.head_dim)
+        q = self.q_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+        k = self.k_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+        v = self.v_proj(hidden_states).view(hidden_shape).transpose(1, 2)
+        cos, sin = position_embeddings
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        q, k = (q * cos) + (rotate_half(q) * sin), (k * cos) + (rotate_half(k) * sin)
+        k, v = self.repeat_kv(k, self.groups), self.repeat_kv(v, self.groups)
+        weights = torch.matmul(q, k.transpose(2, 3)) * self.head_dim**-0.5
+        if attention_mask is not None:
+            weights = weights + attention_mask[:, :, :, : k.shape[-2]]
+        weights = nn.functional.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
+        out = torch.matmul(weights, v).transpose(1, 2).contiguous()
+        return self.o_proj(out.reshape(*input_shape, -1).contiguous())
+
+
+class LlamaMLP(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.gate_proj, self.up_proj = (
+            nn.Linear(hidden, 2 * hidden, bias=False),
+            nn.Linear(hidden, 2 * hidden, bias=False),
+        )
+        self.down_proj, self.act_fn = nn.Linear(2 * hidden, hidden, bias=False), nn.SiLU()
+
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Llama(nn.Module):
+    def __init__(self, hidden=16, heads=4, kv_heads=2):
+        super().__init__()
+        self.embed_tokens, self.rotary_emb = nn.Embedding(20, hidden), LlamaRotaryEmbedding(hidden // heads)
+        self.self_attn, self.mlp = LlamaAttention(hidden, heads, kv_heads), LlamaMLP(hidden)
+        self.input_layernorm, self.post_attention_layernorm = LlamaRMSNorm(hidden), LlamaRMSNorm(hidden)
+        self.norm, self.lm_head = LlamaRMSNorm(hidden), nn.Linear(hidden, 20, bias=False)
+
+    def forward(self, input_ids):
+        hidden_states = self.embed_tokens(input_ids)
+        T = input_ids.shape[1]
+        position_ids = torch.arange(T, device=input_ids.device).unsqueeze(0)
+        causal = torch.full((T, T), float("-inf"), device=input_ids.device)
+        causal = torch.triu(causal, diagonal=1)[None, None]
+        positions = self.rotary_emb(hidden_states, position_ids)
+        hidden_states = hidden_states + self.self_attn(self.input_layernorm(hidden_states), positions, causal)
+        hidden_states = hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+        return self.lm_head(self.norm(hidden_states))
+
+
+class BasicBlock(nn.Module):
+    expansion = 1
+
+    def __init__(self, inplanes, planes, stride=1, downsample=None):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, padding=1, bias=False)
+        self.bn1, self.relu = nn.BatchNorm2d(planes), nn.ReLU(inplace=True)
+        self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False), nn.BatchNorm2d(planes)
+        self.downsample, self.stride = downsample, stride
+
+    def forward(self, x):
+        identity = x
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        out += identity
+        return self.relu(out)
+
+
+class ResNet(nn.Module):
+    def __init__(self, num_classes=5, width=4):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(width)
+        self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1 = nn.Sequential(BasicBlock(width, width), BasicBlock(width, width))
+        down = nn.Sequential(nn.Conv2d(width, 2 * width, 1, 2, bias=False), nn.BatchNorm2d(2 * width))
+        self.layer2 = nn.Sequential(BasicBlock(width, 2 * width, 2, down), BasicBlock(2 * width, 2 * width))
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(2 * width, num_classes)
+
+    def _forward_impl(self, x):
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.avgpool(self.layer2(self.layer1(x)))
+        return self.fc(torch.flatten(x, 1))
+
+    def forward(self, x):
+        return self._forward_impl(x)
+
+
+class ConvNormActivation(nn.Sequential):
+    def __init__(self, inp, out, kernel_size=3, stride=1, groups=1, activation=nn.ReLU6):
+        padding = (kernel_size - 1) // 2
+        layers = [nn.Conv2d(inp, out, kernel_size, stride, padding, groups=groups, bias=False), nn.BatchNorm2d(out)]
+        super().__init__(*layers, *([] if activation is None else [activation(inplace=True)]))
+
+
+class SqueezeExcitation(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.avgpool, self.fc1 = nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 2, 1)
+        self.fc2, self.scale_activation = nn.Conv2d(2, channels, 1), nn.Hardsigmoid()
+
+    def forward(self, input):
+        scale = self.scale_activation(self.fc2(F.relu(self.fc1(self.avgpool(input)))))
+        return scale * input
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, inp, oup, stride, expand_ratio):
+        super().__init__()
+        hidden_dim = round(inp * expand_ratio)
+        self.use_res_connect = stride == 1 and inp == oup
+        self.conv = nn.Sequential(
+            ConvNormActivation(inp, hidden_dim, 1), ConvNormActivation(hidden_dim, hidden_dim, 3, stride, hidden_dim, nn.Hardswish),
+            SqueezeExcitation(hidden_dim), nn.Conv2d(hidden_dim, oup, 1, 1, 0, bias=False), nn.BatchNorm2d(oup),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return x + self.conv(x) if self.use_res_connect else self.conv(x)
+
+
+class MobileNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            ConvNormActivation(3, 4, stride=2), InvertedResidual(4, 6, 2, 2), InvertedResidual(6, 6, 1, 2),
+            ConvNormActivation(6, 8, 1, activation=nn.Hardtanh),
+        )  # fmt: skip
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(8, 5))
+
+    def forward(self, x):
+        x = nn.functional.adaptive_avg_pool2d(self.features(x), (1, 1))
+        return self.classifier(torch.flatten(x, 1))
+
+
+class MLPBlock(nn.Sequential):
+    def __init__(self, dim, hidden):
+        super().__init__(nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(0.0), nn.Linear(hidden, dim))
+
+
+class EncoderBlock(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
+        self.self_attention = nn.MultiheadAttention(dim, heads, batch_first=True)
+        self.mlp = MLPBlock(dim, 2 * dim)
+
+    def forward(self, input):
+        torch._assert(input.dim() == 3, f"Expected (batch_size, seq_length, hidden_dim) got {input.shape}")
+        x = self.ln_1(input)
+        x, _ = self.self_attention(x, x, x, need_weights=False)
+        x = x + input
+        return x + self.mlp(self.ln_2(x))
+
+
+class TimmAttention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.num_heads, self.scale = heads, (dim // heads) ** -0.5
+        self.qkv, self.proj = nn.Linear(dim, dim * 3), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        B, N, C = x.shape
+        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        attn = ((q * self.scale) @ k.transpose(-2, -1)).softmax(dim=-1)
+        return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
+
+
+class ViT(nn.Module):
+    def __init__(self, image=8, patch=4, dim=16, classes=5):
+        super().__init__()
+        self.image_size, self.patch_size, self.hidden_dim = image, patch, dim
+        self.conv_proj = nn.Conv2d(3, dim, patch, patch)
+        self.class_token = nn.Parameter(torch.rand(1, 1, dim))
+        self.pos_embedding = nn.Parameter(torch.rand(1, (image // patch) ** 2 + 1, dim))
+        self.block, self.attn, self.ln = EncoderBlock(dim, 2), TimmAttention(dim, 4), nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, classes)
+
+    def _process_input(self, x):
+        n, _, h, w = x.shape
+        p = self.patch_size
+        torch._assert(h == self.image_size, "Wrong image height!")
+        n_h, n_w = h // p, w // p
+        x = self.conv_proj(x)
+        return x.reshape(n, self.hidden_dim, n_h * n_w).permute(0, 2, 1)
+
+    def forward(self, x):
+        x = self._process_input(x)
+        n = x.shape[0]
+        batch_class_token = self.class_token.expand(n, -1, -1)
+        x = torch.cat([batch_class_token, x], dim=1) + self.pos_embedding
+        x = self.block(x)
+        x = self.ln(x + self.attn(x))
+        return self.head(x[:, 0])
+
+
+class DoubleConv(nn.Module):
+    def __init__(self, inp, out):
+        super().__init__()
+        self.double_conv = nn.Sequential(
+            nn.Conv2d(inp, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True),
+            nn.Conv2d(out, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU(inplace=True),
+        )  # fmt: skip
+
+    def forward(self, x):
+        return self.double_conv(x)
+
+
+class Up(nn.Module):
+    def __init__(self, inp, out, bilinear):
+        super().__init__()
+        self.bilinear = bilinear
+        self.up = nn.Identity() if bilinear else nn.ConvTranspose2d(inp, inp // 2, 2, stride=2)
+        self.conv = DoubleConv(inp + inp // 2 if bilinear else inp, out)
+
+    def forward(self, x1, x2):
+        if self.bilinear:
+            x1 = F.interpolate(x1, scale_factor=2, mode="bilinear", align_corners=True)
+        x1 = self.up(x1)
+        diff_y, diff_x = x2.size()[2] - x1.size()[2], x2.size()[3] - x1.size()[3]
+        x1 = F.pad(x1, [diff_x // 2, diff_x - diff_x // 2, diff_y // 2, diff_y - diff_y // 2])
+        return self.conv(torch.cat([x2, x1], dim=1))
+
+
+class UNet(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.inc, self.down1 = DoubleConv(1, width), nn.Sequential(nn.MaxPool2d(2), DoubleConv(width, 2 * width))
+        self.down2 = nn.Sequential(nn.MaxPool2d(2), DoubleConv(2 * width, 4 * width))
+        self.up1, self.up2 = Up(4 * width, 2 * width, bilinear=False), Up(2 * width, width, bilinear=True)
+        self.outc = nn.Conv2d(width, 2, 1)
+
+    def forward(self, x):
+        x1 = self.inc(x)
+        x2 = self.down1(x1)
+        x3 = self.down2(x2)
+        x = self.up1(x3, x2)
+        x = self.up2(x, x1)
+        return F.interpolate(self.outc(x), size=(6, 7), mode="nearest")
