@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.core.shape import walk
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.text import text_of
 from nbmodule.views.makers.of_models import module_tree
-from nbmodule.views.records.outline import Outline, group_neighbors, open_at_first, outline_of_keys
+from nbmodule.views.makers.registry import record_for
+from nbmodule.views.records.outline import Outline, group_neighbors, join_levels, open_at_first, outline_of_keys
 
 keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), max_size=12)
 
@@ -128,3 +131,41 @@ def test_sizes_of_a_module_count_what_is_shared_below_it_once():
     model = nb.Module(a=nb.Sequential(shared, shared), b=nb.Module(again=shared, list=[nb.Linear(3, 3), shared]))
     rows = {row.path: (row.parameters, row.bytes) for row in module_tree(model).rows}
     assert rows["a"] == (12, 48) and rows["b"] == (24, 96) and rows["b.list"] == (24, 96)
+
+
+def paths_of(tree):
+    """The steps to each leaf, from the lines of a tree as they stand."""
+    above, found = [], {}
+    for i, (depth, row) in enumerate(zip(tree.depth, tree.row)):
+        above[depth:] = [(tree.label[i], *tree.joined.get(i, ()))]
+        if row >= 0:
+            found[row] = tuple(name for names in above for name in names if name)
+    return found
+
+
+@given(st.sets(st.lists(st.sampled_from("abc"), min_size=2, max_size=6).map(tuple), min_size=1, max_size=12))
+def test_joined_levels_lead_to_each_leaf_by_the_same_steps_and_no_level_is_alone_in_another(keys):
+    leaves = sorted((*key, f"w{i}") for i, key in enumerate(sorted(keys)))
+    whole = outline_of_keys(leaves)
+    joined = join_levels(whole)
+    assert paths_of(joined) == paths_of(whole) == dict(enumerate(leaves))
+    ends = joined.ends()
+    for i in range(len(joined) - 1):
+        is_alone = ends[i + 1] == ends[i] and joined.depth[i + 1] == joined.depth[i] + 1
+        assert not (is_alone and joined.row[i] < 0 and joined.row[i + 1] < 0)
+
+
+def test_the_levels_of_a_sequential_are_one_line_in_text_page_and_difference():
+    class Net(nb.Module):
+        def __init__(self):
+            self.body = nb.Sequential(nb.Linear(3, 2), nb.Linear(2, 2))
+
+        def forward(self, x):
+            return self.body(x)
+
+    model = Net()
+    assert "─ body/submodules\n" in text_of(record_for(model.v))
+    for record in (record_for(model.v), record_for(nb.diff(model.v, Net().v))):
+        data = payload_of(record)
+        assert data["more"] == {0: ["submodules"]}
+        assert data["depth"] == [0, 1, 2, 2, 1, 2, 2]

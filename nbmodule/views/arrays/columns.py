@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from nbmodule.base.format import plain
 from nbmodule.views.arrays.arrays import Facts, facts_of, short_value
-from nbmodule.views.records.outline import Outline, group_neighbors
+from nbmodule.views.records.outline import Outline, group_neighbors, join_levels
 from nbmodule.views.records.records import ShownStatistics, VariableRow
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -100,10 +100,10 @@ class LeafRows(Sequence[VariableRow]):
 
     @functools.cached_property
     def grouped(self) -> Outline:
-        """The lines with neighbors of one structure folded into one."""
+        """The lines with neighbors of one structure folded into one, and levels that hold one level joined with it."""
         alike = [(f.kind, f.shape, f.dtype, f.unreadable if f.is_lost else None) for f in self.facts]
         signatures = [None if r < 0 else alike[self.codes[r]] for r in self.outline.row]
-        return group_neighbors(self.outline, signatures, leaves=False, longest=1)
+        return join_levels(group_neighbors(self.outline, signatures, leaves=False, longest=1))
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[LeafRows, list[Any], dict[str, str]]:

@@ -200,6 +200,7 @@ def _(tree: VariableTree) -> dict[str, Any]:
         "depth": outline.depth,
         "open": open_at_first(outline),
         "step": column(outline.label, plain),
+        "more": _joined(outline),
         "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
         "members": {i: n for i, (n, _) in outline.members.items()} or None,
         "type": column(spread(types), lambda t: None if t is None else plain(format_array(*t))),
@@ -221,6 +222,10 @@ def _(tree: VariableTree) -> dict[str, Any]:
     })  # fmt: skip
 
 
+def _joined(outline: Outline) -> dict[int, list[str]] | None:
+    return {i: [plain(name) for name in names] for i, names in outline.joined.items()} or None
+
+
 def _leaf_columns(tree: VariableTree, rows: LeafRows, outline: Outline) -> dict[str, Any]:
     """The same columns of a tree whose leaves share their facts: one column of numbers stands behind most of them."""
     count = len(rows.facts)
@@ -238,6 +243,7 @@ def _leaf_columns(tree: VariableTree, rows: LeafRows, outline: Outline) -> dict[
         "depth": outline.depth,
         "open": open_at_first(outline),
         "step": column(outline.label),
+        "more": _joined(outline),
         "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
         "members": {i: n for i, (n, _) in outline.members.items()} or None,
         "facts": facts,
@@ -338,6 +344,7 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
         "depth": outline.depth,
         "open": opened if len(opened) <= 200 else open_at_first(outline),
         "step": column(outline.label, plain),
+        "more": _joined(outline),
         "path": texts(at([r.path for r in rows])),
         "at": None if _in_order(outline.row) else outline.row,
         "chain": texts(at([r.chain for r in rows])) if any(r.chain not in ("", r.path) for r in rows) else None,

@@ -185,8 +185,9 @@ def module_badges(row: ModuleRow) -> list[str]:
 def _variables(tree: VariableTree, width: int, color: bool) -> list[str]:
     outline = variable_outline(tree, grouped=False)
     lines = []
-    for r, label, lead in zip(outline.row, outline.label, branches(outline), strict=True):
-        lines.append(variable_line(tree.rows[r], lead + plain(label)) if r >= 0 else Line((lead + plain(label),)))
+    for i, (r, lead) in enumerate(zip(outline.row, branches(outline), strict=True)):
+        name = lead + plain(outline.display(i))
+        lines.append(variable_line(tree.rows[r], name) if r >= 0 else Line((name,)))
     return align(lines, frozenset({2}), width, color)
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from nbmodule.base.format import ordinal
 from nbmodule.views.arrays.columns import LeafRows
-from nbmodule.views.records.outline import SMALLEST_GROUP, Outline, group_neighbors, outline_of_keys
+from nbmodule.views.records.outline import SMALLEST_GROUP, Outline, group_neighbors, join_levels, outline_of_keys
 from nbmodule.views.records.records import (
     CallRow,
     ComparisonTable,
@@ -83,17 +83,18 @@ def variable_outline(tree: VariableTree, *, grouped: bool = True) -> Outline:
     """The lines of a variable tree, levels included; leaves are never grouped, they differ in meaning."""
     rows = tree.rows
     if isinstance(rows, LeafRows):
-        return rows.outline if not grouped or len(rows) > MOST_GROUPED else rows.grouped
+        return join_levels(rows.outline) if not grouped or len(rows) > MOST_GROUPED else rows.grouped
     outline = outline_of_keys([row.keys or keys_of(row) for row in rows])
     if not grouped or len(rows) > MOST_GROUPED:
-        return outline
+        return join_levels(outline)
     alike = [(r.kind, r.shape, r.dtype, r.frozen, r.error) if i >= 0 and (r := rows[i]) else None for i in outline.row]
-    return group_neighbors(outline, alike, leaves=False, longest=1)
+    return join_levels(group_neighbors(outline, alike, leaves=False, longest=1))
 
 
 def difference_outline(tree: DifferenceTree) -> Outline:
     """The lines of a difference, levels included."""
-    return outline_of_keys([r.keys or tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows])
+    keys = [r.keys or tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows]
+    return join_levels(outline_of_keys(keys))
 
 
 def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:

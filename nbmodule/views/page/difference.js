@@ -13,6 +13,7 @@ function draw(view, data, channel) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [step, path, status, a, b] = ["step", "path", "status", "ca", "cb"].map(get);
   const chain = get("chain");
+  const more = reader(data.more ?? {});
   const [where, picture, error] = ["where", "pic", "err"].map(get);
   const [change, largest] = ["change", "largest"].map((name) => (/** @type {number} */ i) => reader(data[name])(i) ?? null).map((fn) => (/** @type {number} */ i) => (fn(i) === null ? null : Number(fn(i))));
   const most = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => { const c = change(i) ?? 0; return Number.isFinite(c) ? c : 0; }), 1e-30);
@@ -23,7 +24,7 @@ function draw(view, data, channel) {
     role: "treegrid",
     depth: data.depth,
     open: data.open,
-    label: (i) => `${SIGNS[status(i)] ? `${SIGNS[status(i)]} ` : ""}${step(i)}`,
+    label: (i) => `${SIGNS[status(i)] ? `${SIGNS[status(i)]} ` : ""}${[step(i), ...(more(i) ?? [])].join("/")}`,
     flat: (i) => path(i) || step(i),
     key: (i) => path(i) || step(i),
     text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),

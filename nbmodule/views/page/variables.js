@@ -15,11 +15,14 @@ function draw(view, data, channel) {
   const stats = (/** @type {number} */ i) => data.st?.[i] ?? null;
   const ranges = reader(data.ranges ?? {});
   const members = reader(data.members ?? {});
+  const more = reader(data.more ?? {});
+  /** Names of the levels that share this line; none for a line that stands for several. */
+  const own = (/** @type {number} */ i) => [step(i), ...(more(i) ?? [])].map(String).filter((name) => name !== "");
   const shape = shapeOf(data.depth);
   const total = sums(shape, (i) => size(i) ?? 0);
   const steps = (/** @type {number} */ i) => {
     const path = [];
-    for (let k = i; k >= 0; k = shape.parent[k]) if (step(k) !== "") path.unshift(String(step(k)));
+    for (let k = i; k >= 0; k = shape.parent[k]) path.unshift(...own(k));
     return path;
   };
   const texts = /** @type {string[]} */ ([]);
@@ -27,7 +30,7 @@ function draw(view, data, channel) {
   /** @param {number} i @returns {string} */
   function pathOf(i) {
     const up = shape.parent[i] >= 0 ? path(shape.parent[i]) : "";
-    return step(i) === "" ? up : up ? `${up}/${step(i)}` : String(step(i));
+    return [up, ...own(i)].filter((name) => name !== "").join("/");
   }
   const search = /** @type {string[]} */ ([]);
   const textOf = (/** @type {number} */ i) => `${path(i)} ${type(i) ?? ""} ${kind(i) ?? ""}${frozen(i) ? " frozen" : ""}${shared(i) ? " shared" : ""}`;
@@ -57,7 +60,7 @@ function draw(view, data, channel) {
     about: `variables of ${data.title[0]}`,
     depth: data.depth,
     open: data.open,
-    label: (i) => `${step(i)}${ranges(i) ? `${step(i) === "" ? "" : " "}${ranges(i)}` : ""}`,
+    label: (i) => [own(i).join("/"), ranges(i) ?? ""].filter(Boolean).join(" "),
     flat: path,
     key: path,
     text: (i) => (search[i] ??= textOf(i).toLowerCase()),

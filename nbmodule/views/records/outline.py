@@ -33,14 +33,17 @@ class Outline:
     members: dict[int, tuple[int, str]] = field(default_factory=dict)
     period: dict[int, int] = field(default_factory=dict)
     """Of a group whose members alternate: after how many they come again."""
+    joined: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Of a level that holds one level and nothing else, and shares its line: the names further down."""
     _ends: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.depth)
 
     def display(self, i: int) -> str:
-        """The label as it is read: a group with its range."""
-        return f"{self.label[i]} {self.members[i][1]}".strip() if i in self.members else self.label[i]
+        """The label as it is read: joined levels with their names, a group with its range."""
+        name = "/".join((self.label[i], *self.joined.get(i, ())))
+        return f"{name} {self.members[i][1]}".strip() if i in self.members else name
 
     def pattern(self, i: int) -> list[int]:
         """The members of a group that differ, which come again after that."""
@@ -216,6 +219,41 @@ class _Grouping:
         self.out.depth.append(depth)
         self.out.label.append(label)
         self.out.row.append(row)
+
+
+def join_levels(tree: Outline) -> Outline:
+    """Let a level that holds one level and nothing else share its line.
+
+    Example:
+        >>> tree = join_levels(outline_of_keys([('body', 'submodules', 'v0', 'w'), ('body', 'submodules', 'v0', 'b')]))
+        >>> [tree.display(i) for i in range(len(tree))], tree.depth
+        (['body/submodules/v0', 'w', 'b'], [0, 1, 1])
+    """
+    row, depth, ends = tree.row, tree.depth, tree.ends()
+    alone = {i for i in range(len(tree) - 1) if row[i] < 0 and row[i + 1] < 0 and ends[i] == ends[i + 1]}
+    alone = {i for i in alone if depth[i + 1] == depth[i] + 1 and i not in tree.members}
+    if not alone:
+        return tree
+    out, shift, until = Outline(), 0, [len(tree)]
+    for i in range(len(tree)):
+        while until[-1] <= i:
+            until.pop()
+            shift -= 1
+        if i - 1 in alone:
+            line = len(out) - 1
+            out.joined[line] = (*out.joined.get(line, ()), *filter(None, (tree.label[i],)))
+            shift += 1
+            until.append(ends[i])
+        else:
+            line = len(out)
+            out.depth.append(depth[i] - shift)
+            out.label.append(tree.label[i])
+            out.row.append(row[i])
+        if i in tree.members:
+            out.members[line] = tree.members[i]
+        if i in tree.period:
+            out.period[line] = tree.period[i]
+    return out
 
 
 def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False) -> list[int]:
