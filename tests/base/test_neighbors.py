@@ -82,7 +82,11 @@ def test_the_cure_of_a_name_names_things_that_exist():
 
 @pytest.mark.parametrize(
     ("name", "where"),
-    [("linspace", "jnp.linspace"), ("bitcast_convert_type", "jax.lax.bitcast_convert_type"), ("hard_sigmoid", "jax.nn.hard_sigmoid")],
+    [
+        ("linspace", "jnp.linspace"),
+        ("bitcast_convert_type", "jax.lax.bitcast_convert_type"),
+        ("hard_sigmoid", "jax.nn.hard_sigmoid"),
+    ],
 )
 def test_a_name_that_jax_has_is_found_there(name, where):
     with pytest.raises(AttributeError, match=f"use {where}"):
