@@ -60,6 +60,11 @@ def hold(thing: Any, kind: str, describe: Callable[[Any], str]) -> None:
     _holders[thing] = (kind, describe)
 
 
+def holders(kind: str) -> list[Any]:
+    """What holds memory of one kind, the oldest first."""
+    return [thing for thing, (known, _) in list(_holders.items()) if known == kind]
+
+
 def memory() -> Memory:
     """List what recorders, calls and views hold in memory or on disk; each goes when nothing refers to it, or by its `clear()`.
 

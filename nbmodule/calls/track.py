@@ -17,7 +17,7 @@ from nbmodule.base.paths import match
 from nbmodule.base.sizes import bytes_of
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.memory import hold
+from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
@@ -280,6 +280,12 @@ def path_of(watch: Choice, module: Any) -> str:
     model = watch.model
     place = plan_of(model).modules.get(module) if model is not None and module is not model else None
     return place.name if place is not None else ""
+
+
+def last_tracked(model: Any) -> Recorded | None:
+    """The newest calls that were tracked of a model, as far as somebody still has them."""
+    found = [calls for calls in holders("calls") if isinstance(calls, Recorded) and calls._watch.model is model]
+    return next((calls for calls in reversed(found) if len(calls)), None)
 
 
 def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[str, ...]) -> Calls:

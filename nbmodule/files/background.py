@@ -113,7 +113,9 @@ def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
     """
     known: dict[int, tuple[Any, Any]] = {}
     kept: dict[str, Any] = {}
-    waiting = [(tree, kept, 0)]  # a list in place of calls within calls: Python allows a thousand of those, a file more levels
+    waiting = [
+        (tree, kept, 0)
+    ]  # a list in place of calls within calls: Python allows a thousand of those, a file more levels
     while waiting:
         level, held, depth = waiting.pop()
         if depth > MAX_DEPTH:

@@ -59,6 +59,7 @@ def test_a_template_over_several_lines_is_refused():
         ("f(\"a = b\", 'c = d', /x = [/ ]+ y/g);", "f(\"a = b\",'c = d',/x = [/ ]+ y/g);"),
         ('const t = `a = ${b ? `c = ${d}` : ""} e`;', 'const t=`a = ${b ? `c = ${d}` : ""} e`;'),
         ("return a / b / c + +d - -e;", "return a/b/c+ +d- -e;"),
+        ("go(async (x) => f((y) => y, (a, b) => a));", "go(async(x)=>f(y=>y,(a,b)=>a));"),
         ("const url = 'http://x'; return typeof x === /r/;", "const url='http://x';return typeof x===/r/;"),
     ],
 )

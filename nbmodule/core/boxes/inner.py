@@ -33,6 +33,7 @@ class Inner:
         "pre_hooks",
         "released",  # with store_vars=False: the variables, until `build` has handed them out
         "results",  # (submod_rets, submod_call_order) of the last call
+        "returned",  # shapes of what the first call returned, as text
         "shown",  # shapes of the first call's arguments, see `asked.py`
         "slot",  # the weak name of the module in static data
         "special",  # whether a call must take the long way
@@ -48,7 +49,7 @@ class Inner:
         self.built = False
         self.building = self.compiled = self.config = self.current = self.given = self.home = self.instead = (
             self.leaves
-        ) = self.plan = self.released = self.shown = self.slot = None
+        ) = self.plan = self.released = self.returned = self.shown = self.slot = None
         self.dials: dict[Any, Any] = {}
         self.hooks: dict[int, Any] = {}
         self.pre_hooks: dict[int, Any] = {}

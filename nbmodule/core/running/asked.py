@@ -1,4 +1,4 @@
-"""What a module was first called with, in shapes, so that its graph can be shown later without an example.
+"""What a module was first called with and what it gave back, in shapes: its graph is shown without an example, its rows with shapes.
 
 The first call takes the long way and comes by here; all others do not, so it costs the short way nothing. No array is
 kept alive: arrays are kept as shapes, other objects weakly.
@@ -13,6 +13,7 @@ import jax
 
 from nbmodule.base.foreign import Unconvertible, reader_of
 from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.walk import is_module
 
@@ -26,6 +27,24 @@ def remember(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None
     inner.shown = ([_kept(leaf) for leaf in leaves], tree)
     if inner.config is not None:
         settle(module)
+
+
+def remember_return(module: Any, outputs: Any) -> None:
+    """Keep the shapes of what came out."""
+    module._nbm.returned = describe(outputs)
+
+
+def first_shapes(module: Any) -> tuple[str | None, str | None]:
+    """The shapes of the arguments and of the return of the first call, as text; None before it.
+
+    Example:
+        >>> model = nb.Linear(3, 2)
+        >>> _ = model(jnp.ones((5, 3)))
+        >>> first_shapes(model)
+        ('float32[5, 3]', 'float32[5, 2]')
+    """
+    given = remembered(module)
+    return None if given is None else describe_arguments(*given) or None, module._nbm.returned
 
 
 def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from nbmodule.core.boxes.frame import now
+from nbmodule.core.running.asked import remember_return
 from nbmodule.core.running.capture import capture_submodules, forget_captured, has_captured, is_captured
 from nbmodule.core.running.compiling import INSIDE, is_compiled, run_compiled
 from nbmodule.core.running.preparing import OPTIONS, prepare, take_options
@@ -35,4 +36,8 @@ def call(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if this.v is None and now.frame is None:
         warn_of_constants(module)
     way = way_of(this, STAGES)
-    return way[0](this, way[1:])
+    if module._nbm.returned is not None:
+        return way[0](this, way[1:])
+    outputs = way[0](this, way[1:])
+    remember_return(module, outputs)
+    return outputs

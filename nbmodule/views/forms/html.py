@@ -132,6 +132,7 @@ _LOADER = (
 def _loader(view: str) -> str:
     """A script that brings the renderer, deflated to a third, once for all outputs of one kind on a page."""
     key, text = element_script(view)
-    squeezed = zlib.compress(text.encode(), 9)
+    best = zlib.compressobj(9, zlib.DEFLATED, 15, 9)
+    squeezed = best.compress(text.encode()) + best.flush()
     letters = base64.b85encode(squeezed + b"\0" * (-len(squeezed) % 4)).decode().translate(_OTHER_LETTERS)
     return f"<script>{_LOADER % (key, _LETTERS, letters, len(squeezed))}</script>"

@@ -12,7 +12,14 @@ from typing import Any
 
 from nbmodule.base.format import format_array, plain
 from nbmodule.views.arrays.columns import LeafRows
-from nbmodule.views.forms.payload_values import filled, number, numbers, picture_payload, statistics_payload
+from nbmodule.views.forms.payload_values import (
+    filled,
+    moment_payload,
+    number,
+    numbers,
+    picture_payload,
+    statistics_payload,
+)
 from nbmodule.views.forms.titles import title_of
 from nbmodule.views.forms.trees import (
     call_kinds,
@@ -39,6 +46,7 @@ from nbmodule.views.records.records import (
     Note,
     Picture,
     Record,
+    RecordedMoment,
     ReturnTable,
     SeriesRecord,
     VariableTree,
@@ -48,6 +56,7 @@ _CODE = {
     "modules": "nb.show({root})",
     "variables": "nb.show({root})",
     "calls": "with nb.track(model) as calls:\n    model(x)\nnb.show(calls)",
+    "recorded": "recorder = nb.Recorder(model)\nwith recorder:\n    model(x)\nnb.show(recorder)",
     "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
     "difference": "nb.diff(a, b)",
     "comparison": "nb.compare(calls, reference)",
@@ -141,6 +150,10 @@ def _(tree: ModuleTree) -> dict[str, Any]:
         if rows[i].kind == "group":
             members = [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
             parameters[i] = sum(rows[j].parameters for j in members)
+        if not rows[i].input_shapes:
+            ends_of = group_lines(outline, i)
+            first, last = rows[ends_of[0]], rows[ends_of[-1]]
+            rows[i] = rows[i]._replace(input_shapes=first.input_shapes, output_shapes=last.output_shapes)
     modes = [None if r.training is None else "train" if r.training else "eval" for r in rows]
     shown = modes if tree.mode.startswith("mixed") else []
     return common(tree, "modules", outline.row) | filled({
@@ -164,6 +177,7 @@ def _(tree: ModuleTree) -> dict[str, Any]:
         "training": column(shown) if shown else None,
         "doc": texts((r.doc for r in rows), 300),
         "src": texts(r.source for r in rows),
+        "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
         "args": texts([r.arguments for r in rows], 400),
         "vars": sparse((i, [plain(v) for v in r.variables]) for i, r in enumerate(rows) if r.variables),
         "err": texts((r.error for r in rows), LONG_TEXT),
@@ -284,12 +298,27 @@ def at_lines(lines: Sequence[int], values: Sequence[Any]) -> list[Any]:
 def _(table: CallTable) -> dict[str, Any]:
     outline = call_outline(table.rows, grouped=True)
     more = {"not_called": [plain(p) for p in folded_paths(table.not_called)] or None, "timing": plain(table.timing)}
-    return (
-        common(table, "calls", outline.row)
-        | _call_columns(table.rows, outline)
-        | _groups(table.rows, outline)
-        | filled(more)
+    view = "recorded" if len(table.moments) > 1 else "calls"
+    columns = _call_columns(table.rows, outline) | _groups(table.rows, outline) | _moments(table, outline)
+    return common(table, view, outline.row) | columns | filled(more)
+
+
+def _moments(table: CallTable, outline: Outline) -> dict[str, Any]:
+    """The numbers of each line at each recorded step, and the axis on which all of them stand."""
+    if len(table.moments) < 2:
+        return {}
+    axis = axis_of(s for moment in table.moments for s in moment.statistics)
+    values = [
+        [moment_payload(row.statistics) for row in shown_rows(_at_moment(table.rows, moment), outline)]
+        for moment in table.moments
+    ]
+    return {"steps": [moment.step for moment in table.moments], "moments": values} | filled(
+        {"axis": list(map(number, axis)) if axis else None}
     )
+
+
+def _at_moment(rows: Sequence[CallRow], moment: RecordedMoment) -> list[CallRow]:
+    return [row._replace(statistics=s) for row, s in zip(rows, moment.statistics, strict=True)]
 
 
 @payload_of.register
@@ -306,7 +335,6 @@ def _call_columns(rows: Sequence[CallRow], outline: Outline) -> dict[str, Any]:
         "label": [plain(outline.display(i)) for i in range(len(lines))],
         "path": [plain(r.path) if k >= 0 else None for k, r in zip(outline.row, lines, strict=True)],
         "order": [r.order for r in lines],
-        "index": column([r.index for r in lines]),
         "cls": texts(r.class_name for r in lines),
         "in": texts((r.inputs for r in lines), 400),
         "out": texts((r.outputs for r in lines), 400),

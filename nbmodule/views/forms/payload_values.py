@@ -54,6 +54,31 @@ def statistics_payload(s: ShownStatistics | None) -> dict[str, Any] | None:
     })  # fmt: skip
 
 
+MOMENT_BINS = 12
+_HEIGHTS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def moment_payload(s: ShownStatistics | None) -> list[Any] | None:
+    """Write the statistics of an earlier step in few letters; `momentOf` of `views/page/recorded.js` reads them.
+
+    Returns:
+        Elements, mean, deviation, lowest, highest (four digits), NaN, infinities, zeros, and the heights of at most 12 bins, one letter
+        each; None where nothing is known.
+
+    Example:
+        >>> moment_payload(ShownStatistics(6, 0.5, 1.0, -1.0, 2.0, zero=1, bins=(1, 3, 2)))
+        [6, 0.5, 1, -1, 2, 0, 0, 1, 'czo']
+    """
+    if s is None:
+        return None
+    step = -(-len(s.bins) // MOMENT_BINS) or 1
+    bins = [sum(s.bins[i : i + step]) for i in range(0, len(s.bins), step)]
+    top = max(bins, default=0)
+    letters = "".join(_HEIGHTS[-(-35 * b // top)] for b in bins) if top else ""
+    facts = [float(f"{v:.4g}") for v in (s.mean, s.std, s.low, s.high)] if letters else [None] * 4
+    return [s.size, *map(number, facts), s.nan, s.inf, s.zero, letters]
+
+
 def picture_payload(p: Picture) -> dict[str, Any]:
     """Turn a picture into what `views/page/picture.js` reads."""
     return filled({

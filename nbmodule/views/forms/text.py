@@ -152,7 +152,8 @@ def _modules(tree: ModuleTree, width: int, color: bool) -> list[str]:
 def _group_line(outline: Outline, i: int, alike: list[ModuleRow], name: str) -> Line:
     """The cells of neighbors that are alike, or whose pattern comes again."""
     kinds = [module_line(row, "").cells[1] for row in alike[: outline.period.get(i, 1)]]
-    whole = alike[0]._replace(parameters=sum(row.parameters for row in alike), variables=())
+    sizes = {"parameters": sum(row.parameters for row in alike), "output_shapes": alike[-1].output_shapes}
+    whole = alike[0]._replace(**sizes, variables=())
     line = module_line(whole, name)
     outline.members[i] = (len(alike), "")
     return line._replace(cells=(name, outline.kinds(i, kinds), *line.cells[2:]))
@@ -164,11 +165,16 @@ def module_line(row: ModuleRow, name: str) -> Line:
         name,
         plain(f"{row.class_name} {row.summary}".strip()),
         format_count(row.parameters) if row.parameters else "",
-        f"{row.input_shapes or '?'} → {row.output_shapes or '?'}" if row.input_shapes or row.output_shapes else "",
+        _shapes(row),
         " ".join(plain(v.partition(" ")[2]) for v in row.variables),
     )
     remark = ", ".join(module_badges(row))
     return Line(cells, f"<- {remark}" if remark else "", "red" if row.error else "dim" if not row.parameters else "")
+
+
+def _shapes(row: ModuleRow) -> str:
+    given, returned = row.input_shapes, row.output_shapes
+    return f"{given or '?'} → {'same' if given == returned else returned or '?'}" if given or returned else ""
 
 
 def module_badges(row: ModuleRow) -> list[str]:

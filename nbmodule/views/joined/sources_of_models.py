@@ -12,7 +12,8 @@ from nbmodule.core.running.module import CoreModule
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.tree.container import Container
 from nbmodule.views.joined.sources import Gone, LiveSource, register_source
-from nbmodule.views.makers.of_models import boxes_of, module_tree, variable_card, variable_tree
+from nbmodule.views.makers.of_calls import called_tree
+from nbmodule.views.makers.of_models import boxes_of, variable_card, variable_tree
 from nbmodule.views.records.records import ModuleTree, Record
 
 WATCHED = 2000
@@ -52,7 +53,7 @@ class ModelSource(LiveSource):
         self._shape, self._rows = clock.structure, hash(tuple(self.record().rows))
 
     def record(self) -> ModuleTree:
-        return module_tree(self._there())
+        return called_tree(self._there())
 
     def _there(self) -> CoreModule:
         module = self._module()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -17,12 +18,14 @@ from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite
 from nbmodule.calls.recorder import Recorder
 from nbmodule.calls.summary import Summary
+from nbmodule.calls.track import last_tracked
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.running.capture import CallOrder, SubmodRets
+from nbmodule.core.running.module import CoreModule
 from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.arrays.statistics import statistics_of
 from nbmodule.views.makers.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
-from nbmodule.views.makers.of_models import container_record
+from nbmodule.views.makers.of_models import container_record, module_tree
 from nbmodule.views.makers.registry import picture_for, register_record
 from nbmodule.views.makers.suspects import call_findings
 from nbmodule.views.records.records import (
@@ -30,8 +33,10 @@ from nbmodule.views.records.records import (
     CallTable,
     DifferenceRow,
     DifferenceTree,
+    ModuleTree,
     Note,
     Picture,
+    RecordedMoment,
     ReturnTable,
     ShownStatistics,
     VariableTree,
@@ -39,6 +44,10 @@ from nbmodule.views.records.records import (
 
 MEASURED_CALLS = 400
 MEASURED_ELEMENTS = 1 << 22
+MOST_MOMENTS = 100
+"""Recorded steps whose numbers a page brings along."""
+MOST_MOMENT_ROWS = 4000
+"""Rows of all of them together."""
 
 
 # -- what ran ----------------------------------------------------------------------------------------
@@ -199,6 +208,23 @@ def listed_returns(returns: SubmodRets) -> list[tuple[str, int, Any]]:
     ]
 
 
+def called_tree(module: CoreModule) -> ModuleTree:
+    """Make the record of a module with what its submodules last returned, as far as that was tracked and is still there."""
+    tree = module_tree(module)
+    kept = module._nbm.results[0]
+    if kept is not None:
+        calls = [Call(path, {"output": value}, index=index) for path, index, value in listed_returns(kept)]
+    else:
+        last = last_tracked(module)
+        calls = shown_calls(last) if last is not None else []
+    if not calls:
+        return tree
+    found = _measured(calls, {})
+    last_of = {call.path: found[number] for number, call in enumerate(calls) if number in found}
+    rows = [row._replace(statistics=last_of[row.path]) if row.path in last_of else row for row in tree.rows]
+    return dataclasses.replace(tree, rows=rows)
+
+
 def order_table(order: CallOrder) -> CallTable | VariableTree:
     """Make the record of `model.submod_call_order`: its calls; a changed copy is shown as any Container."""
     if order._facts is None:
@@ -225,10 +251,45 @@ def recorder_record(recorder: Recorder) -> CallTable:
     note = repr(recorder).strip("<>")
     if not recorder.steps:
         return CallTable(recorder.name, [], notes=(note,))
-    table = recorded_table(recorder, recorder.steps[-1])
-    return dataclasses.replace(
-        table, notes=(f"step {recorder.steps[-1]}; recorder[n] shows another", note, *table.notes)
+    last = recorder.steps[-1]
+    table = recorded_table(recorder, last)
+    moments = _moments(recorder, table)
+    part = f"{len(moments)} of " if len(moments) < len(recorder.steps) else ""
+    told = (
+        f"{part}{count_noun(len(recorder.steps), 'step')} in this page, pictures of step {last}"
+        if moments
+        else f"step {last}"
     )
+    notes = (f"{told}; recorder[n] shows another", note, *table.notes)
+    return dataclasses.replace(table, moments=moments, notes=notes)
+
+
+def _moments(recorder: Recorder, table: CallTable) -> tuple[RecordedMoment, ...]:
+    """The numbers of the recorded steps, evenly chosen where there are many."""
+    steps = recorder.steps
+    most = max(2, min(MOST_MOMENTS, MOST_MOMENT_ROWS // max(len(table.rows), 1)))
+    if len(steps) < 2:
+        return ()
+    chosen = (
+        sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)}) if len(steps) > most else steps
+    )
+    places = _places(row.path for row in table.rows)
+    moments = []
+    for step in chosen:
+        calls = list(recorder[step])
+        found, at = _measured(calls, {}), {place: k for k, place in enumerate(_places(call.path for call in calls))}
+        moments.append(RecordedMoment(step, tuple(found.get(at.get(place, -1)) for place in places)))
+    return tuple(moments)
+
+
+def _places(paths: Iterable[str]) -> list[tuple[str, int]]:
+    """Each path with how many calls of it came before."""
+    seen: collections.Counter[str] = collections.Counter()
+    out = []
+    for path in paths:
+        out.append((path, seen[path]))
+        seen[path] += 1
+    return out
 
 
 def recorded_table(recorder: Recorder, step: int) -> CallTable:
@@ -252,6 +313,7 @@ def summary_record(summary: Summary) -> Note:
     return Note(summary[0].class_name, repr(summary), title=summary.facts())
 
 
+register_record(CoreModule, called_tree)
 register_record(Calls, call_table)
 register_record(Summary, summary_record)
 register_record(SubmodRets, return_table)

@@ -13,6 +13,7 @@ from typing import Any
 from nbmodule.base.places import place_in_code
 from nbmodule.core.boxes.describe import describe_device
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
+from nbmodule.core.running.asked import first_shapes
 from nbmodule.core.running.module import CoreModule
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import defined_children
@@ -85,6 +86,7 @@ class _Rows:
     def of(self, module: Any, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
         doc, source = _about(type(module))
         brief = getattr(module, "brief", module.extra_repr)
+        given, returned = first_shapes(module)
         row = ModuleRow(
             path,
             name,
@@ -92,6 +94,8 @@ class _Rows:
             brief(),
             *_total(self.boxes(module)),
             depth,
+            input_shapes=given,
+            output_shapes=returned,
             training=module.training,
             built=module._nbm.built,
             doc=doc,
@@ -247,6 +251,5 @@ def variable_card(box: Variable) -> ArrayCard:
     return array_card(box.value, type(box).__name__)
 
 
-register_record(CoreModule, module_tree)
 register_record(Container, container_record)
 register_record(Variable, variable_card)

@@ -21,7 +21,7 @@ from nbmodule.views.page.tight import tight
 _IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./([\w-]+)\.js";$')
 _CLASS = re.compile(r"\.nbm-([\w-]+)")
 _SPACES = re.compile(r" ?([{};,]) ?|(?<=:) ")  # of a style sheet: none of them means anything there
-_BROKEN = re.compile(r"(?<=[;{,(])\n")  # where a statement ends, or goes on for certain
+_BROKEN = re.compile(r";?\n(?=[})\]])|(?<=[;{,(])\n")  # where a statement ends, or goes on for certain
 _TYPE = re.compile(r"/\*\* @type \{[^*]*\} \*/ ?")
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) ([A-Za-z_$][\w$]*)")
 

@@ -7,11 +7,16 @@ import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
 import { axisTitle, onAxis } from "./spread.js";
 
-/** @type {import("./base.js").Draw} */
-function draw(view, data, channel) {
+/**
+ * @param {import("./base.js").View} view
+ * @param {import("./base.js").Data} data
+ * @param {import("./base.js").Channel | null} channel
+ * @param {Record<string, (i: number) => any>} [moment] statistics, pictures and changes of another step, in place of those of the data
+ */
+export function drawCalls(view, data, channel, moment = {}) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
-  const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map(get);
+  const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map((name) => moment[name] ?? get(name));
   const [compiling, own] = ["comp", "own"].map(get);
   const n = data.depth.length;
   const groups = data.groups ?? {}; // of the lines that stand for several calls: what these are, and their lines
@@ -20,14 +25,9 @@ function draw(view, data, channel) {
   const run = (/** @type {number} */ i) => time(i) - (compiling(i) ?? 0);
   const longest = Math.max(...Array.from({ length: n }, (_, i) => time(i) ?? 0), 1e-12);
   const flow = (/** @type {number} */ i) => `${input(i) ?? ""} → ${error(i) ? "raised" : input(i) === output(i) ? "same" : (output(i) ?? "")}`;
-  /** @type {Map<string, number>} */
-  const seen = new Map();
-  const nth = Array.from({ length: n }, (_, i) => {
-    if (!isCall(i)) return 0;
-    const before = seen.get(path(i)) ?? 0;
-    seen.set(path(i), before + 1);
-    return before;
-  });
+  /** @type {Record<string, number>} */
+  const seen = Object.create(null);
+  const nth = Array.from({ length: n }, (_, i) => (isCall(i) ? (seen[path(i)] = (seen[path(i)] ?? -1) + 1) : 0));
   // Beside other panes there is room for what is new in a row: the last step of the path, and what came out.
   const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) && !groups[i] ? label(i).slice(path(i).lastIndexOf(".") + 1) : label(i));
   const kinds = (/** @type {number} */ i) => groups[i]?.[0];
@@ -42,7 +42,12 @@ function draw(view, data, channel) {
     cell.title = one === other ? `mean ${number(one.m)}, deviation ${number(one.s)}` : `${known.length} calls: from ${spread(one)} to ${spread(other)}`;
   };
   const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
-  const firstBad = producer(data.depth, isBad);
+  let [shown, first] = [-1, -1];
+  const firstBad = () => {
+    const step = moment.step?.(0) ?? 0;
+    if (step !== shown) [shown, first] = [step, producer(data.depth, isBad)];
+    return first;
+  };
   const rows = new Rows(view, {
     about: `calls of ${data.title[0]}`,
     role: "treegrid",
@@ -53,7 +58,7 @@ function draw(view, data, channel) {
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
     code: (i) => isCall(i) ? `${data.root}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]` : `${data.root}[${order(i)}:${order(groups[i][1].at(-1)) + 1}]`,
     place: (i) => (isCall(i) ? { path: path(i), call: nth[i] } : null),
-    rowClass: (i) => (error(i) || i === firstBad ? "wrong" : isBad(i) ? "carries" : ""),
+    rowClass: (i) => (error(i) || i === firstBad() ? "wrong" : isBad(i) ? "carries" : ""),
     nameTitle: "call",
     lead: (i) => String(order(i)),
     columns: [
@@ -63,11 +68,11 @@ function draw(view, data, channel) {
       ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { title: "mean ± std", cls: "drop4 number", text: (/** @type {number} */ i) => (stats(i) ? spread(stats(i)) : "") },
+            { title: "mean ± std", cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i)) : "") },
             { title: "histogram", width: "70px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
-      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], i === firstBad && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
+      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
     ],
     sortsAll: true,
     sorts: data.sec ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
@@ -92,6 +97,7 @@ function draw(view, data, channel) {
   rows.begin(data.first);
   rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...[...data.depth.keys()].filter(isCall).map((/** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
+  return rows;
 }
 
 /**
@@ -175,4 +181,4 @@ function timeline(view, rows, data, get) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, data, channel, (...all) => void drawCalls(...all));

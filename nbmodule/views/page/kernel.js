@@ -129,7 +129,7 @@ export class Kernel {
     this.box = el("div", "kernel");
     this.word = el("span", "quiet");
     view.foot.append(this.box, this.word);
-    if (this.steps.length) stepSlider(this, view);
+    if (this.steps.length && !view.turn) stepSlider(this, view); // else the page has its steps itself
     this.line();
   }
 

@@ -8,6 +8,7 @@ import { render as live } from "./live.js";
 import { render as modules } from "./modules.js";
 import { useLegendEnd } from "./picture.js";
 import { render as profile } from "./profile.js";
+import { render as recorded } from "./recorded.js";
 import { render as returns } from "./returns.js";
 import { saving } from "./save.js";
 import { render as variables } from "./variables.js";
@@ -18,7 +19,7 @@ useLegendEnd(saving);
  * How each kind of record is drawn, by `data.view`.
  * @type {Record<string, import("./base.js").Render>}
  */
-export const VIEWS = { modules, variables, calls, returns, comparison, difference, array, live, profile };
+export const VIEWS = { modules, variables, calls, recorded, returns, comparison, difference, array, live, profile };
 
 /**
  * Draw a record into an element or a shadow root.

@@ -5,7 +5,7 @@ import { count, number } from "./format.js";
 /**
  * What one array looks like in numbers.
  * @typedef {{ n: number, m: number, s: number, lo: number, hi: number, nan?: number, inf?: number, z?: number, b: number[],
- *   la?: number[], ha?: number[], of?: number }} Stats
+ *   la?: number[], ha?: number[], of?: number, share?: boolean }} Stats
  * A text, or a text and its kind.
  * @typedef {string | [string, string] | false | null | undefined} Word
  */
@@ -49,7 +49,7 @@ export function histogram(stats, width, height, most = 12) {
     return `M${(k * w).toFixed(1)} ${height}v${(-h).toFixed(1)}h${Math.max(w - 1, 1).toFixed(1)}V${height}z`;
   });
   node.append(svg("path", { d: path.join("") }));
-  if (width > 100) {
+  if (width > 100 && !stats.share) {
     bins.forEach((b, k) => {
       const span = (stats.hi - stats.lo) / bins.length;
       const title = svg("title", {}, `${number(stats.lo + k * span)} … ${number(stats.lo + (k + 1) * span)}: ${count(b)}`);

@@ -2,10 +2,12 @@
 import { closer, mountView, reader, tableButton } from "./base.js";
 import { recordRows } from "./fold.js";
 import { code, count } from "./format.js";
-import { bar, facts } from "./marks.js";
+import { bar, facts, histogram, numbers, spread } from "./marks.js";
 import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
 import { LOOK } from "./rows_look.js";
+
+const LAST = "return when last tracked";
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
@@ -16,6 +18,8 @@ function draw(view, data, channel) {
   const args = get("args");
   const total = data.total || 1;
   const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
+  const stats = get("st");
+  const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");
   const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
   const list = new Rows(view, {
     about: `modules of ${data.title[0]}`,
@@ -30,11 +34,13 @@ function draw(view, data, channel) {
     columns: [
       { cls: "class", text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
       { cls: "right", text: (i) => (p(i) ? count(p(i)) : "") },
-      { width: "62px", cls: "drop2 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
-      {
-        cls: "drop1 mono",
-        text: (i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${output(i) ?? "?"}` : kind(i) === "module" ? "—" : ""),
-      },
+      { width: "62px", cls: "drop1 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
+      { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
+      ...(data.st ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+        if (!stats(i)?.b.length) return;
+        cell.append(histogram(stats(i), 52, 16));
+        cell.title = `${LAST}: ${spread(stats(i))}`;
+      } }] : []),
       {
         cls: "grow",
         words: (i) => [
@@ -64,7 +70,9 @@ function draw(view, data, channel) {
         ["out", output(i)],
         ["source", src(i) && placeOf(view, src(i))],
         ["error", error(i)],
+        ["", stats(i) && LAST],
       ]);
+      numbers(pane, stats(i));
       if (rowOf(i) >= 0 && vars(i)?.length) pane.append(closer(view, channel, rowOf(i)));
     },
   });

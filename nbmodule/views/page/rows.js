@@ -48,7 +48,7 @@ export class Rows {
     this.sort = "";
     this.color = "";
     this.basis = 0;
-    this.lead = "";
+    this.lead = 0;
     /** @type {number[]} */
     this.shown = [...spec.columns.keys()];
     measure(this);
@@ -283,7 +283,7 @@ export class Rows {
     first.style.background = spec.look?.tint(this, i) ?? "";
     if (spec.lead) {
       const lead = el("span", "lead-number", spec.lead(i));
-      lead.style.flexBasis = this.lead;
+      lead.style.flexBasis = `${this.lead}ch`;
       first.prepend(lead);
     }
     const row = el("div", `row ${spec.rowClass?.(i) ?? ""}${i === this.selected ? " selected" : ""}`, first);

@@ -23,7 +23,7 @@ function header(list) {
   if (!spec.depth.length || !spec.columns.some((c) => c.title || c.head)) return;
   const first = el("span", "cell name", spec.nameTitle ?? "");
   first.style.flexBasis = `${list.basis}px`;
-  first.style.paddingLeft = `calc(${list.lead || "0px"} + 20px)`;
+  first.style.paddingLeft = `calc(${list.lead}ch + 20px)`;
   const cells = list.shown.map((k) => {
     const c = spec.columns[k];
     const cell = cellOf(list, k);
@@ -50,11 +50,11 @@ export function measure(list) {
   };
   list.letters = spec.columns.map((c) => {
     const { text, words } = c;
-    if (text) return Math.min(longest((i) => Math.max(text(i).length, c.title?.length ?? 0)), c.most ?? 40);
-    return words ? Math.min(longest((i) => words(i).reduce((sum, word) => sum + (word ? String(Array.isArray(word) ? word[0] : word).length + 1 : 0), 0)), 22) : 0;
+    const size = text ? (/** @type {number} */ i) => Math.max(text(i).length, c.title?.length ?? 0) : words && ((/** @type {number} */ i) => words(i).flatMap((word) => (word ? [[word].flat()[0]] : [])).join(" ").length);
+    return size ? Math.min(longest(size), c.most ?? (text ? 40 : 22)) : 0;
   });
   list.shortest = spec.columns.map((c, k) => (c.short ? Math.min(list.letters[k], longest((i) => c.short?.(i).length ?? 0)) : 0));
-  list.lead = spec.lead ? `${String(spec.depth.length).length + 1}ch` : "";
+  list.lead = spec.lead ? String(spec.depth.length).length + 1 : 0;
   list.named = longest((i) => spec.label(i).length + spec.depth[i] * 2.2);
 }
 
@@ -90,7 +90,7 @@ export function fit(list, room = list.main.clientWidth) {
   const soft = columns.map((c, k) => Boolean(c.text) && /\bmono\b/.test(c.cls ?? "") && list.letters[k] > LEAST);
   const least = columns.map((c, k) => (soft[k] ? px(c, list.shortest[k] || LEAST) : want[k]));
   const leaves = columns.map((c) => Number(/drop(\d)/.exec(c.cls ?? "")?.[1] ?? Infinity));
-  const name = list.named * letter.name + FOLD + GAP + (parseFloat(list.lead) || 0) * letter.name;
+  const name = (list.named + list.lead) * letter.name + FOLD + GAP;
   let free = room - EDGE - name - least.reduce((a, b) => a + b, 0);
   const gone = new Set();
   for (const k of [...columns.keys()].sort((a, b) => leaves[a] - leaves[b])) {

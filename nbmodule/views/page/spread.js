@@ -26,6 +26,6 @@ export function onAxis([low, high, linear], parts) {
  */
 export function axisTitle(cell, [low, high, linear]) {
   const log = linear ? `, logarithmic beyond ±${number(linear, 1)}` : "";
-  cell.title = `mean ± deviation, one axis for all rows, in the returns' units, from ${number(low, 3)} to ${number(high, 3)}${log}`;
+  cell.title = `mean ± deviation in the units of the returns, from ${number(low, 3)} to ${number(high, 3)}${log}`;
   cell.append(...[number(low, 2), linear ? "log" : "", number(high, 2)].map((text) => el("span", "", text)));
 }

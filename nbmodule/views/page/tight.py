@@ -13,19 +13,23 @@ _WHOLE = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 _EXPRESSION = re.compile(r"/(?:[^/\\\[]|\\.|\[(?:[^\]\\]|\\.)*\])+/[a-z]*")
 _BEFORE_EXPRESSION = re.compile(r"(?:^|[(,=:\[!&|?{};+*%<>~^-]|=>|\breturn|\btypeof)\s*$")
 
+_ALONE = re.compile(r"(?<![\w$])\((\w+)\)$")  # the one argument of a function, which needs no parentheses
+
 
 def tight(line: str) -> str:
-    r"""Leave out the spaces around signs, and a comment at the end.
+    r"""Leave out the spaces around signs, the parentheses around one argument, and a comment at the end.
 
     Example:
-        >>> tight('const a = b + +c; // why'), tight('f("a = b", /a = b/, `a = ${b + 1}`)')
-        ('const a=b+ +c;', 'f("a = b",/a = b/,`a = ${b + 1}`)')
+        >>> tight('const a = (x) => b + +x; // why'), tight('f("a = b", /a = b/, `a = ${b + 1}`)')
+        ('const a=x=>b+ +x;', 'f("a = b",/a = b/,`a = ${b + 1}`)')
     """
     out, at = "", 0
     while at < len(line):
         sign = line[at]
         if line.startswith("//", at):
             break
+        if line.startswith("=>", at):
+            out = _ALONE.sub(r"\1", out)
         end = _end_of_whole(line, at, out)
         if end > at:
             out, at = out + line[at:end], end

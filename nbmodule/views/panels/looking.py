@@ -146,7 +146,7 @@ def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
             error=failed.get(row.path),
         )
         if row.path in first
-        else row
+        else row._replace(input_shapes=None, output_shapes=None)
         for row in tree.rows
     ]
     return with_findings(dataclasses.replace(tree, rows=rows), [*(tree.findings or ()), *_random(tree, first)])

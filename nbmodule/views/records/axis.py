@@ -56,7 +56,7 @@ def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
         >>> axis_of([ShownStatistics(4, 0.5, 1.0, -1, 2, bins=(4,)), None])
         Axis(low=-0.5, high=1.5, linear=0.0)
     """
-    known = [s for s in statistics if is_placed(s)]
+    known = [s for s in statistics if s is not None and is_placed(s)]
     low = min((s.mean - s.std for s in known), default=0.0)
     high = max((s.mean + s.std for s in known), default=0.0)
     low, high = min(low, 0.0), max(high, 0.0)
@@ -67,12 +67,12 @@ def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
     return Axis(low, high, smallest if max(sizes, default=0.0) > SEEN * smallest else 0.0)
 
 
-def is_placed(s: ShownStatistics | None) -> bool:
+def is_placed(s: ShownStatistics) -> bool:
     """Whether an array has a mean to be shown."""
-    return s is not None and bool(s.bins) and math.isfinite(s.mean) and math.isfinite(s.std)
+    return bool(s.bins) and math.isfinite(s.mean) and math.isfinite(s.std)
 
 
-def strip(axis: Axis, parts: Sequence[ShownStatistics], width: int = 25) -> str:
+def strip(axis: Axis, parts: Sequence[ShownStatistics], width: int = 17) -> str:
     """Draw the deviation around the mean as text; of several, from the lowest to the highest.
 
     Example:

@@ -135,6 +135,8 @@ class ModuleRow(NamedTuple):
     error: str | None = None
     arguments: str = ""
     """All that it was made with, as `1, 4, kernel_size=3, stride=2`."""
+    statistics: ShownStatistics | None = None
+    """Of what it returned when it was last tracked."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,14 @@ class CallRow(NamedTuple):
     """The seconds less those of the calls within it, and without compiling."""
 
 
+class RecordedMoment(NamedTuple):
+    """What the calls of a table returned at an earlier step, in numbers."""
+
+    step: int
+    statistics: tuple[ShownStatistics | None, ...]
+    """One for each row of the table; None where that call was not made, or was not measured."""
+
+
 @dataclass(frozen=True)
 class CallTable(Titled):
     """What ran, in which order, with what result."""
@@ -227,6 +237,8 @@ class CallTable(Titled):
     timing: str = "measured"
     """Where the times come from: 'measured', 'each module measured alone, compiled', or that there are none."""
     root: str = "calls"
+    moments: tuple[RecordedMoment, ...] = ()
+    """The same calls at the steps that were recorded, in their order; the last one is what the rows show."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,117 @@
+"""What the view of a model says of its calls: shapes in and out of the first one, what was returned when it was last tracked."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views import record_for
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.text import text_of
+
+
+class Net(nb.Module):
+    """Two layers in a list, and a part that never runs."""
+
+    def __init__(self):
+        self.layers, self.unused = [nb.Linear(3, 4), nb.Linear(4, 4)], nb.Linear(2, 2)
+
+    def forward(self, x, scale=1.0):
+        for layer in self.layers:
+            x = nb.relu(layer(x))
+        return {"y": x * scale}
+
+
+def shapes(model):
+    return {row.path: (row.input_shapes, row.output_shapes) for row in record_for(model).rows if row.kind == "module"}
+
+
+@pytest.fixture
+def model():
+    return Net()
+
+
+SEEN = {
+    "layers.0": ("float32[5, 3]", "float32[5, 4]"),
+    "layers.1": ("float32[5, 4]", "float32[5, 4]"),
+    "unused": (None, None),
+}
+
+
+def test_a_model_that_was_not_called_shows_no_shapes(model):
+    assert set(shapes(model).values()) == {(None, None)}
+
+
+CALLS = {
+    "bare": lambda model, x: model(x),
+    "compiled": lambda model, x: nb.jit(lambda x: model(x))(x),
+    "gradient": lambda model, x: nb.grad(lambda m: m(x)["y"].sum())(model),
+}
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_a_call_is_enough_to_show_shapes_in_and_out(model, how):
+    CALLS[how](model, jnp.ones((5, 3)))
+    assert shapes(model) == SEEN
+
+
+def test_shapes_are_those_of_the_first_call(model):
+    model(jnp.ones((5, 3)))
+    model(jnp.ones((7, 3)))
+    assert shapes(model) == SEEN
+
+
+def test_a_call_that_failed_leaves_the_next_one_to_be_seen(model):
+    with pytest.raises(Exception, match="layers"):
+        model(jnp.ones((5, 9)))
+    with nb.track(model):
+        model(jnp.ones((5, 3)))
+    assert shapes(model)["layers.1"] == SEEN["layers.1"]
+
+
+def test_a_model_alone_has_shapes_in_its_text(model):
+    model(jnp.ones((5, 3)))
+    text = text_of(record_for(model), width=100, color=False)
+    assert "float32[5, 3] → float32[5, 4]" in text and "float32[5, 4] → same" in text
+
+
+@pytest.mark.parametrize("how", ["track", "asked"])
+def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), jnp.float32)
+    if how == "track":
+        with nb.track(model) as calls:
+            model(x)
+        assert calls
+    else:
+        model(x, track_submod_rets=True)
+    rows = {row.path: row.statistics for row in record_for(model).rows}
+    expected = np.asarray(model.layers[0](x))
+    if how == "asked":
+        model(x, track_submod_rets=True)
+    found = rows["layers.0"]
+    assert found.size == expected.size
+    assert found.mean == pytest.approx(expected.mean(), rel=1e-5)
+    assert found.std == pytest.approx(expected.std(), rel=1e-5)
+    assert rows["unused"] is None
+
+
+def test_calls_that_nobody_has_any_more_are_not_shown(model):
+    with nb.track(model) as calls:
+        model(jnp.ones((5, 3)))
+    del calls
+    assert all(row.statistics is None for row in record_for(model).rows)
+
+
+def test_a_group_goes_from_what_its_first_was_given_to_what_its_last_returned():
+    model = nb.Sequential(*[nb.Linear(4, 4) for _ in range(4)], nb.Linear(4, 2))
+    model(jnp.ones((5, 4)))
+    data = payload_of(record_for(model))
+    at = data["label"].index("0…3")
+    assert (data["in"][at], data["out"][at]) == ("float32[5, 4]", "float32[5, 4]")
+
+
+def test_inspect_shows_the_shapes_of_its_own_call(model):
+    model(jnp.ones((5, 3)))
+    view = nb.inspect(model, jnp.ones((2, 3)))
+    rows = {row.path: row.output_shapes for row in view.record.modules.rows}
+    assert rows["layers.0"] == "float32[2, 4]" and rows["unused"] is None
