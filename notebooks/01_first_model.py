@@ -20,6 +20,8 @@
 # of, how it learns, and what one digit turns into on its way through. It takes less than a minute on a laptop.
 #
 # Run a cell with Shift+Enter. Whatever stands last in a cell is shown below it.
+#
+# *Goal:* to build, train and question a small network, and to know where each of its numbers stands. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

@@ -23,6 +23,8 @@
 # Looking never changes what is looked at: no weight, no running statistic, no random key. And a look is saved with the
 # notebook, so that it is still there tomorrow, on a page, or for a colleague who has no Python at all. While the kernel
 # runs, each look can be asked for more.
+#
+# *Goal:* to know which look answers which question. About 30 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

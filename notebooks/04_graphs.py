@@ -22,6 +22,8 @@
 #
 # Nothing runs when a graph is made. The function is followed with shapes alone, and no variable, random key or statistic
 # of the model is touched.
+#
+# *Goal:* to read from a graph what a line of code costs, and what the backward pass adds. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

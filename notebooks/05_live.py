@@ -21,6 +21,8 @@
 # what result; and one can pause, go on step by step, turn the learning rate, and stop without losing anything.
 #
 # In this notebook a learning rate is far too large. We see it, pause, correct it and go on, with the same model.
+#
+# *Goal:* to stop, correct and go on with a training that is running. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

@@ -22,6 +22,8 @@
 #
 # In this notebook the same network is written in each way. All three start from the same numbers and train on the same
 # rows. At the end they must agree in every weight.
+#
+# *Goal:* to say any of the three ways in the words of the other two. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -348,6 +350,13 @@ nb.check(twin.eval()(x), layered.eval()(x))
 #
 # **1. From one spelling to the other.** `leaves` has the names of the functional way. Make a `Container` of them that
 # `StatefulNet(v=...)` takes. The result must equal `stateful.v`.
+#
+# <details><summary>A hint</summary>
+#
+# A key reads `.hidden.weight`: split it at its dots. `made = nb.Container()` and `made["hidden/w"] = value` makes the
+# levels on the way; in `v` a weight is `w`, a bias `b`.
+#
+# </details>
 
 
 # %%
@@ -375,6 +384,13 @@ nb.check(as_container_solved(leaves), stateful.v)
 # **2. A frozen layer.** Take one step with `batches[0]` in which only `scores` is trained. In the second way
 # `requires_grad_(False)` freezes a layer. Do the same in the third way: let `partition` split off the leaves that
 # learn, and differentiate by those only. Return the new weight of `scores`.
+#
+# <details><summary>A hint</summary>
+#
+# `model.partition(lambda thing: thing is model.scores)` gives three things: the definition, the leaves that learn, the
+# rest. `definition(learned, rest)(x, state)` is the model again, and `jax.grad` takes a function of `learned` alone.
+#
+# </details>
 
 # %%
 frozen = LayeredNet()

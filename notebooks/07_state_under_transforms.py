@@ -22,6 +22,8 @@
 # JAX transforms want pure functions, and state is not pure. In this notebook we take state through each transform: `jit`,
 # `grad`, `vmap`, `scan` and `cond`. We see what is carried out, what is refused, and what to do then. Each error below is
 # real and was caught.
+#
+# *Goal:* to know for each transform what comes out of it and what is refused. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -344,6 +346,13 @@ print(nb.explain_retrace(count, ones))
 #
 # **1. A layer with state.** Write a layer that divides by the largest absolute value it has *ever* seen. It must work in
 # `nb.jit`. The buffer is made for you.
+#
+# <details><summary>A hint</summary>
+#
+# Write `self.largest = jnp.maximum(self.largest, ...)` first, and divide by what it is then. No `if`: the value is not
+# known while the step is traced.
+#
+# </details>
 
 
 # %%
@@ -378,6 +387,13 @@ nb.check(three_calls(LargestSolved()), expected)
 # %% [markdown]
 # **2. Protect everything.** Write `safe_step` so that a broken batch changes nothing at all, statistics included. What
 # must be inside the branch? It returns the loss, or `nan` where the batch was left out.
+#
+# <details><summary>A hint</summary>
+#
+# What is changed before the branch is changed in any case. So the whole call of `train_step` belongs into a function
+# that `nb.cond` calls, and the other function returns `jnp.nan`.
+#
+# </details>
 
 # %%
 scanned.load_state_dict(before)

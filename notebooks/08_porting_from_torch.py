@@ -24,6 +24,8 @@
 #
 # This notebook needs PyTorch, which nbmodule does not install: `pip install torch` in a terminal. (Its site names a
 # smaller version without GPU code. `pip install 'nbmodule[test]'` brings it too.)
+#
+# *Goal:* to find the first layer of a port that is wrong, by its returns. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -326,6 +328,13 @@ print([pair.path for pair in first_look if pair.fault == "module"])
 # **1. Load without editing by hand.** `load_state_dict` also takes a function: it is asked `(name, tensor)` for each
 # variable of the model and returns an array. Write one that takes from `source`, the state of PyTorch, and turns around
 # what has to be turned.
+#
+# <details><summary>A hint</summary>
+#
+# A kernel of PyTorch has its axes as `(out, in, height, width)`, here `(out, height, width, in)`: four axes need
+# `transpose`. Of the weights with two axes only `inner.weight` is turned around in this model.
+#
+# </details>
 
 # %%
 source = {name: tensor.numpy() for name, tensor in original.state_dict().items()}
@@ -359,6 +368,12 @@ nb.check(outputs_of(from_original_solved), reference[""].returns)
 # %% [markdown]
 # **2. One number.** In this copy of the port a single number of a single weight has been changed. Find out where, take the
 # right weight from `source`, and return the mended model.
+#
+# <details><summary>A hint</summary>
+#
+# `compare_with_original(model).first.path` names the module. Its variable in `source` is at `f"{path}.weight"`.
+#
+# </details>
 
 # %%
 suspect = copy.deepcopy(port)

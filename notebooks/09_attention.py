@@ -21,6 +21,8 @@
 #
 # Here a small transformer learns to continue a text, and then we take it apart. We look at the attention of each head,
 # switch heads off one by one, and find two kinds that work together.
+#
+# *Goal:* to tell where a head looks from whether it matters. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -310,6 +312,13 @@ draw_heads(np.asarray(blind["blocks.1.weights"].returns), 1)
 #
 # **1. Write the measure.** How much of its attention does each head spend on the letter before? Here simply the mean
 # over all letters but the first, and over all texts.
+#
+# <details><summary>A hint</summary>
+#
+# `np.diagonal(weights, offset=-1, axis1=2, axis2=3)` takes, for each letter, the place before it; the letters are its
+# last axis then.
+#
+# </details>
 
 
 # %%
@@ -332,6 +341,13 @@ nb.check(previous_letter_solved(weights[0]), by_loop)
 # %% [markdown]
 # **2. The same by a hook.** A pre-hook sees what goes into a module and may replace it. `attention.out` gets what the heads
 # have found, side by side. Write a pre-hook that silences head 0 there. The scores must be those of `without((1, 0))`.
+#
+# <details><summary>A hint</summary>
+#
+# A hook that returns something other than None replaces the input. Each head has twelve features side by side: those of
+# head 0 are `[..., :12]`, and `inputs[0].at[...].set(0)` gives a changed copy.
+#
+# </details>
 
 
 # %%
@@ -359,6 +375,13 @@ nb.check(scores_with(silence_first_head_solved), expected)
 # %% [markdown]
 # **3. Another ablation.** Zeros may be a value that the model has never seen. Put the *mean* of the feature over all texts and
 # letters there instead. Return the share that is right when the most important head of the first block is silenced so.
+#
+# <details><summary>A hint</summary>
+#
+# `replace_submod_rets` takes a function of the return instead of a value. Replace what `blocks.0.attention.value`
+# gives, in the twelve features of the head, by their mean over axes 0 and 1.
+#
+# </details>
 
 
 # %%

@@ -21,6 +21,8 @@
 # really exchanged, and the same lines run on eight real accelerators.
 #
 # The number of devices must be set before JAX is imported. **Restart the kernel** if it has been imported already.
+#
+# *Goal:* to lay out a model over devices by rules, and to prove that nothing has changed. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -277,6 +279,12 @@ nb.check(scores, scores_of(both.eval(), nb.shard_batch(images[-496:], grid)), rt
 #
 # **1. Foresee it.** Give the shape of the part of a weight of `(256, 64)` that each device holds under the spec
 # `P("data", "model")` on `grid`. Then see whether JAX agrees.
+#
+# <details><summary>A hint</summary>
+#
+# `grid` has two devices along `data` and four along `model`. The first axis of the weight goes along `data`.
+#
+# </details>
 
 # %%
 shape_of_part = ()  # your answer
@@ -291,6 +299,13 @@ nb.check(np.array([256 // 2, 64 // 4]), np.array(laid_out.addressable_shards[0].
 # %% [markdown]
 # **2. By hand.** Write rules that lay out the two linear layers of the encoder as `nb.tensor_parallel()` does: `linear1` is
 # split by what it gives, `linear2` by what it takes. Weights are `(out, in)`. Which bias is split, and which is whole?
+#
+# <details><summary>A hint</summary>
+#
+# A rule is a pattern of a path and a `P`. What a layer gives is the first axis of its weight: `P("model", None)`. The
+# bias of the layer whose results are added up must be added once.
+#
+# </details>
 
 # %%
 rules = {}  # your answer
@@ -316,6 +331,13 @@ nb.check(specs_of_linear_layers(rules_solved), specs)
 # %% [markdown]
 # **3. Prove it.** Train with your rules for five steps, with the batch split over `data`, and return the losses. They must
 # be those of one device.
+#
+# <details><summary>A hint</summary>
+#
+# `nb.shard(new_model(), grid, rules)` lays out, and `train` above takes `place=`, a function that lays out a batch:
+# `nb.shard_batch(batch, grid)`.
+#
+# </details>
 
 
 # %%

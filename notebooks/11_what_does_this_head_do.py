@@ -19,6 +19,8 @@
 # A small transformer learns to continue texts that repeat themselves. Somewhere in it there must be a part that looks
 # back: *this letter stood here before, and that one followed.* Which part is it? We ask by changing one thing at a time:
 # a sweep finds the heads, patching confirms what they carry, and in their attention we see how they do it.
+#
+# *Goal:* to support a claim about a part of a model by changing it, not only by looking. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

@@ -18,6 +18,8 @@
 #
 # A small convolutional network reads handwritten digits. Why does it take this one for a 4? We ask it in three ways:
 # where its score comes from, which of its channels it needs, and what becomes of the answer when we erase a stroke.
+#
+# *Goal:* to tell three kinds of *why* apart. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

@@ -20,6 +20,8 @@
 # what it is made of, what ran, what came back on the way down and on the way up, and where a number went wrong.
 #
 # This notebook needs the three frameworks: `pip install 'nbmodule[interop]' torch` in a terminal.
+#
+# *Goal:* to look into a model that was written for another framework. About 30 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -166,6 +168,13 @@ assert live.history.loss.last < 1
 # ## Exercise
 #
 # Two readers of Flax differ in one variable. Find out which, and by how much at most.
+#
+# <details><summary>A hint</summary>
+#
+# `nb.diff(reader, other)` is a table of changes; each has a `path` and a `status`, which is `"same"` where nothing
+# differs.
+#
+# </details>
 
 # %%
 other = nnx.clone(reader)

@@ -171,6 +171,13 @@ assert curves["gain 3, residual and norm"][-1] < curves["gain 3.0"][-1]
 #
 # **1. The gain of ReLU.** A ReLU throws half of its inputs away, so half of the energy (the mean of the squares). Which gain keeps the mean of
 # the squares from layer to layer? (He et al., 2015)
+#
+# <details><summary>A hint</summary>
+#
+# If half of the energy is lost, the energy of the weights has to be doubled. The gain is a factor of the deviation, and
+# energy is its square.
+#
+# </details>
 
 # %%
 gain_of_relu = None  # your answer
@@ -187,6 +194,12 @@ nb.check(gain_of_relu_solved, np.sqrt(np.round(float(kept), 1)), rtol=0.02)
 # %% [markdown]
 # **2. The half-way layer.** From the returns of a network, give the number of the first layer whose deviation is below half of that of
 # layer 0; None if there is none.
+#
+# <details><summary>A hint</summary>
+#
+# `np.flatnonzero(np.asarray(returns) < returns[0] / 2)` are the numbers of all such layers; there may be none.
+#
+# </details>
 
 
 # %%

@@ -168,6 +168,12 @@ assert as_it_is.mean() > 0.5 > as_told.mean()  # the careful one, though it was 
 #
 # **1. Stop in time.** From the held-out losses, give the epoch at which a training with *patience* ends: the first after which `patience`
 # epochs in a row have not been better than the best so far.
+#
+# <details><summary>A hint</summary>
+#
+# Keep two numbers while you go through the losses: the best so far, and how many epochs ago that was.
+#
+# </details>
 
 
 # %%
@@ -200,6 +206,12 @@ nb.check(
 # %% [markdown]
 # **2. Calibration.** A student who says 80 % should be right in 80 % of such cases. Give the mean certainty minus the accuracy on the held-out
 # images: how much too sure a model is.
+#
+# <details><summary>A hint</summary>
+#
+# The certainty of an answer is the largest of its shares, `nb.softmax(model(held_x)).max(-1)`.
+#
+# </details>
 
 
 # %%

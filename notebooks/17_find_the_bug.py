@@ -19,6 +19,9 @@
 # Ten mistakes that people make, planted in two small models. Where something is wrong, a bar below the title of a view
 # says what and where, the worst first, and the view opens there: each part of the bar leads to its row. A model that is
 # well has no bar.
+#
+# *Goal:* to read the first sentence that a view says about a model, and to trust it as far as it goes. About 60
+# minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

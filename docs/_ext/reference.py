@@ -33,6 +33,16 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+SPACES: dict[str, tuple[str, ...]] = {
+    "nb: models, and what is done with them": ("models", "transforms", "state", "tracking", "touch", "views", "live", "files", "others"),
+    "nb.nn: layers": ("layers", "activations", "initializers"),
+    "nb.F: functions": ("functions",),
+    "nb.optim: optimizers": ("optimizers",),
+    "nb.errors: what is raised": ("errors",),
+}  # fmt: skip
+"""The pages by the namespace that holds their names too; every name is in `nb` itself."""
+
+
 def write_pages(app: Any) -> None:
     """Write all pages, and the page that lists them."""
     folder = Path(app.srcdir) / "reference"
@@ -43,11 +53,14 @@ def write_pages(app: Any) -> None:
         _write(
             folder / f"{group}.md", f"# {GROUPS[group][0]}\n\n" + "\n".join(map(_entry, sorted(names, key=str.lower)))
         )
-    listed = "\n".join(group for group, names in pages.items() if names)
-    _write(
-        folder / "index.md",
-        "# Reference\n\nEvery public name is `nb.<name>`.\n\n```{toctree}\n:maxdepth: 1\n\n" + listed + "\n```\n",
-    )
+    trees = [
+        f'```{{toctree}}\n:maxdepth: 1\n:caption: "{space}"\n\n'
+        + "\n".join(group for group in groups if pages[group])
+        + "\n```\n"
+        for space, groups in SPACES.items()
+    ]
+    head = "# Reference\n\nEvery public name is `nb.<name>`; layers, functions, optimizers and errors have a namespace of their own beside it.\n\n"
+    _write(folder / "index.md", head + "\n".join(trees))
 
 
 def _group_of(home: str) -> str:

@@ -375,3 +375,13 @@ def test_a_copy_survives_the_donation_of_the_original():
 
     nb.jit(step, donate=True)()
     assert float(jnp.abs(target.weight.value).sum()) > 0
+
+
+def test_a_module_is_no_state_and_the_error_names_the_one_it_has():
+    model, other = nb.Linear(3, 2, key=0), nb.Linear(3, 2, key=1)
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"found the module Linear\. No variable was changed\. Give its state: model\.load"
+    ):
+        model.load_state_dict(other)
+    model.load_state_dict(other.state_dict())
+    assert (np.asarray(model.weight) == np.asarray(other.weight)).all()

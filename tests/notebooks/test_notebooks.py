@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,22 @@ def test_the_first_cell_installs_what_is_missing_on_a_hosted_notebook(source):
     first = next(cell for cell in jupytext.read(source).cells if cell.cell_type == "code")
     assert first.source == first_cell_of(NOTEBOOKS[0])
     assert "hide-cell" in first.metadata["tags"]
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_lesson_says_its_goal_and_each_exercise_has_a_hint_that_opens(source):
+    cells = jupytext.read(source).cells
+    assert "*Goal:*" in cells[0].source
+    solved = sum(cell.source.startswith("# Solution") for cell in cells if cell.cell_type == "code")
+    hints = "".join(cell.source for cell in cells if cell.cell_type == "markdown").count(
+        "<details><summary>A hint</summary>\n\n"
+    )
+    assert hints == solved
+
+
+def test_the_page_for_teachers_has_a_line_for_each_lesson():
+    page = (ROOT / "docs" / "teaching.md").read_text()
+    assert re.findall(r"^\| (\d\d) .* \| \d+ \| .+ \|$", page, re.M) == [source.stem[:2] for source in NOTEBOOKS]
 
 
 def first_cell_of(source: Path) -> str:

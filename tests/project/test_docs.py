@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,43 @@ def test_every_public_name_is_in_the_reference(pages):
 
     written = "".join(page.read_text() for page in (pages / "reference").glob("*.html"))
     assert [name for name in nb.__all__ if f'id="nbmodule.{name}"' not in written] == []
+
+
+def test_the_pages_of_the_reference_stand_under_their_namespaces(pages, open_file):
+    page = open_file(pages / "reference" / "index.html").page
+    captions = page.locator("article p.caption").all_text_contents()
+    assert [caption.strip().partition(":")[0] for caption in captions] == [
+        "nb",
+        "nb.nn",
+        "nb.F",
+        "nb.optim",
+        "nb.errors",
+    ]
+    listed = page.locator("article .toctree-wrapper a").all_inner_texts()
+    assert len(listed) == len(set(listed)) == len(list((pages / "reference").glob("*.html"))) - 1
+
+
+def test_the_search_of_the_built_pages_works_from_a_file(pages, open_file):
+    page = open_file(pages / "search.html").page
+    page.locator("form input[name=q]").last.fill("explain_retrace")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#search-results li a')")
+    found = [link.get_attribute("href") for link in page.locator("#search-results li a").all()]
+    assert any("compiled_again" in link for link in found)
+
+
+def test_the_sheet_is_one_page_of_paper_and_names_what_is_there(open_file, tmp_path):
+    import nbmodule as nb
+
+    source = (ROOT / "docs" / "sheet.html").read_text()
+    named = set(re.findall(r"\bnb\.(\w+)", source))
+    assert named - set(nb.__all__) == set() and len(named) > 20
+    assert {name for name in re.findall(r"\blive\.(\w+)", source) if not hasattr(nb.Live, name)} == set()
+    page = open_file(ROOT / "docs" / "sheet.html", width=1000)
+    page.screenshot("docs/sheet")
+    made = page.page.pdf(prefer_css_page_size=True)
+    (tmp_path / "sheet.pdf").write_bytes(made)
+    assert len(re.findall(rb"/Type\s*/Page\b", made)) == 1
 
 
 def test_pages_fit_a_narrow_screen_and_ask_nobody_for_anything(pages, open_file):

@@ -18,7 +18,7 @@ from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
-from nbmodule.core.shape.walk import aliases
+from nbmodule.core.shape.walk import aliases, is_module
 from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
 from nbmodule.tree.container import Container
 from nbmodule.tree.sockets import socket
@@ -46,6 +46,11 @@ def load_state_dict(module: Any, source: Any, strict: bool, layout: str | None =
     strict, layout = as_flag("strict of load_state_dict()", strict), as_layout("load_state_dict()", layout)
     ensure_built(module)
     names = dict(aliases(module))
+    if is_module(source):  # which can be called, and so would be asked for each name
+        raise ArgumentTypeError(
+            f"load_state_dict takes a mapping from names to arrays, or a function; found the module {type(source).__name__}. No variable was "
+            "changed. Give its state: model.load_state_dict(other.state_dict())."
+        )
     given = _asked(source, names) if callable(source) and not isinstance(source, Mapping) else source
     if not isinstance(given, Mapping):
         raise ArgumentTypeError(
