@@ -316,6 +316,11 @@ class Live(Steered, Revisited):
         return self._loop.step
 
     @property
+    def can_repeat(self) -> bool:
+        """Whether any step is kept that called what can be repeated."""
+        return self._keeper is not None and bool(self._keeper.tape.functions)
+
+    @property
     def keeper(self) -> Any:
         """What keeps the steps of this run; None where nothing is kept."""
         return self._keeper
@@ -496,8 +501,11 @@ class Live(Steered, Revisited):
     # What its parts ask of it.
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Take a message of a page, in any thread; it is acted on at the next boundary."""
+        """Take a message of a page, in any thread; it is acted on at the next boundary, after the run when no cell runs."""
         kind = message.get("kind")
+        if self.has_ended:
+            self._boundary.hear_after(message)
+            return
         if kind in ("pause", "resume", "step"):
             self._loop.commands.put(kind)
         elif kind == "stop":

@@ -151,14 +151,60 @@ def test_the_output_is_text_and_html_only_and_ends_in_its_final_form(kernel, wat
     assert "<nbm-view" in shown[-1]["data"]["text/html"]
 
 
-def test_the_line_is_closed_when_the_run_is_over(kernel, watch_run):
+def test_the_line_is_closed_when_the_run_is_over_and_what_comes_late_is_taken_in_silence(kernel, watch_run):
     message, page = watch_run(kernel, TRAIN)
     page.send("stop")
     ended(kernel, message)
     closed = kernel.wait(lambda: [m for m in kernel.seen if m["msg_type"] == "comm_close"])
     assert page.comm in [m["content"]["comm_id"] for m in closed]
-    kernel.forget()
+    page.send("ack", n=1)  # on their way when the line was closed
+    page.send("bye")
+    known = kernel.ask("comm_info_request", {"target_name": "jupyter.widget"})
+    kernel.wait(lambda: known in kernel.replies)
+    assert page.comm not in kernel.replies[known]["comms"]
+    kernel.ask("comm_close", {"comm_id": page.comm, "data": {}})
+    page.send("bye")  # and once more, of a line that both sides have closed
     assert kernel.run("print(live.step > 0, live.history.loss.last < 1)") == "True True\n"
+    said = [m["content"]["text"] for m in kernel.seen if m["msg_type"] == "stream"]
+    assert not [text for text in said if "No such comm" in text]
+
+
+KEPT = """
+import numpy as np, nbmodule as nb
+nb.seed(0)
+model, optimizer = nb.Linear(4, 1), nb.SGD(0.01)
+@nb.jit
+def step(x):
+    loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+    optimizer.update(model, grads)
+    return loss
+with Live(model, optimizer, None, journal='runs') as live:
+    for k in live.steps(range(10**6)):
+        live.log(loss=step(np.full((8, 4), 1 / (k + 1), np.float32)))
+        time.sleep(0.002)
+print('over')
+"""
+
+
+def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(kernel, watch_run, tmp_path):
+    message, page = watch_run(kernel, KEPT.replace('runs', str(tmp_path)))
+
+    def moment(step):
+        page.send("at", step=step)
+        return page.until(lambda: [m for m in kernel.customs(page.comm) if m["kind"] == "moment" and m["step"] == step])
+
+    page.until(lambda: page.progress.get("done", 0) > 8)
+    page.send("pause")
+    page.until_state("paused")
+    assert "repeated bit for bit" in moment(5)[0]["html"]
+    page.send("stop")
+    ended(kernel, message)
+    assert "repeated bit for bit" in moment(6)[0]["html"]
+    code = f"print(live.at(7).is_exact, len(nb.last_run({str(tmp_path)!r}).history.loss) == live.step)"
+    assert kernel.run(code) == "True True\n"
+    kernel.run("del live")
+    kernel.run("import gc; gc.collect()")
+    kernel.wait(lambda: page.comm in [m["content"]["comm_id"] for m in kernel.seen if m["msg_type"] == "comm_close"])
 
 
 def test_the_interrupt_ends_the_loop_at_a_boundary_and_the_next_cell_runs(kernel, watch_run):

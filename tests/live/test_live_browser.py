@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -198,6 +199,8 @@ with nb.Live(model, optimizer, None, journal=False) as live:
 
 
 def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_notebook):
+    from playwright.sync_api import TimeoutError as NeverSeen
+
     notebook = open_notebook([SETUP, AGAIN])
     notebook.run_cell(0)
     notebook.run_cell(1, wait=False)
@@ -223,3 +226,13 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
     notebook.wait_idle()
     assert notebook.kernel_eval("live.step") == step - 1
+    out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for()
+    early = out.locator(".nbm-run-again-text", has_text="again", has_not_text=f"step {step} ").first
+    for _ in range(10):  # the final form takes the place of the view, perhaps under this very click
+        box = plot.bounding_box()
+        plot.click(position={"x": 52 + (box["width"] - 64) / 4, "y": 80})  # the run is over, and its steps are still there
+        with contextlib.suppress(NeverSeen):
+            early.wait_for(timeout=10_000)
+            break
+    out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
+    assert int(early.inner_text().split()[1]) < step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import importlib
 import json
 import re
@@ -12,6 +13,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import nbmodule as nb
 from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.run.watch import FIELDS, Sample
@@ -255,6 +257,81 @@ def test_a_page_that_greets_many_times_during_one_step_is_answered_once(notebook
                     Line.last.hear({"kind": "hello", "page": "a"})
                 time.sleep(0.06)
     assert [m["kind"] for m in Line.last.sent].count("snapshot") == 1
+
+
+def trained(steps=6, **options):
+    """A run whose steps are kept, with a page that has greeted."""
+    model = nb.Linear(3, 1)
+    optimizer = nb.SGD(0.1)
+
+    @nb.jit
+    def step(x):
+        loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, grads)
+        return loss
+
+    with Live(model, optimizer, None, journal=False, **options) as live:
+        for k in live.steps(range(steps)):
+            live.log(loss=step(np.full((4, 3), k + 1, np.float32)))
+            if k == 0:
+                Line.last.hear({"kind": "hello", "page": "a"})
+    return live
+
+
+def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(notebook):
+    live = trained()
+    line = Line.last
+    assert live.has_ended and not line.closed
+    line.hear({"kind": "at", "page": "a", "step": 4})
+    answer = line.sent[-1]
+    assert (answer["kind"], answer["page"], answer["step"]) == ("moment", "a", 4)
+    assert "repeated bit for bit" in answer["html"]
+    line.hear({"kind": "at", "page": "a", "step": 40})
+    assert "step 40 cannot be repeated" in line.sent[-1]["error"]
+    line.hear({"kind": "rewind", "page": "a", "step": 2})  # of a run that is over it is not drawn, and does nothing
+    line.hear({"kind": "at", "page": "a", "step": "much"})
+    assert "step 0 cannot be repeated" in line.sent[-1]["error"]
+    line.hear({"kind": "hello", "page": "b"})
+    assert line.sent[-1]["kind"] == "snapshot" and line.sent[-1]["record"]["progress"]["ended"]
+    del live
+    gc.collect()
+    assert line.closed
+    line.hear({"kind": "at", "page": "a", "step": 4})  # on its way when the line was closed
+
+
+def test_the_line_of_a_run_that_keeps_nothing_is_closed_when_it_is_over(notebook):
+    trained(keep=False)
+    assert Line.last.closed
+
+
+def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
+    class Kernel:
+        """Its event loop runs when no cell does."""
+
+        def __init__(self):
+            self.later = []
+
+        @property
+        def io_loop(self):
+            return self
+
+        def add_callback(self, function, *arguments):
+            self.later.append(lambda: function(*arguments))
+
+    live, kernel = trained(), Kernel()
+    live._boundary._after._loop = kernel
+    said = len(Line.last.sent)
+    Line.last.hear({"kind": "at", "page": "a", "step": 3})
+    assert len(Line.last.sent) == said
+    for act in kernel.later:
+        act()
+    assert Line.last.sent[-1]["kind"] == "moment"
+
+
+def test_what_keeping_takes_is_told_to_pages(notebook):
+    live = trained()
+    assert record_of(live)["cost"]["kept"] == live.kept.nbytes > 0
+    assert record_of(trained(keep=False))["cost"]["kept"] == 0
 
 
 def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_for_nan():

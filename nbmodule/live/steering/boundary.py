@@ -46,6 +46,8 @@ class Boundary:
         """What ends the loop, with names."""
         self.route: Route | None = None
         self._view: Any = None
+        self._after: Any = None
+        """The view of a run that is over."""
         self._line: Any = None
         self._failures = 0
         self._alarmed: set[str] = set()
@@ -84,8 +86,13 @@ class Boundary:
             self._guarded("the view", self._view.close, time.monotonic())
         elif self._line is not None:
             self._guarded("the progress line", self._line.close, self._live.progress, self._newest())
-        self._view = self._line = None
+        self._after, self._view, self._line = self._view, None, None
         self.conditions.clear()
+
+    def hear_after(self, message: dict[str, Any]) -> None:
+        """Act on a message of a page when the run is over."""
+        if self._after is not None:
+            self._after.hear_after(message)
 
     def look(self, now: float) -> None:
         """Do what is due; called by the loop at most every twentieth of a second."""

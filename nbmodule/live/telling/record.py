@@ -91,8 +91,9 @@ def progress_of(live: Live) -> dict[str, Any]:
 
 
 def cost_of(live: Live) -> dict[str, Any]:
-    """Give the measured share of time spent beside the training, and the pace."""
-    return {"share": round(live.cost, 5), "budget": live.budget, "rate": round(live.updates_per_second, 2)}
+    """Give the measured share of time spent beside the training, the pace, and the bytes that are kept of the steps."""
+    kept = live.keeper.nbytes if live.keeper is not None else 0
+    return {"share": round(live.cost, 5), "budget": live.budget, "rate": round(live.updates_per_second, 2), "kept": kept}
 
 
 def describe_series(series: Series) -> dict[str, Any]:

@@ -10,12 +10,14 @@ import contextlib
 import json
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import plain
 from nbmodule.live.run.cost import Pace
 from nbmodule.live.run.encode import base64_of
+from nbmodule.live.run.failure import guard
 from nbmodule.live.telling.record import bins_over_steps, plain_form, record_of, text_form
 from nbmodule.live.telling.send import Sender
 from nbmodule.live.telling.stream import Stream
@@ -78,7 +80,7 @@ class NotebookView:
         """Open the line to the pages."""
         from nbmodule.live.telling.widget import RunLink
 
-        self._link = RunLink(self._live.run_id, self._live.hear, lambda: json.dumps(record_of(self._live)))
+        self._link = RunLink(self._live.run_id, heard_weakly(self._live), lambda: json.dumps(record_of(self._live)))
         if self._link.is_shown:
             self._link.show()
 
@@ -139,6 +141,20 @@ class NotebookView:
             answer["error"] = plain(str(error), 600)
         self._send(answer, [])
 
+    def hear_after(self, message: dict[str, Any]) -> None:
+        """Act on a message of a page once the run is over, when no cell runs: what it kept can still be looked at."""
+        if self._loop is None:
+            guard("answering a page", self._answer, message)
+        else:
+            self._loop.add_callback(guard, "answering a page", self._answer, message)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        kind, page = message.get("kind"), str(message.get("page", ""))[:64]
+        if kind == "at":
+            self.show_moment(self._live, _whole(message.get("step")), page)
+        elif kind in ("hello", "detail"):
+            self.hear(message, time.monotonic())
+
     def close(self, now: float) -> None:
         """Tell the pages how it ended, and leave the static form in the output."""
         if self._link is not None and self.sender.pages:
@@ -149,9 +165,13 @@ class NotebookView:
     def _finish(self, bundle: dict[str, str]) -> None:
         if self._handle is not None:
             self._handle.update(bundle, raw=True)
-        link, self._link, self._link_at = self._link, None, None
+        link, self._link_at = self._link, None
         if link is None:
             return
+        if self._live.can_repeat:
+            weakref.finalize(self._live, _end_line, self._loop, link).atexit = False
+            return
+        self._link = None
         if self._loop is None or self.sender.pages:
             link.close()
         else:
@@ -206,6 +226,31 @@ class NotebookView:
                 self._loop.add_callback(act)
 
 
+def heard_weakly(live: Live) -> Callable[[dict[str, Any]], None]:
+    """Hand messages to a run, as long as somebody holds it: the line to the pages does not."""
+    reference = weakref.ref(live)
+
+    def hear(message: dict[str, Any]) -> None:
+        held = reference()
+        if held is not None:
+            held.hear(message)
+
+    return hear
+
+
+def _end_line(loop: Any, link: Any) -> None:
+    """Close the line of a run that nobody holds any more; in the main thread, whichever the collector is in."""
+    if loop is None:
+        link.close()
+        return
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel is going down
+        loop.add_callback(link.close)
+
+
+def _whole(step: Any) -> int:
+    return int(step) if isinstance(step, (int, float)) and step == step else 0
+
+
 class MarimoView(NotebookView):
     """Shows a run in the background in marimo, where the widget itself draws and stays in the output when the run is over."""
 
@@ -216,7 +261,7 @@ class MarimoView(NotebookView):
         from nbmodule.live.telling.widget import RunLink
 
         record = json.dumps(record_of(self._live))
-        self._link = RunLink(self._live.run_id, self._live.hear, lambda: record, shown=True)
+        self._link = RunLink(self._live.run_id, heard_weakly(self._live), lambda: record, shown=True)
         self._link.show(marimo.output.append)
 
     def close(self, now: float) -> None:

@@ -13,9 +13,46 @@ from collections.abc import Callable
 from typing import Any
 
 
+MOST_CLOSED = 50
+"""Closed lines for which messages are still taken."""
+
+
 def needs_second_output() -> bool:
     """Tell whether the page shows widgets in another document than HTML, as VS Code and Colab do."""
     return "google.colab" in sys.modules or "VSCODE_PID" in os.environ
+
+
+class ClosedLine:
+    """Takes what pages send on a line that is closed.
+
+    Receipts and farewells are on their way when the kernel closes it; of messages to a line that it does not know a kernel
+    writes `No such comm` in red below whatever cell comes next.
+    """
+
+    target_name = "nbmodule.closed"
+    _closed = False
+
+    def __init__(self, number: str) -> None:
+        self.number = number
+
+    def handle_msg(self, message: Any) -> None:
+        """Take a message."""
+
+    def handle_close(self, message: Any) -> None:
+        """Take a page's own end of the line, which the kernel then forgets."""
+        hush(self.number)
+
+
+def hush(number: str) -> None:
+    """Take what still comes for a line that was closed."""
+    shell = sys.modules.get("IPython")
+    kernel = getattr(shell and shell.get_ipython(), "kernel", None)
+    lines = getattr(getattr(kernel, "comm_manager", None), "comms", None)
+    if isinstance(lines, dict):
+        lines.setdefault(number, ClosedLine(number))
+        old = [key for key, line in lines.items() if isinstance(line, ClosedLine)]
+        for key in old[:-MOST_CLOSED]:
+            del lines[key]
 
 
 @functools.cache
@@ -42,6 +79,12 @@ def link_class(script: str) -> type:
         def __init__(self, hear: Callable[[dict[str, Any]], None], **traits: Any) -> None:
             self._hear = hear
             super().__init__(**traits)
+
+        def close(self) -> None:
+            number = getattr(self.comm, "comm_id", "")
+            super().close()
+            if number:
+                hush(number)
 
         def open(self) -> None:
             # A page may answer, in another thread, as soon as it knows of the widget.

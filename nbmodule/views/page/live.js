@@ -1,6 +1,6 @@
 // The view of a run: is it learning? It draws what a record holds, and follows the loop where a kernel answers.
 import { button, el, mountView, tableButton } from "./base.js";
-import { count, number, seconds } from "./format.js";
+import { bytes, count, number, seconds } from "./format.js";
 import { AgainBox } from "./live_again.js";
 import { Buttons, ControlPanel } from "./live_controls.js";
 import { Line } from "./live_line.js";
@@ -66,7 +66,7 @@ class RunView {
     view.body.append(el("div", "run-body", ...Object.values(boxes)));
     this.boxes = boxes;
     this.again = new AgainBox(boxes.again, this.line, redraw, kept);
-    this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.again.pick(step, this.run));
+    this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.again.pick(step));
     this.controls = new ControlPanel(boxes.side, this.line, redraw);
     this.strips = new StripTable(boxes.strips, view, { opened, redraw, ask: (path, quantity) => this.ask(path, quantity) });
     this.shelf = new ShelfBox(boxes.shelf, view);
@@ -81,7 +81,7 @@ class RunView {
     const { view, line } = this;
     const page = /** @type {any} */ (globalThis);
     const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });
-    const connect = (/** @type {Channel | null} */ found) => line.connect(found);
+    const connect = (/** @type {Channel | null} */ found) => line.connect(found, this.run.progress.ended);
     const views = live.views.get(this.run.run) ?? new Set();
     live.views.set(this.run.run, views.add(connect));
     const resize = new ResizeObserver(() => this.later());
@@ -97,7 +97,7 @@ class RunView {
     });
     view.root.addEventListener("keydown", (event) => this.key(event), { signal: view.signal });
     const found = channel ?? live.channels.get(this.run.run) ?? null;
-    if (found && !this.run.progress.ended) connect(found);
+    if (found) connect(found);
     this.paint();
   }
 
@@ -272,9 +272,10 @@ class RunView {
     text.textContent = count(shown);
     now.hidden = Number.isNaN(this.at);
     now.textContent = this.run.progress.ended ? "last" : "live";
-    const { share, rate } = this.run.cost;
+    const { share, rate, kept } = this.run.cost;
     const pace = rate ? ` · ${number(rate, 2)} updates/s` : "";
-    /** @type {HTMLElement} */ (this.cost).textContent = share ? `watching costs ${number(100 * share, 2)} %${pace}` : "";
+    const held = kept ? ` · keeps ${bytes(kept)} of its steps` : "";
+    /** @type {HTMLElement} */ (this.cost).textContent = share || held ? `watching costs ${number(100 * share, 2)} %${pace}${held}` : "";
   }
 
   foot() {

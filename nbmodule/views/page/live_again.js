@@ -8,6 +8,7 @@ import { count } from "./format.js";
  */
 
 const AHEAD = 20;
+const PATIENCE = 3000;
 
 /** The part of a view that goes back: a chosen step, the step opened again, and futures to choose from. */
 export class AgainBox {
@@ -22,6 +23,7 @@ export class AgainBox {
     this.redraw = redraw;
     this.kept = kept;
     this.step = NaN;
+    this.late = 0;
     this.text = el("span", "run-again-text");
     this.look = button("look again", "Repeat this step and open its batch, returns and gradients", () => this.ask());
     this.rewind = button("rewind to here", "Go back to the beginning of this step and go on from there", () => this.send({ kind: "rewind", step: this.step }));
@@ -42,12 +44,11 @@ export class AgainBox {
   /**
    * A step was clicked.
    * @param {number} step
-   * @param {Run} run
    */
-  pick(step, run) {
+  pick(step) {
     this.step = step;
     this.opened.replaceChildren();
-    if (this.isLive(run)) this.ask();
+    if (this.line.channel) this.ask();
     else this.text.textContent = `step ${count(step)}: live.at(${step}) opens it again`;
     this.redraw();
   }
@@ -58,8 +59,13 @@ export class AgainBox {
   }
 
   ask() {
-    this.text.textContent = `repeating step ${count(this.step)} …`;
+    const said = `repeating step ${count(this.step)} …`;
+    this.text.textContent = said;
     this.send({ kind: "at", step: this.step });
+    clearTimeout(this.late);
+    this.late = setTimeout(() => {
+      if (this.text.textContent === said) this.text.textContent = `${said} the kernel is busy, or gone`;
+    }, PATIENCE);
   }
 
   /** @param {any} message */
@@ -95,8 +101,9 @@ export class AgainBox {
     for (const node of [this.look, this.rewind]) node.hidden = !chosen;
     this.close.hidden = this.text.hidden = !chosen;
     for (const node of [this.look, this.rewind, this.ahead]) {
-      node.disabled = !live;
-      node.title = live ? node.getAttribute("aria-label") ?? "" : "needs the running loop";
+      const works = live || (node === this.look && Boolean(this.line.channel));
+      node.disabled = !works;
+      node.title = works ? node.getAttribute("aria-label") ?? "" : run.progress.ended && this.line.channel ? "the run is over" : "needs the running kernel";
     }
     const names = run.futures.map((future) => future.label).join("\n");
     if (this.takes.dataset.names === names) return;

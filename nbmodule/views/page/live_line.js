@@ -44,8 +44,9 @@ export class Line {
   /**
    * Take up a channel, or lose it.
    * @param {Channel | null} channel
+   * @param {boolean} [ended] whether the run is over: then nothing new is to be heard
    */
-  connect(channel) {
+  connect(channel, ended = false) {
     this.off();
     this.off = () => {};
     this.channel = channel;
@@ -54,7 +55,7 @@ export class Line {
     this.greeted = this.heardAt = -Infinity;
     if (channel) {
       this.off = channel.onMessage((message, buffers) => this.hear(message, buffers));
-      this.greet();
+      if (!ended) this.greet();
     }
     this.listener.onChange();
   }

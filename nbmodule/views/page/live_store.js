@@ -18,7 +18,7 @@ import { sampleAt } from "./scale.js";
  * @typedef {{ name: string, n: number, entries: any[] }} Shelf
  * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
  *   strips: Map<string, Strips>, controls: Control[], messages: Message[], shelf: Shelf[], about: string[], futures: Future[],
- *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number } }} Run
+ *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number } }} Run
  */
 
 export const BINS = 16;

@@ -182,6 +182,21 @@ test("a step that cannot be repeated says why, and an opened one outlives a draw
   assert.equal($(".nbm-run-moment").textContent, "kept");
 });
 
+test("a click opens a step of a run that is over, as long as its line is open", () => {
+  show(record({ progress: progress({ state: "done", ended: true }), cost: { share: 0.01, budget: 0.02, rate: 0, kept: 2048 } }), channel);
+  assert.deepEqual(sent, []);
+  clickCurve();
+  const asked = sent.at(-1);
+  assert.equal(asked.kind, "at");
+  listener({ kind: "moment", page: asked.page, step: asked.step, html: "<p>batch</p>" }, []);
+  paint();
+  assert.equal($(".nbm-run-moment").textContent, "batch");
+  assert.ok(!button("Repeat this step and open its batch, returns and gradients").disabled);
+  const rewind = button("Go back to the beginning of this step and go on from there");
+  assert.ok(rewind.disabled && rewind.title === "the run is over");
+  assert.match($(".nbm-run-steps").textContent, /keeps 2.00 KiB of its steps/);
+});
+
 test("without a kernel a click says how to open the step in code", () => {
   show(record({ progress: progress({ ended: true, state: "done" }) }));
   clickCurve();
