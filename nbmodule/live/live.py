@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbmodule.base.format import format_count
 from nbmodule.base.signals import is_of_signal
@@ -39,6 +39,9 @@ from nbmodule.live.watching.recording import Recording
 from nbmodule.live.watching.sources import is_given_by_a_function
 from nbmodule.live.watching.watching import Sampling
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
+
+if TYPE_CHECKING:
+    from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
 NONFINITE = ("stop", "warn", "ignore")
@@ -149,6 +152,7 @@ class Live(Steered, Revisited):
         """Names that were logged at this step, where `steps` is not used."""
         self._undo: list[Any] = []
         self._background: BackgroundRun | None = None
+        self._verdicts: Any = None
         self._entered = False
 
     def steps(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
@@ -378,6 +382,41 @@ class Live(Steered, Revisited):
     def watched(self) -> dict[str, Any]:
         """Statistics per submodule over the steps, by quantity ('weight', 'gradient', 'return', 'update')."""
         return self._watching.strips
+
+    @property
+    def verdicts(self) -> Any:
+        """What is wrong with the run and what can be done, as it is judged now and then."""
+        if self._verdicts is None:
+            from nbmodule.live.telling.verdicts import RunFindings
+
+            self._verdicts = RunFindings(self)
+        return self._verdicts
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the run, the worst first; see `nb.findings`.
+
+        Example:
+            >>> with Live(display=False, nonfinite='warn') as live:
+            ...     for x in live.steps([1.0, 2.0, float('nan')]):
+            ...         live.log(loss=x)
+            >>> [finding.text for finding in live.findings]
+            ['NaN in loss from step 3']
+        """
+        self._intake.drain()
+        return tuple(verdict.finding for verdict in self.verdicts.now())
+
+    @property
+    def may_drop_last(self) -> bool:
+        """Whether batches that are not full can be left out from the next epoch on."""
+        return (
+            not self.has_ended and self._loop.has_more_epochs and getattr(self._loop.source, "drop_last", None) is False
+        )
+
+    def drop_last(self) -> None:
+        """Leave batches that are not full out from the next epoch on, where the loop is over `nb.batches`."""
+        if self.may_drop_last:
+            self._loop.drop_last()
 
     @property
     def cost(self) -> float:

@@ -187,7 +187,7 @@ print('over')
 
 
 def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(kernel, watch_run, tmp_path):
-    message, page = watch_run(kernel, KEPT.replace('runs', str(tmp_path)))
+    message, page = watch_run(kernel, KEPT.replace("runs", str(tmp_path)))
 
     def moment(step):
         page.send("at", step=step)

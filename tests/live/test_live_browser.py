@@ -230,7 +230,9 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     early = out.locator(".nbm-run-again-text", has_text="again", has_not_text=f"step {step} ").first
     for _ in range(10):  # the final form takes the place of the view, perhaps under this very click
         box = plot.bounding_box()
-        plot.click(position={"x": 52 + (box["width"] - 64) / 4, "y": 80})  # the run is over, and its steps are still there
+        plot.click(
+            position={"x": 52 + (box["width"] - 64) / 4, "y": 80}
+        )  # the run is over, and its steps are still there
         with contextlib.suppress(NeverSeen):
             early.wait_for(timeout=10_000)
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -9,6 +10,7 @@ import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run.progress import Meter
+from nbmodule.live.steering import loop as loop_module
 from nbmodule.live.steering.loop import Loop, steps
 
 
@@ -240,3 +242,13 @@ def test_the_loop_closes_the_iterators_of_the_user():
     for _ in steps(batches()):
         break
     assert closed == [True]
+
+
+def test_the_rate_of_a_second_loop_does_not_count_the_steps_of_the_first(monkeypatch):
+    clock = itertools.count(start=100.0, step=0.5)
+    monkeypatch.setattr(loop_module.time, "monotonic", lambda: next(clock))
+    loop, rates = Loop(), []
+    list(loop.run(range(1000)))
+    loop.on_look = lambda _: rates.append(loop.rate)
+    list(loop.run(range(3)))
+    assert all(rate is None or rate <= 2 for rate in rates)  # a step takes half a second at least

@@ -38,6 +38,7 @@ class Series:
         self._size = 0
         self._higher = is_better_when_higher(name)
         self._best: tuple[int, float] | None = None
+        self._first_nonfinite: tuple[int, float] | None = None
         self._steps: NDArray[Any] = np.empty(0, np.int32)
         self._values: NDArray[Any] = np.empty(0, np.float32)
 
@@ -63,7 +64,7 @@ class Series:
         steps, values = self.since(0)
         kept = steps < step
         steps, values = steps[kept], values[kept]
-        self._size, self._best = len(steps), None
+        self._size, self._best, self._first_nonfinite = len(steps), None, None
         self._steps, self._values = steps, values
         if self._size:
             self._note_best(steps, values)
@@ -93,8 +94,16 @@ class Series:
         """Step and value of the best point: the smallest, or the largest where the name speaks of a score."""
         return self._best
 
+    @property
+    def first_nonfinite(self) -> tuple[int, float] | None:
+        """Step and value of the first point that is not finite; None if all are."""
+        return self._first_nonfinite
+
     def _note_best(self, steps: NDArray[Any], values: NDArray[Any]) -> None:
         finite = np.isfinite(values)
+        if self._first_nonfinite is None and not finite.all():
+            first = int(finite.argmin())
+            self._first_nonfinite = int(steps[first]), float(values[first])
         if not finite.any():
             return
         kept = np.where(finite, values, -np.inf if self._higher else np.inf)

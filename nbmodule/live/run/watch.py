@@ -126,6 +126,12 @@ class Strips:
         rows = len(self.paths)
         return np.stack([_spread(v, range(len(v)), rows) if len(v) < rows else v for _, v, _ in self._kept.items])
 
+    def recent(self, count: int) -> NDArray[np.float32]:
+        """`[samples, rows, fields]` of the last samples, at most so many; NaN where a row had no value."""
+        rows = len(self.paths)
+        kept = self._kept.items[-count:]
+        return np.stack([_spread(v, range(len(v)), rows) if len(v) < rows else v for _, v, _ in kept])
+
     @property
     def newest(self) -> NDArray[np.float32] | None:
         """`[rows, fields]` of the last sample, None before there is one."""

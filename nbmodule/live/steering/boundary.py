@@ -155,10 +155,25 @@ class Boundary:
                 live.messages.add_change(live.loop.done + 1, name, before, live.controls[name].value)
         elif kind == "clear":
             live.forget_earlier()
+        elif kind == "drop_last":
+            _, failure = guard("leaving the last batch out", self._drop_last)
+            if failure is not None:
+                live.messages.add_failure(live.step, failure)
         elif kind in ("at", "rewind", "what_if", "take"):
             live.loop.tasks.append(lambda: self._go_back(kind, message))
         else:
             self._pass_to_view(kind, message)
+
+    def _drop_last(self) -> None:
+        live = self._live
+        if live.may_drop_last:
+            live.drop_last()
+            live.messages.add(
+                live.loop.done + 1,
+                "note",
+                "batches that are not full are left out from the next epoch on",
+                mark="changed",
+            )
 
     def _go_back(self, kind: str, message: dict[str, Any]) -> None:
         """Look at a step, go back to it, or try what would follow, for a reader."""

@@ -28,7 +28,7 @@ from nbmodule.tree.leaves import to_host
 _NUMBERS = (float, int, bool)
 _LEAST_AHEAD, _MOST_AHEAD = 2, 32
 """Steps that may be begun and not yet computed."""
-_TIME_AHEAD = 0.02
+_TIME_AHEAD = 0.05
 """Seconds of work that may be begun and not yet computed: less than a hand notices, more than a thread takes to be woken on a busy machine."""
 _READ_EVERY = 64
 """Calls of `log` after which what is ready is read at once: the device's memory can be used again while it is warm."""
@@ -38,7 +38,7 @@ def steps_ahead(rate: float | None) -> int:
     """Give how many steps may be begun and not yet computed, at so many steps a second.
 
     Example:
-        >>> steps_ahead(None), steps_ahead(20.0), steps_ahead(500.0), steps_ahead(1e5)
+        >>> steps_ahead(None), steps_ahead(20.0), steps_ahead(200.0), steps_ahead(1e5)
         (2, 2, 10, 32)
     """
     return min(max(int((rate or 0.0) * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)

@@ -95,6 +95,8 @@ class Loop:
         self.outer: tuple[int, int] | None = None
         """Which of how many epochs this is, where they are a loop of their own."""
         self.state, self.reason = "waiting", ""
+        self.source: Any = None
+        """What the steps are made from."""
         self.done = 0
         """Steps that are finished."""
         self.epoch, self.epochs = 0, 1
@@ -277,9 +279,10 @@ class Loop:
         if self.outer is not None:
             left, epochs = epochs * (self.outer[1] - self.outer[0] + 1), self.outer[1]
         total = None if length is None else self.done + length * left
+        self.source = iterable
         self._meter, self.epochs, self._first = Meter(total, time.monotonic()), epochs, self.done + 1
         self.has_begun = True
-        self._meter.done = self.done
+        self._meter.go_back(self.done, self._meter.started)
         self._start = self.done
         if not self.is_stopping:
             self._change("running")
@@ -288,6 +291,19 @@ class Loop:
         self._meter.done = self.done
         self._meter.skip_first(now)
         self._next_look = self._next_tell = 0.0
+
+    @property
+    def has_more_epochs(self) -> bool:
+        """Whether another pass over the same iterable follows."""
+        return self.outer is None and self.epoch < self.epochs
+
+    def drop_last(self) -> None:
+        """Have the iterable leave out its last batch from the next pass on."""
+        before = _length_of(self.source)
+        self.source.drop_last = True
+        after = _length_of(self.source)
+        if before is not None and after is not None and self._meter.total is not None:
+            self._meter.total -= (before - after) * (self.epochs - self.epoch)
 
     def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int, nested: bool) -> None:
         """After the first epoch the length of any iterable is known; an empty second one means it was used up."""

@@ -67,6 +67,7 @@ def record_of(live: Live) -> dict[str, Any]:
         "shelf": shelf_of(live),
         "about": [plain(text, 300) for text in live.notes()],
         "futures": futures_of(live),
+        "findings": [verdict.describe() for verdict in live.verdicts.now()],
     }
 
 
@@ -93,7 +94,12 @@ def progress_of(live: Live) -> dict[str, Any]:
 def cost_of(live: Live) -> dict[str, Any]:
     """Give the measured share of time spent beside the training, the pace, and the bytes that are kept of the steps."""
     kept = live.keeper.nbytes if live.keeper is not None else 0
-    return {"share": round(live.cost, 5), "budget": live.budget, "rate": round(live.updates_per_second, 2), "kept": kept}
+    return {
+        "share": round(live.cost, 5),
+        "budget": live.budget,
+        "rate": round(live.updates_per_second, 2),
+        "kept": kept,
+    }
 
 
 def describe_series(series: Series) -> dict[str, Any]:
@@ -169,7 +175,11 @@ def history_record(live: Live) -> HistoryRecord:
         series.append(SeriesRecord(one.name, tuple(curve.steps.tolist()), tuple(curve.values.tolist())))
     errors = [m.text for m in live.messages if m.kind != "note"][-3:]
     return HistoryRecord(
-        plain(live.name), tuple(series), str(live.progress), notes=tuple(plain(e, 300) for e in errors)
+        plain(live.name),
+        tuple(series),
+        str(live.progress),
+        notes=tuple(plain(e, 300) for e in errors),
+        findings=live.findings,
     )
 
 

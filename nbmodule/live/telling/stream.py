@@ -111,6 +111,7 @@ class Stream:
     def _changed(self) -> dict[str, Any]:
         """Give the parts that are sent whole, when they have changed."""
         live = self._live
+        findings = [verdict.describe() for verdict in live.verdicts.lately()]
         versions = {
             "controls": live.controls.version,
             "messages": live.messages.version,
@@ -119,6 +120,7 @@ class Stream:
             "shelf": live.history.shelf.version,
             "earlier": len(live.shown_behind),
             "futures": tuple(map(id, live.futures)),
+            "findings": str(findings),
         }
         new = {name for name, version in versions.items() if self._versions.get(name) != version}
         self._versions = versions
@@ -133,6 +135,8 @@ class Stream:
             told["about"] = [plain(text, 300) for text in live.notes()]
         if "earlier" in new and not live.shown_behind:
             told["earlier"] = []
+        if "findings" in new:
+            told["findings"] = findings
         if "futures" in new:
             told["futures"] = futures_of(live)
         if "shelf" in new and len(live.history.shelf):

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-
 MOST_CLOSED = 50
 """Closed lines for which messages are still taken."""
 

@@ -151,7 +151,7 @@ export function mountView(root, data, channel, draw) {
     frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });
   }
   for (const text of data.notes || []) view.note(text);
-  if (data.findings && !view.inside) title.after(bugBar(view, data));
+  if (data.findings?.length && !view.inside) title.after(bugBar(view, data));
   try {
     draw(view, data, channel);
   } catch (error) {
@@ -174,8 +174,9 @@ const MOST_SAID = 4;
  * What is wrong with what the view shows, worst first; each is a button that leads to its row.
  * @param {View} view
  * @param {Data} data
+ * @param {(finding: Finding) => Node[]} [beside] what stands beside a finding: what can be done about it
  */
-function bugBar(view, data) {
+export function bugBar(view, data, beside = () => []) {
   const bar = el("div", "bugs");
   bar.setAttribute("role", "toolbar");
   bar.setAttribute("aria-label", "What is wrong here");
@@ -185,8 +186,10 @@ function bugBar(view, data) {
     const leads = line !== null || finding[3] !== null;
     const node = leads ? button(`${SIGNS[kind]} ${text}`, `${text}: go there`, () => view.jump?.(finding)) : el("span", "bug", `${SIGNS[kind]} ${text}`);
     node.classList.add("nbm-bug", `nbm-${kind}`);
-    node.hidden = k >= MOST_SAID;
-    return node;
+    const more = beside(finding);
+    const found = more.length ? el("span", "found", node, ...more) : node;
+    found.hidden = k >= MOST_SAID;
+    return found;
   });
   bar.append(...nodes);
   if (all.length > MOST_SAID) {
@@ -200,7 +203,7 @@ function bugBar(view, data) {
   bar.append(button("copy", "Copy what was found as text", () => void copy(view, said)));
   const step = (/** @type {KeyboardEvent} */ event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const buttons = /** @type {HTMLElement[]} */ ([...bar.querySelectorAll("button:not([hidden])")]);
+    const buttons = /** @type {HTMLElement[]} */ ([...bar.querySelectorAll("button:not([hidden], [hidden] *)")]);
     if (by) buttons[buttons.indexOf(/** @type {HTMLElement} */ (event.target)) + by]?.focus();
     else if (event.key === "ArrowUp") /** @type {HTMLElement | null} */ (view.tools.querySelector("button, input, select"))?.focus();
     else if (event.key === "ArrowDown" || event.key === "Escape") view.rows?.list.focus();

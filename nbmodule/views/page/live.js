@@ -1,5 +1,5 @@
 // The view of a run: is it learning? It draws what a record holds, and follows the loop where a kernel answers.
-import { button, el, mountView, tableButton } from "./base.js";
+import { bugBar, button, el, mountView, tableButton } from "./base.js";
 import { bytes, count, number, seconds } from "./format.js";
 import { AgainBox } from "./live_again.js";
 import { Buttons, ControlPanel } from "./live_controls.js";
@@ -42,7 +42,8 @@ class RunView {
     this.frame = 0;
     this.asked = 0;
     this.state = "";
-    this.footText = "";
+    this.footText = this.bugText = "";
+    view.jump = (finding) => this.jump(finding);
     const kept = view.memory;
     this.look = kept.get("look") ?? { log: false, weight: 0, hidden: new Set(), zoom: null, pale: true };
     kept.set("look", this.look);
@@ -225,8 +226,28 @@ class RunView {
     this.strips.draw(run, this.at);
     this.shelf.draw(run, this.at);
     this.drawSlider();
+    this.bugs();
     this.foot();
     this.announce();
+  }
+
+  /** What is wrong with the run, each with a button for what can be done about it, where a running loop can do it. */
+  bugs() {
+    const { run, view, line } = this;
+    const acts = Boolean(line.channel) && !run.progress.ended;
+    const text = run.findings.length ? JSON.stringify([acts, run.findings]) : "";
+    if (text === this.bugText) return;
+    this.bugText = text;
+    view.bugs?.remove();
+    if (!text) return;
+    const beside = (/** @type {any} */ [, said, , , , remedy]) => (acts && remedy ? [button(remedy.label, `${said}: ${remedy.label}`, () => line.send(remedy.message))] : []);
+    this.facts.parentElement?.after(bugBar(view, { view: "live", title: [run.name], findings: run.findings }, beside));
+  }
+
+  /** @param {any} finding */
+  jump([, , step, part, path]) {
+    if (part === "steps") this.again.pick(step);
+    else if (part === "modules") this.strips.show(path);
   }
 
   /** @param {number} width */

@@ -18,7 +18,7 @@ import { sampleAt } from "./scale.js";
  * @typedef {{ name: string, n: number, entries: any[] }} Shelf
  * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
  *   strips: Map<string, Strips>, controls: Control[], messages: Message[], shelf: Shelf[], about: string[], futures: Future[],
- *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number } }} Run
+ *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number }, findings: import("./base.js").Finding[] }} Run
  */
 
 export const BINS = 16;
@@ -45,6 +45,7 @@ export function openRun(record) {
     shelf: record.shelf ?? [],
     about: record.about ?? [],
     futures: openFutures(record.futures),
+    findings: record.findings ?? [],
     route: record.route ?? { kind: "none", text: "" },
     cost: record.cost ?? { share: 0, budget: 0, rate: 0 },
   };
@@ -66,7 +67,7 @@ export function addTick(run, tick, buffers) {
     addPoints(run, entry, steps, take(entry.count));
   }
   if (tick.progress) run.progress = numbersOf(tick.progress);
-  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
+  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about", "findings"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
   if (tick.futures) run.futures = openFutures(tick.futures);
   if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
   if (tick.shelf) run.shelf = joinShelf(run.shelf, tick.shelf);

@@ -130,6 +130,15 @@ export class StripTable {
     this.owner.redraw();
   }
 
+  /**
+   * Open the row of a submodule, wherever it is.
+   * @param {string} path
+   */
+  show(path) {
+    this.owner.opened.add("").add(path.split(".")[0]);
+    if (this.selected !== path) this.choose(path);
+  }
+
   /** @param {string} path */
   choose(path) {
     this.selected = this.selected === path ? "" : path;

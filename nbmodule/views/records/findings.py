@@ -333,15 +333,35 @@ def _(table: ComparisonTable) -> list[Finding]:
 def _(history: HistoryRecord) -> list[Finding]:
     found = []
     for series in history.series:
-        bad = next((k for k, value in enumerate(series.values) if not math.isfinite(value)), None)
-        if bad is not None:
-            word = "NaN" if math.isnan(series.values[bad]) else "Inf"
-            text = f"{word} in {plain(series.name)} from {history.axis} {format_count(int(series.steps[bad]))}"
-            found.append(Finding(text, series.name, "wrong", 2.0))
-        elif series.name.startswith(("val_loss", "valid_loss", "test_loss")) and len(series.values) > 4:
-            best, last = min(series.values), series.values[-1]
-            if 0 < best * OVERFIT < last:
-                at = format_count(int(series.steps[series.values.index(best)]))
-                text = f"{plain(series.name)} rises since {history.axis} {at}: {format_number(best, 3)} → {format_number(last, 3)}"
-                found.append(Finding(text, series.name, "doubt", 1.0))
+        pairs = list(zip(map(int, series.steps), series.values, strict=True))
+        bad = next((pair for pair in pairs if not math.isfinite(pair[1])), None)
+        finite = [pair for pair in pairs if math.isfinite(pair[1])]
+        best = min(finite, key=lambda pair: pair[1]) if finite else None
+        last = series.values[-1] if pairs else math.nan
+        found += [finding for finding, _ in of_series(series.name, history.axis, bad, best, last, len(pairs))]
     return found
+
+
+def of_series(
+    name: str, axis: str, bad: tuple[int, float] | None, best: tuple[int, float] | None, last: float, count: int
+) -> list[tuple[Finding, int]]:
+    """What one curve tells, each with the step that shows it.
+
+    Args:
+        name: Of the curve.
+        axis: What it goes over.
+        bad: The first point that is not finite.
+        best: The best point.
+        last: The newest value.
+        count: How many points there are.
+    """
+    if bad is not None:
+        word = "NaN" if math.isnan(bad[1]) else "Inf"
+        return [(Finding(f"{word} in {plain(name)} from {axis} {format_count(bad[0])}", name, "wrong", 2.0), bad[0])]
+    if best is None or count < 5 or not name.startswith(("val_loss", "valid_loss", "test_loss")):
+        return []
+    if not 0 < best[1] * OVERFIT < last:
+        return []
+    went = f"{format_number(best[1], 3)} → {format_number(last, 3)}"
+    text = f"{plain(name)} rises since {axis} {format_count(best[0])}: {went}"
+    return [(Finding(text, name, "doubt", 1.0), best[0])]

@@ -562,3 +562,31 @@ test("cleaning up leaves nothing behind", () => {
   assert.equal(sent.at(-1).kind, "bye");
   end = null;
 });
+
+const FINDING = ["doubt", "update/weight 0.4 head", null, "modules", "head", { label: "learning rate → 0.005", message: { kind: "set", name: "learning rate", value: 0.005 } }];
+
+test("what is wrong stands below the title, with a button that sends what it says while the loop runs", () => {
+  live(record({ findings: [["wrong", "NaN in loss from step 10", 10, "steps", "loss", null], FINDING] }));
+  assert.equal($$(".nbm-bugs").length, 1);
+  assert.equal($(".nbm-title").nextElementSibling, $(".nbm-bugs"));
+  button("update/weight 0.4 head: learning rate → 0.005").click();
+  assert.deepEqual([sent.at(-1).kind, sent.at(-1).value], ["set", 0.005]);
+  button("NaN in loss from step 10: go there").click();
+  assert.deepEqual([sent.at(-1).kind, sent.at(-1).step], ["at", 10]);
+  button("update/weight 0.4 head: go there").click();
+  paint();
+  assert.equal($(".nbm-run-strip[aria-selected=true]").dataset.path, "head");
+  tick({ findings: [], progress: progress() });
+  assert.equal($(".nbm-bugs"), null);
+});
+
+test("without a running loop the findings are there and their remedies are not", () => {
+  show(record({ progress: progress({ state: "done", ended: true }), findings: [FINDING] }), channel);
+  assert.match($(".nbm-bugs").textContent, /update\/weight 0.4 head/);
+  assert.ok(!$(".nbm-bugs").textContent.includes("learning rate"));
+});
+
+test("a run that is well has no bar", () => {
+  live(record({ findings: [] }));
+  assert.equal($(".nbm-bugs"), null);
+});

@@ -1,0 +1,161 @@
+"""What is wrong with a run while it goes on, worked out from what was logged and measured, and what can be done about it.
+
+The sentences are those of every view (`views/records/findings.py`); here stand the ranges that only a training has. A remedy
+is a message that a page may send, so that its button does what code would do, and it is offered only where that works.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from nbmodule.base.format import count_noun, format_count, format_number, plain
+from nbmodule.live.run.watch import Strips
+from nbmodule.views.records.findings import derived, of_series, ranked
+from nbmodule.views.records.records import CallRow, CallTable, Finding, ShownStatistics
+
+if TYPE_CHECKING:
+    from nbmodule.live.live import Live
+
+HIGH_UPDATE = 0.1
+"""Of the norm of an update over that of the weights; about a thousandth is usual."""
+GOOD_UPDATE = 0.01
+SAMPLES = 3
+"""Samples of which the median counts: one alone may be an odd step."""
+_EVERY = 1.0
+"""Seconds after which a run is judged anew."""
+_PARTS = 1000
+"""Elements that stand for those of a return, of which only shares are known."""
+_RATE = "learning rate"
+
+
+class Remedy(NamedTuple):
+    """What can be done: the words of a button, and the message that it sends."""
+
+    label: str
+    message: Mapping[str, Any]
+
+
+class RunFinding(NamedTuple):
+    """One finding of a run, with the step that shows it and what can be done."""
+
+    finding: Finding
+    step: int | None = None
+    remedy: Remedy | None = None
+
+    def describe(self) -> list[Any]:
+        """As the bar below a title reads it: how bad, in words, where, which part, path, remedy."""
+        f, place = self.finding, "steps" if self.step is not None else "modules" if self.finding.path else None
+        remedy = self.remedy and {"label": self.remedy.label, "message": dict(self.remedy.message)}
+        return [f.kind, plain(f.text, 300), self.step, place, plain(f.path), remedy]
+
+
+class RunFindings:
+    """The findings of one run, judged again at most once a second."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._found: tuple[RunFinding, ...] = ()
+        self._next = 0.0
+
+    def now(self) -> tuple[RunFinding, ...]:
+        """Judge the run as it is now."""
+        self._next = time.monotonic() + _EVERY
+        each = [*_of_numbers(self._live), *_of_modules(self._live), *_of_stalls(self._live)]
+        order = {finding.text: place for place, finding in enumerate(ranked(v.finding for v in each))}
+        first = {verdict.finding.text: verdict for verdict in reversed(each)}
+        self._found = tuple(sorted((v for t, v in first.items() if t in order), key=lambda v: order[v.finding.text]))
+        return self._found
+
+    def lately(self) -> tuple[RunFinding, ...]:
+        """Give what was found a moment ago."""
+        return self._found if time.monotonic() < self._next else self.now()
+
+
+def _of_numbers(live: Live) -> Iterator[RunFinding]:
+    """What curves tell: where they cease to be finite, a validation that rises, a step that stands out."""
+    for series in live.history_now:
+        for finding, step in of_series(
+            series.name, "step", series.first_nonfinite, series.best, series.last, len(series)
+        ):
+            yield RunFinding(finding, step)
+    worst = next((each for each in live.keeper.outliers if math.isfinite(each.loss)), None) if live.keeper else None
+    if worst is not None:
+        text = f"loss {format_number(worst.loss, 3)} at step {format_count(worst.step)}, usually {format_number(worst.usual, 3)}"
+        yield RunFinding(Finding(text, "", "doubt", 1.2), worst.step)
+
+
+def _of_modules(live: Live) -> Iterator[RunFinding]:
+    watched = live.watched
+    for quantity in ("return", "gradient"):
+        strips = watched.get(quantity)
+        if strips is not None and len(strips):
+            for finding in derived(_as_calls(strips)):
+                if quantity == "return":
+                    yield RunFinding(
+                        finding._replace(text=finding.text.replace("NaN first in", "not finite first in"), row=None)
+                    )
+                elif finding.text.startswith("deviation"):
+                    yield RunFinding(finding._replace(text=finding.text.replace("deviation", "gradient", 1), row=None))
+    if "update" in watched:
+        yield from _of_updates(live, watched["update"])
+
+
+def _as_calls(strips: Strips) -> CallTable:
+    """The newest statistics of submodules as calls, in the order in which they were measured."""
+    rows = []
+    newest = strips.newest
+    assert newest is not None
+    for order, (path, values) in enumerate(zip(strips.paths, newest.tolist(), strict=False)):
+        mean, std, low, high, bad, zero = values
+        if not math.isnan(bad):
+            found = ShownStatistics(
+                _PARTS, mean, std, low, high, nan=int(bad), zero=round(zero * _PARTS), bins=(_PARTS,)
+            )
+            rows.append(CallRow(path, order=order, statistics=found))
+    return CallTable("", tuple(rows))
+
+
+def _of_updates(live: Live, strips: Strips) -> Iterator[RunFinding]:
+    """Steps that are too long beside the weights, and weights that do not move while others do."""
+    recent = strips.recent(SAMPLES)
+    if len(recent) < SAMPLES:
+        return
+    ratios = np.median(recent[..., 0], axis=0)
+    high = [k for k in np.argsort(-np.nan_to_num(ratios)).tolist() if ratios[k] > HIGH_UPDATE]
+    if high:
+        path, ratio = strips.paths[high[0]], float(ratios[high[0]])
+        more = f" + {len(high) - 1}" if len(high) > 1 else ""
+        text = f"update/weight {format_number(ratio, 2)} {path or 'the model'}{more}"
+        yield RunFinding(Finding(text, path, "doubt", 1.5), None, _lower_rate(live, ratio))
+    still = [path for path, ratio in zip(strips.paths, ratios.tolist(), strict=True) if ratio == 0]
+    still = [path for path in still if not any(path.startswith(f"{other}.") for other in still)]
+    if still and (ratios > 0).any():
+        more = f" + {len(still) - 1}" if len(still) > 1 else ""
+        yield RunFinding(Finding(f"does not change: {still[0]}{more}", still[0], "note", 1.0))
+
+
+def _lower_rate(live: Live, ratio: float) -> Remedy | None:
+    """A rate at which the update would be of a usual size."""
+    if _RATE not in live.controls:
+        return None
+    control: Any = live.controls[_RATE]
+    lower = float(f"{max(control.value * GOOD_UPDATE / ratio, getattr(control, 'low', 0.0)):.3g}")
+    if not lower < control.value:
+        return None
+    return Remedy(f"{_RATE} → {format_number(lower)}", {"kind": "set", "name": _RATE, "value": lower})
+
+
+def _of_stalls(live: Live) -> Iterator[RunFinding]:
+    """Steps that were compiled anew since their data had another shape."""
+    stalls = [message for message in live.messages if message.mark == "compiled" and "new shapes" in message.text]
+    if not stalls:
+        return
+    shapes = stalls[-1].text.partition("new shapes, ")[2].partition(";")[0]
+    text = f"compiled anew {count_noun(len(stalls), 'time')}: new shapes, {shapes}"
+    remedy = Remedy("drop the last batch", {"kind": "drop_last"}) if live.may_drop_last else None
+    yield RunFinding(Finding(text, "", "note", 1.5), stalls[-1].step, remedy)
