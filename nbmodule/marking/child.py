@@ -58,7 +58,7 @@ def main(request: dict[str, Any]) -> None:
     tell, folder = _Teller(request["pipe"]), Path(request["folder"])
     os.chdir(folder)
     _bounded(request["limits"])
-    confined = confine(folder, network=request["network"])
+    confined = confine(folder, network=request["network"], hidden=[Path(each) for each in request["hidden"]])
     tell(kind="confined", confined=confined)
     from nbmodule.calls.differences import check
 

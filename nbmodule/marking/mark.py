@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,14 @@ from typing import Any
 
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import ArgumentError, FileFormatError
+from nbmodule.marking.family import Family, adopting
 from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
 
 _LOOK = 0.1  # seconds between two looks at what a process uses
+_SECRET = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE")
+# Below the home of who marks; of these, and of the folder of the notebooks, nothing is read.
+_AT_HOME = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".password-store", ".mozilla",
+            ".netrc", ".git-credentials", ".pypirc", ".npmrc", ".pgpass")  # fmt: skip
 _MOST_TOLD = 50_000_000  # bytes of events; a notebook that tells more is ended
 
 
@@ -35,8 +39,9 @@ class Limits:
         seconds: From its start to its end.
         memory: Bytes of main memory, of all its processes together (Linux).
         output: Characters that one cell may print.
-        disk: Bytes that it may write into its folder.
+        disk: Bytes that it may write into its folder, with what it holds open and has deleted.
         network: Whether it may open connections (Linux 6.7 and later; elsewhere it may).
+        processes: How many it may have at a time (Linux).
     """
 
     seconds: float = 300.0
@@ -44,6 +49,7 @@ class Limits:
     output: int = 100_000
     disk: int = 2**29
     network: bool = False
+    processes: int = 64
 
 
 @dataclass
@@ -153,7 +159,8 @@ def mark(
         raise ArgumentError(f"mark: there is no notebook (.ipynb) in {str(folder)!r}. Nothing was run.")
     found = []
     for path in notebooks:
-        found.append(_marked(path, original, limits))
+        with adopting():
+            found.append(_marked(path, original, limits))
         told(found[-1])
     return found
 
@@ -183,7 +190,8 @@ def _marked(path: Path, original: list[Cell] | None, limits: Limits) -> Marks:
             if beside.is_file() and beside.suffix != ".ipynb":
                 shutil.copy(beside, home / beside.name)
         started = time.perf_counter()
-        _run(home, cells, limits, lambda event: _noted(event, marks, checking), marks)
+        hidden = [str(path.parent.resolve()), *(str(Path.home() / name) for name in _AT_HOME)]
+        _run(home, cells, limits, hidden, lambda event: _noted(event, marks, checking), marks)
         marks.seconds = time.perf_counter() - started
     return marks
 
@@ -208,11 +216,18 @@ def _noted(event: dict[str, Any], marks: Marks, checking: dict[int, Exercise]) -
             marks.faults.append(f"cell {event['cell']}{line}: {printable(str(error['what']))}")
 
 
-def _run(home: Path, cells: list[Cell], limits: Limits, note: Callable[[dict[str, Any]], None], marks: Marks) -> None:
+def _run(
+    home: Path,
+    cells: list[Cell],
+    limits: Limits,
+    hidden: list[str],
+    note: Callable[[dict[str, Any]], None],
+    marks: Marks,
+) -> None:
     """Run the cells in a process that is watched from here."""
     theirs, ours = os.pipe()[::-1]
     request = {
-        "pipe": theirs, "folder": str(home), "network": limits.network, "output": limits.output,
+        "pipe": theirs, "folder": str(home), "network": limits.network, "output": limits.output, "hidden": hidden,
         "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
         "limits": {"cpu": int(limits.seconds * 4 * (os.cpu_count() or 1)) + 60, "file": limits.disk},
     }  # fmt: skip
@@ -221,9 +236,10 @@ def _run(home: Path, cells: list[Cell], limits: Limits, note: Callable[[dict[str
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(theirs,), start_new_session=True,
         env=_environment(home),
     )  # fmt: skip
+    family = Family(child)
     os.close(theirs)
     over = threading.Event()
-    watching = threading.Thread(target=_watch, args=(child, home, limits, marks, over), daemon=True)
+    watching = threading.Thread(target=_watch, args=(family, home, limits, marks, over), daemon=True)
     watching.start()
     at, is_over = 0, False
     try:
@@ -240,8 +256,8 @@ def _run(home: Path, cells: list[Cell], limits: Limits, note: Callable[[dict[str
                 break
     finally:
         over.set()
-        _end(child)
         watching.join()
+        family.end()
         os.close(ours)
     if not is_over and marks.ended is None:
         marks.ended = f"its process ended by itself in cell {at}" if at else "its process ended before the first cell"
@@ -264,54 +280,23 @@ def _events(pipe: int) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def _watch(child: subprocess.Popen[bytes], home: Path, limits: Limits, marks: Marks, over: threading.Event) -> None:
+def _watch(family: Family, home: Path, limits: Limits, marks: Marks, over: threading.Event) -> None:
     """End the process where it uses more than it may."""
     deadline = time.monotonic() + limits.seconds
     while not over.wait(_LOOK):
+        use = family.look()
         if time.monotonic() > deadline:
             marks.ended = f"it ran for more than {limits.seconds:g} seconds"
-        elif (used := _memory_of(child.pid)) > limits.memory:
-            marks.ended = f"it used {format_bytes(used)} of memory, more than {format_bytes(limits.memory)}"
-        elif _written(home) > limits.disk:
-            marks.ended = f"it wrote more than {format_bytes(limits.disk)} into its folder"
+        elif use.memory > limits.memory:
+            marks.ended = f"it used {format_bytes(use.memory)} of memory, more than {format_bytes(limits.memory)}"
+        elif use.processes > limits.processes:
+            marks.ended = f"it started more than {limits.processes} processes"
+        elif _written(home) + use.unlinked > limits.disk:
+            marks.ended = f"it wrote more than {format_bytes(limits.disk)}"
         else:
             continue
-        _end(child)
+        family.end()
         return
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the process and all of its session."""
-    for process in [*_session(child.pid), child.pid]:
-        try:
-            os.kill(process, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-    child.wait()
-
-
-def _session(leader: int) -> list[int]:
-    """The processes of a session, on Linux."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader:
-            found.append(int(entry.parent.name))
-    return found
-
-
-def _memory_of(leader: int) -> int:
-    """Bytes of main memory that the processes of a session hold; 0 where that cannot be told."""
-    pages = 0
-    for process in _session(leader):
-        try:
-            pages += int(Path(f"/proc/{process}/statm").read_text().split()[1])
-        except (OSError, IndexError):
-            continue
-    return pages * os.sysconf("SC_PAGE_SIZE") if pages else 0
 
 
 def _written(home: Path) -> int:
@@ -326,10 +311,11 @@ def _written(home: Path) -> int:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """All that programs would write at home they write in the folder of the notebook."""
+    """All that programs would write at home they write in the folder of the notebook; what is named as a secret stays here."""
     own = {
         name: str(home / ".home")
         for name in ("HOME", "TMPDIR", "IPYTHONDIR", "MPLCONFIGDIR", "JUPYTER_CONFIG_DIR", "XDG_CACHE_HOME")
     }
     (home / ".home").mkdir()
-    return os.environ | own | {"MPLBACKEND": "agg", "NBMODULE_DISPLAY": "static", "PYTHONDONTWRITEBYTECODE": "1"}
+    shown = {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRET)}
+    return shown | own | {"MPLBACKEND": "agg", "NBMODULE_DISPLAY": "static", "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,0 +1,147 @@
+"""What a hostile notebook tries, and what comes of it: the lines of the table in docs/teaching.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from nbmodule.marking import Limits, mark
+from nbmodule.marking.confine import _around, _version
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system that tells of processes")
+
+TRIES = [
+    "open({neighbor!r}).read()",
+    "open({link!r}).read()",
+    "open({secret!r}).read()",
+    "import os\nassert 'MY_API_TOKEN' not in os.environ and 'HOME' in os.environ",
+    "import socket\nsocket.create_connection(('127.0.0.1', {port}), timeout=5)",
+    "import os\nos.kill(os.getppid(), 0)",
+    "import shutil\nshutil.rmtree({elsewhere!r})",
+    "import numpy as np, jax\nassert np.loadtxt('data.csv').sum() == 6 and jax.numpy.ones(3).sum() == 3",
+    "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\nassert os.listdir() == []",
+    "import nbmodule as nb\nnb.check(1, 1)",
+]
+LEAVES = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+"""
+STARTS = """
+import os, time
+for _ in range(40):
+    if os.fork() == 0:
+        time.sleep(600)
+        os._exit(0)
+time.sleep(600)
+"""
+FILLS = """
+import os, time
+held = []
+for number in range(32):
+    held.append(open(f"held{number}", "wb"))
+    os.unlink(f"held{number}")
+    held[-1].write(bytes(2**22)), held[-1].flush()
+time.sleep(600)
+"""
+
+
+def write(folder, name, cells):
+    code = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in cells]
+    (folder / f"{name}.ipynb").write_text(
+        json.dumps({"cells": code, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+    )
+
+
+def still_running(sign):
+    """Processes whose environment holds a word."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found += [each.parent.name] if sign.encode() in each.read_bytes() else []
+        except OSError:
+            continue
+    return found
+
+
+@LINUX
+def test_what_is_not_its_own_cannot_be_read_written_reached_or_ended(tmp_path, monkeypatch):
+    import socket
+
+    home, folder, elsewhere = tmp_path / "home", tmp_path / "home" / "students", tmp_path / "elsewhere"
+    for each in (home / ".ssh", folder, elsewhere):
+        each.mkdir(parents=True)
+    (home / ".ssh" / "id").write_text("secret")
+    (folder / "data.csv").write_text("1\n2\n3\n")
+    (home / "link").symlink_to(folder)
+    write(folder, "neighbor", ["import nbmodule as nb\nnb.check(1, 2)"])
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("MY_API_TOKEN", "secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        places = {
+            "neighbor": str(folder / "neighbor.ipynb"), "link": str(home / "link" / "neighbor.ipynb"),
+            "secret": str(home / ".ssh" / "id"), "elsewhere": str(elsewhere), "port": server.getsockname()[1],
+        }  # fmt: skip
+        cells = [text.format(**places) if "{" in text else text for text in TRIES]
+        write(folder, "hostile", cells)
+        (marks,) = mark(folder, against=None, limits=Limits())[:1]
+    assert marks.name == "hostile" and marks.ended is None
+    assert marks.exercises[0].right, "it goes on after all of it"
+    refused = {int(fault.partition(",")[0].removeprefix("cell ")): fault for fault in marks.faults}
+    since = {1: 1, 2: 1, 3: 1, 5: 4, 6: 6, 7: 1}  # the version of Landlock that can refuse it
+    assert set(refused) == {cell for cell, version in since.items() if _version() >= version}
+    assert all("PermissionError" in fault for fault in refused.values())
+    assert elsewhere.exists() and (folder / "neighbor.ipynb").exists() and (home / ".ssh" / "id").exists()
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("code", "limits", "said"),
+    [
+        (LEAVES, Limits(), None),
+        (STARTS, Limits(processes=20, memory=2**50), "it started more than 20 processes, in cell 1"),
+        (FILLS, Limits(disk=2**24), "it wrote more than 16.0 MiB, in cell 1"),
+    ],
+    ids=["leaves a process", "starts many", "fills what has no name"],
+)
+def test_nothing_is_left_of_what_goes_over_its_limits(tmp_path, monkeypatch, code, limits, said):
+    sign = uuid.uuid4().hex
+    monkeypatch.setenv("NBMODULE_SIGN", sign)
+    write(tmp_path, "one", [code, "import nbmodule as nb\nnb.check(1, 1)"])
+    (marks,) = mark(tmp_path, limits=limits)
+    assert still_running(sign) == []
+    assert marks.ended is None if said is None else marks.ended.startswith(said)
+    assert marks.points == (said is None)
+
+
+@LINUX
+def test_children_that_were_there_before_are_left_alone(tmp_path):
+    own = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        write(tmp_path, "one", ["import nbmodule as nb\nnb.check(1, 1)"])
+        assert mark(tmp_path)[0].points == 1
+        assert own.poll() is None
+    finally:
+        own.communicate(b"\n")
+
+
+def test_what_is_readable_leaves_hidden_places_out_and_links_to_them(tmp_path):
+    root = tmp_path.resolve()
+    for name in ("a/hidden", "a/shown", "b"):
+        (root / name).mkdir(parents=True)
+    (root / "a" / "file").write_text("")
+    (root / "link").symlink_to(root / "a")
+    (root / "other").symlink_to(root / "b")
+    found = {each.relative_to(root).as_posix() for each in _around(root, [root / "a" / "hidden"])}
+    assert found == {"a/shown", "a/file", "b", "other"}
+    assert os.path.exists(root / "link")
