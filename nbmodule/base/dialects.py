@@ -185,7 +185,7 @@ def teach(kind: type) -> None:
         return
 
     @functools.wraps(made)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def __init__(self: Any, *args: object, **kwargs: object) -> None:
         __tracebackhide__ = True
         known = arguments(type(self) if type(self).__init__ is __init__ else kind)
         if (kwargs and (kwargs.keys() - known.named or kwargs.keys() & known.watched(len(args)))) or len(
@@ -249,7 +249,7 @@ def takes_words(fn: Callable[P, R]) -> Callable[P, R]:
     return told
 
 
-def _takes_any(fn: Any) -> bool:
+def _takes_any(fn: Callable[..., Any]) -> bool:
     return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(fn).parameters.values())
 
 
@@ -343,7 +343,7 @@ def _named(
     return args[:count], further | dict(kwargs)
 
 
-def _meaning(where: str, known: Arguments, word: str, value: Any) -> str | None:
+def _meaning(where: str, known: Arguments, word: str, value: object) -> str | None:
     """The name here of an argument; None for one that changes nothing."""
     if word in known.named:
         return word
@@ -364,7 +364,7 @@ def _meaning(where: str, known: Arguments, word: str, value: Any) -> str | None:
     raise ArgumentTypeError(f"{where} takes no {word}=. {known.undone} {cure}.")
 
 
-def _is_same(value: Any, known: Any) -> bool:
+def _is_same(value: object, known: object) -> bool:
     """Whether two plain values are the same; the number 1 is not the flag True."""
     return value is known or (isinstance(value, bool) == isinstance(known, bool) and value == known)
 

@@ -10,7 +10,7 @@ import numpy as np
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 
-def framework_of(thing: Any) -> str | None:
+def framework_of(thing: object) -> str | None:
     """The framework that an object comes from, by the classes that it derives from; nothing is imported.
 
     Example:
@@ -38,7 +38,7 @@ FRAMEWORKS_APART = ("flax_linen", "haiku")
 """Those whose models hold no variables."""
 
 
-def is_foreign(thing: Any) -> bool:
+def is_foreign(thing: object) -> bool:
     """Whether something is a model of another framework.
 
     Example:
@@ -79,7 +79,7 @@ def spelled(value: Any) -> Any:
     return str(value).removeprefix("torch.")
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether a value is a tensor of PyTorch; nothing is imported."""
     return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
 
@@ -130,7 +130,7 @@ class ForeignArray:
 class Unconvertible(TypeError):
     """A value from elsewhere that would lose something as an array of JAX; `cure` is the call that converts it."""
 
-    def __init__(self, value: Any, what: str, cure: str) -> None:
+    def __init__(self, value: object, what: str, cure: str) -> None:
         super().__init__(f"{what}; convert it by {cure}")
         self.value, self.what, self.cure = value, what, cure
 
@@ -194,7 +194,7 @@ def _read_image(image: Any) -> np.ndarray:
     return np.asarray(image)
 
 
-def _whole(value: Any, array: np.ndarray, what: str, call: str) -> np.ndarray:
+def _whole(value: object, array: np.ndarray, what: str, call: str) -> np.ndarray:
     """The array, unless JAX would hold its values in fewer bits than they need."""
     import jax
 

@@ -55,11 +55,11 @@ def _prove() -> Any:
 def _prove_that_traces_are_told_apart() -> None:
     states: list[Any] = []
 
-    def inner(x: Any) -> Any:
+    def inner(x: object) -> Any:
         states.append(here())
         return x
 
-    def outer(x: Any) -> Any:
+    def outer(x: object) -> Any:
         states.append(here())
         return jax.vmap(inner)(x)
 
@@ -76,7 +76,7 @@ def _prove_that_a_changed_token_traces_again() -> None:
     token = jax_names.make_user_context(None)
 
     @jax.jit
-    def fn(x: Any) -> Any:
+    def fn(x: object) -> Any:
         traced.append(None)
         return x
 
@@ -90,7 +90,7 @@ def _prove_that_a_changed_token_traces_again() -> None:
 def _prove_that_a_raw_jit_is_noticed() -> None:
     seen = [jax_names.is_jit_being_traced()]
 
-    def note(x: Any) -> Any:
+    def note(x: object) -> Any:
         seen.append(jax_names.is_jit_being_traced())
         return x
 

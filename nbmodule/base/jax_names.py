@@ -205,7 +205,7 @@ def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
 
 
-def raw_frames(traceback: Any) -> tuple[Sequence[CodeType], Sequence[int]]:
+def raw_frames(traceback: object) -> tuple[Sequence[CodeType], Sequence[int]]:
     """Code objects of a call stack, innermost first, and the offset of the instruction that each has come to.
 
     Of jaxlib's `Traceback`, which is private: without it no function is known, and graphs have submodules only.

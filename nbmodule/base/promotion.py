@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 
 def mixed_dtypes() -> Any:
@@ -17,7 +18,7 @@ def mixed_dtypes() -> Any:
     return jax.numpy_dtype_promotion("standard")
 
 
-def widened(dtype: Any, least: Any = jnp.float32) -> Any:
+def widened(dtype: DTypeLike, least: DTypeLike = jnp.float32) -> Any:
     """The dtype that holds the numbers of both.
 
     Example:
@@ -29,7 +30,7 @@ def widened(dtype: Any, least: Any = jnp.float32) -> Any:
         return jnp.promote_types(dtype, least)
 
 
-def common_dtype(*values: Any) -> Any:
+def common_dtype(*values: object) -> Any:
     """The dtype that JAX computes with by default, given arrays and numbers.
 
     Example:

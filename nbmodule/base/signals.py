@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 from types import CodeType
-from typing import Any
 
 
 def is_of_signal(error: BaseException) -> bool:
@@ -26,7 +25,7 @@ def is_of_signal(error: BaseException) -> bool:
     return False
 
 
-def _code_of(handler: Any) -> CodeType | None:
+def _code_of(handler: object) -> CodeType | None:
     """The code of a handler that is written in Python."""
     handler = getattr(handler, "func", handler)  # functools.partial
     of_class = vars(type(handler)).get("__call__")  # an instance that is called

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,13 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 REPEATS = 5
 
 
-def thrown_away(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def thrown_away(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Call `fn`; what it writes into variables is forgotten."""
     with untracked():
         return framed(lambda frame: fn(*args, **kwargs))
@@ -83,7 +86,7 @@ def for_each(calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[
             setattr(call, name, value)
 
 
-def _kind_of(module: Any) -> Any:
+def _kind_of(module: CoreModule) -> Any:
     """Equal for modules that compile to the same program: a hundred blocks of one kind are compiled once."""
     if module is None:
         return None

@@ -72,7 +72,7 @@ class Call:
     )
 
     def __init__(
-        self, path: str, values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None, **facts: Any
+        self, path: str, values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None, **facts: object
     ) -> None:
         self.path, self._values, self._found = path, values, None
         self.index = self.order = self.depth = self.step = 0
@@ -178,7 +178,7 @@ class Call:
         return "" if self.captured else NOT_CAPTURED
 
 
-def _reduced(tree: Any) -> list[Any]:
+def _reduced(tree: object) -> list[Any]:
     """Reduce arrays as they were recorded; those on the host there."""
     from nbmodule.base.statistics import statistics_of_elements
     from nbmodule.calls.statistics import reduce_tree
@@ -193,7 +193,7 @@ def _nothing() -> None:
     """Stands for a module that is not known."""
 
 
-def arrays_of(tree: Any) -> Any:
+def arrays_of(tree: object) -> Any:
     """Recorded values as the user knows them: packed ones become JAX arrays again."""
     if tree is None:
         return None

@@ -45,7 +45,7 @@ class Gap:
     reason: str = ""
 
 
-def gap_between(actual: Any, expected: Any, rtol: float, atol: float) -> Gap:
+def gap_between(actual: object, expected: object, rtol: float, atol: float) -> Gap:
     """Compare two nested values, array by array: `|actual - expected| <= atol + rtol * |expected|`, NaN equal to NaN."""
     found, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
     if len(found) != len(wanted):
@@ -62,7 +62,7 @@ def gap_between(actual: Any, expected: Any, rtol: float, atol: float) -> Gap:
     return replace(worst, mean=float(np.mean(means)) if means else 0.0)
 
 
-def _between(a: Any, b: Any, rtol: float, atol: float, number: int) -> Gap:
+def _between(a: object, b: object, rtol: float, atol: float, number: int) -> Gap:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return Gap(False, float("inf"), leaf=number, reason=f"shape {list(a.shape)}, expected was {list(b.shape)}")
@@ -205,7 +205,7 @@ class Comparison(Shown, Sequence[Pair]):
         return "\n".join(lines)
 
 
-def compare(calls: Calls, reference: Any, *, rtol: float = 1e-4, atol: float = 1e-5) -> Comparison:
+def compare(calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float = 1e-5) -> Comparison:
     """Compare what ran with a reference run, and name the innermost module at fault.
 
     Calls are aligned by path and number, those that are left by order and shape. Where the return of a module differs, its input
@@ -283,7 +283,7 @@ def _pair(a: Call, b: Call, rtol: float, atol: float) -> Pair:
     return Pair(a, b, gap_between(*_laid_out_alike(a, b, a.returns, b.returns), rtol, atol), input_gap)
 
 
-def _laid_out_alike(a: Call, b: Call, found: Any, wanted: Any) -> tuple[Any, Any]:
+def _laid_out_alike(a: Call, b: Call, found: object, wanted: object) -> tuple[Any, Any]:
     """Both values with channels last, where one is of PyTorch, which has them first, and the other has them last."""
     if (a.framework == "torch") == (b.framework == "torch"):
         return found, wanted
@@ -308,7 +308,7 @@ def _nearest(ours: Any, theirs: Any) -> Any:
     return moved if apart[1] < apart[0] else theirs
 
 
-def _arrays(tree: Any) -> list[Any]:
+def _arrays(tree: object) -> list[Any]:
     return [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
 
 

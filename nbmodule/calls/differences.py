@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import shown
+from nbmodule.base.kinds import Shaped
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
 from nbmodule.calls.shown import Shown
@@ -76,11 +77,11 @@ class Difference(Shown, Sequence[Change]):
         return "\n".join([*lines, f"  ... {len(apart) - 40} more"] if len(apart) > 40 else lines)
 
 
-def _text(leaf: Any) -> str:
+def _text(leaf: object) -> str:
     return "nothing" if leaf is None else describe(leaf)
 
 
-def diff(a: Any, b: Any, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
+def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
     """Compare two Containers, nested dicts or models of any framework, leaf by leaf.
 
     Args:
@@ -123,7 +124,7 @@ def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
         yield "/".join(path) or "value", host_arrays(tree)
 
 
-def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
+def _change(path: str, a: Shaped, b: Shaped, rtol: float, atol: float) -> Change:
     if not hasattr(a, "dtype") or not hasattr(b, "dtype"):
         same = a is b or bool(np.all(a == b))
         return Change(
@@ -139,7 +140,7 @@ def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
     return Change(path, "changed", a, b, gap.largest, gap.where, relative_norm(a, b))
 
 
-def relative_norm(a: Any, b: Any) -> float:
+def relative_norm(a: Shaped, b: Shaped) -> float:
     """Norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is not.
 
     Example:
@@ -169,7 +170,7 @@ class Verdict(Shown):
         return f"{'✓' if self.right else '✗'} {self.sentence}"
 
 
-def check(actual: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5) -> Verdict:
+def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float = 1e-5) -> Verdict:
     """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far off, and what it looks like.
 
     Args:
@@ -213,17 +214,17 @@ def _is_missing(answer: Any) -> bool:
     return all(map(_is_missing, answer)) if several else answer is None or answer is ...
 
 
-def _numbers(tree: Any) -> Any:
+def _numbers(tree: object) -> Any:
     """A list of numbers as an array."""
     if isinstance(tree, list) and tree and all(isinstance(item, (int, float, complex)) for item in tree):
         return np.asarray(tree)
     return tree
 
 
-def _what_is_wrong(actual: Any, expected: Any, gap: Gap, rtol: float, atol: float) -> str:
+def _what_is_wrong(actual: object, expected: object, gap: Gap, rtol: float, atol: float) -> str:
     a, b = np.asarray(jax.tree.leaves(actual)[gap.leaf]), np.asarray(jax.tree.leaves(expected)[gap.leaf])
 
-    def close(x: Any, y: Any) -> bool:
+    def close(x: Shaped, y: Shaped) -> bool:
         return x.shape == y.shape and gap_between(x, y, rtol, atol).agrees
 
     if a.shape != b.shape:
@@ -245,7 +246,7 @@ def _what_is_wrong(actual: Any, expected: Any, gap: Gap, rtol: float, atol: floa
     return f"{guess or (f'{nan} of {a.size} elements are not finite' if nan else 'the values differ')} ({figures})"
 
 
-def _guess(a: np.ndarray, b: np.ndarray, close: Any) -> str:
+def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
     """What the wrong answer looks like, if it is something simple."""
     if a.ndim > 1 and close(a.T, b):
         return "the answer is transposed"

@@ -53,7 +53,7 @@ class _Place(NamedTuple):
 Watcher = Callable[[Operation], None]
 
 
-def evaluate(closed: Any, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
+def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
     """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has run."""
     return _run(closed, list(arrays), _Place(), watch)
 
@@ -63,7 +63,7 @@ def _run(jaxpr: Any, arrays: list[Any], place: _Place, watch: Watcher) -> list[A
     known: dict[Any, Any] = dict(zip(inner.constvars, consts))
     known |= zip(inner.invars, arrays)
 
-    def value(atom: Any) -> Any:
+    def value(atom: object) -> Any:
         return atom.val if isinstance(atom, Literal) else known[atom]
 
     for equation in inner.eqns:

@@ -141,7 +141,7 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
 
 
 # -- any nested value as JSON and arrays -------------------------------------------------------------
-def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
+def encoded(tree: object, arrays: dict[str, Any]) -> Any:
     """What JSON can say of a nested value; arrays go to `arrays` under a number. Other nodes of a PyTree become lists of leaves."""
     if isinstance(tree, StaticLeaf):
         tree = as_given(tree)
@@ -161,7 +161,7 @@ def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
     return {"value": repr(tree)}
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: object) -> bool:
     return isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
@@ -207,7 +207,7 @@ def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:
 
 
 # -- references of any origin ------------------------------------------------------------------------
-def as_calls(reference: Any) -> Calls:
+def as_calls(reference: object) -> Calls:
     """A reference as calls: calls, a path of a file, `{path: returns}`, or rows `(path, returns)` or `(path, inputs, returns)`.
 
     In a mapping a list holds one return for each call, and `{'inputs': ..., 'returns': ...}` one call with its arguments. Arrays
@@ -228,13 +228,13 @@ def as_calls(reference: Any) -> Calls:
     return Calls([_foreign(number, row) for number, row in enumerate(rows)], name="reference")
 
 
-def _rows_of(value: Any) -> list[tuple[Any, ...]]:
+def _rows_of(value: object) -> list[tuple[Any, ...]]:
     if isinstance(value, Mapping) and "returns" in value:
         return [(value.get("inputs"), value["returns"])]
     return [(each,) for each in value] if isinstance(value, list) else [(value,)]
 
 
-def _foreign(number: int, row: Any) -> Call:
+def _foreign(number: int, row: object) -> Call:
     if not isinstance(row, (tuple, list)) or len(row) not in (2, 3) or not isinstance(row[0], str):
         raise ArgumentTypeError(
             "a row of a reference is (path, returns) or (path, inputs, returns), with the path as text."
@@ -248,7 +248,7 @@ def _foreign(number: int, row: Any) -> Call:
     return Call(path, values, order=number, returned=number, return_shapes=describe(returns), input_shapes=shapes)
 
 
-def host_arrays(tree: Any) -> Any:
+def host_arrays(tree: object) -> Any:
     """A nested value with the arrays of any framework as NumPy arrays."""
     if isinstance(tree, Mapping):
         return {key: host_arrays(value) for key, value in tree.items()}

@@ -49,7 +49,7 @@ class Memory(Shown, Sequence[Held]):
         return "\n".join([*lines, *(f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)])
 
 
-def hold(thing: Any, kind: str, describe: Callable[[Any], str]) -> None:
+def hold(thing: object, kind: str, describe: Callable[[Any], str]) -> None:
     """Let `nb.memory` list `thing`, as long as it lives; it has an attribute `nbytes`.
 
     Args:

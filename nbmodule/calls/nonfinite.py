@@ -13,6 +13,7 @@ import numpy as np
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import shown
+from nbmodule.base.kinds import Shaped
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.frame import framed
@@ -109,7 +110,9 @@ class NonFinite(Shown):
     __repr__ = __str__
 
 
-def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) -> NonFinite | None:
+def first_nonfinite(
+    fn: Callable[..., Any], *args: object, backward: bool = False, **kwargs: object
+) -> NonFinite | None:
     """Find the first operation that made NaN or Inf from finite operands, forward and backward.
 
     The function is traced, and run operation by operation; what it writes into variables is thrown away, and a compiled function
@@ -154,7 +157,7 @@ def first_nonfinite(fn: Any, *args: Any, backward: bool = False, **kwargs: Any) 
 
 
 def _as_function(
-    fn: Any, args: Any, kwargs: Any, backward: bool
+    fn: Callable[..., Any], args: object, kwargs: object, backward: bool
 ) -> tuple[Callable[..., Any], list[Any], list[str], Callable[[], frozenset[str]]]:
     """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of outermost modules."""
     (held, held_kwargs), things = split((args, kwargs))
@@ -162,7 +165,7 @@ def _as_function(
     varied = [i for i, (_, leaf) in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float))]
     touched: set[str] = set()
 
-    def call(*arrays: Any) -> Any:
+    def call(*arrays: object) -> Any:
         full = [leaf for _, leaf in leaves]
         for i, array in zip(varied, arrays):
             full[i] = array
@@ -200,8 +203,8 @@ def _named(fn: Any, path: tuple[Any, ...]) -> str:
     return name + rest
 
 
-def _with_backward(fn: Any, call: Callable[..., Any], arrays: list[Any]) -> Callable[..., Any]:
-    def total(*arguments: Any) -> Any:
+def _with_backward(fn: Callable[..., Any], call: Callable[..., Any], arrays: list[Any]) -> Callable[..., Any]:
+    def total(*arguments: object) -> Any:
         outputs, _ = call(*arguments[1:])
         found = [jnp.sum(jnp.real(x)) for x in outputs if is_floating(x)]
         if not found:
@@ -218,18 +221,18 @@ def _with_backward(fn: Any, call: Callable[..., Any], arrays: list[Any]) -> Call
             "nb.first_nonfinite(backward=True): there is nothing to differentiate by. Give a function that calls nb.grad."
         )
 
-    def both(*arrays: Any) -> Any:
+    def both(*arrays: object) -> Any:
         gradients = grad(total, argnums=tuple(by))(fn if is_module(fn) else None, *arrays)
         return jax.tree.leaves(gradients)
 
     return both
 
 
-def _nothing(module: Any) -> bool:
+def _nothing(module: object) -> bool:
     return False
 
 
-def _nothing_kept(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+def _nothing_kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
     return {}
 
 
@@ -293,7 +296,7 @@ class _Watch:
         )
 
 
-def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Any) -> NonFinite | None:
+def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Callable[..., Any]) -> NonFinite | None:
     for name, array in zip(names, arrays):
         if _count(array):
             first = tuple(map(int, np.argwhere(~np.isfinite(_plain(array)))[0]))
@@ -311,7 +314,7 @@ def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Any) -
     return None
 
 
-def _is_inexact(x: Any) -> bool:
+def _is_inexact(x: Shaped) -> bool:
     return (
         hasattr(x, "dtype")
         and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
@@ -319,12 +322,12 @@ def _is_inexact(x: Any) -> bool:
     )
 
 
-def _plain(x: Any) -> np.ndarray:
+def _plain(x: object) -> np.ndarray:
     array = np.asarray(x.value if isinstance(x, Variable) else x)
     return array if array.dtype.kind in "fc" and array.dtype.itemsize >= 4 else array.astype(np.float32)
 
 
-def _count(x: Any) -> int:
+def _count(x: Shaped) -> int:
     if isinstance(x, float):
         return int(not np.isfinite(x))
     return int((~np.isfinite(_plain(x))).sum()) if _is_inexact(x) else 0
@@ -338,11 +341,11 @@ def _has_nans(operation: Operation) -> bool:
     return any(_nans(x) for x in operation.outputs)
 
 
-def _nans(x: Any) -> int:
+def _nans(x: Shaped) -> int:
     return int(np.isnan(_plain(x)).sum()) if _is_inexact(x) else 0
 
 
-def range_of(x: Any) -> Range:
+def range_of(x: Shaped) -> Range:
     """What an array looks like: its shape, its finite extremes, how many elements are not finite."""
     if not hasattr(x, "dtype") or jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return Range(describe(x), float("nan"), float("nan"), 0)

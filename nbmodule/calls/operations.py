@@ -29,7 +29,7 @@ def operations_of(call: Call) -> list[Call]:
     leaves, tree = jax.tree.flatten(arrays_of(given))
     varied = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic))]
 
-    def run(values: dict[str, Any], *arrays: Any) -> Any:
+    def run(values: dict[str, Any], *arrays: object) -> Any:
         full = list(leaves)
         for i, array in zip(varied, arrays):
             full[i] = array
@@ -44,7 +44,7 @@ def operations_of(call: Call) -> list[Call]:
 
     operations: list[Operation] = []
 
-    def row(values: dict[str, Any], *arrays: Any) -> Any:
+    def row(values: dict[str, Any], *arrays: object) -> Any:
         operations.clear()
         evaluate(jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], operations.append)
         return [(list(operation.inputs), list(operation.outputs)) for operation in operations]

@@ -91,7 +91,7 @@ class Profile(Shown, Sequence[ProfileRow]):
     def __iter__(self) -> Iterator[ProfileRow]:
         return iter(self._rows)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: str | int | slice) -> Any:
         """A row by position, or that of a module or an optimizer by its path."""
         if not isinstance(index, str):
             return self._rows[index]
@@ -155,7 +155,7 @@ def _cell(seconds: float) -> str:
     return format_seconds(seconds) if seconds else ""
 
 
-def profile(fn: Any, *args: Any, runs: int = 10, **kwargs: Any) -> Profile:
+def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: object) -> Profile:
     """Measure where the time of a compiled function goes, by module: in the forward and backward pass, the optimizer, the rest.
 
     The function runs warm, as it runs in training: first by itself, to know its own time, then under JAX's profiler, which gives the
@@ -234,7 +234,7 @@ class _Prepared(NamedTuple):
     instructions: Mapping[str, Instruction]
 
 
-def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
+def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
     name = getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", type(fn).__name__)
     name = type(fn).__name__ if is_module(fn) else name
     if not callable(fn) or framework_of(fn) in ("torch", "keras"):
@@ -256,7 +256,7 @@ def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepar
         raise
 
 
-def _of_nbmodule(fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
+def _of_nbmodule(fn: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
     compiled: Any = fn if isinstance(fn, Jit) else jit(fn if not is_module(fn) else _forward_of(fn))
     things = compiled.reached(args, kwargs)
     models = [thing for thing in things if is_module(thing)]
@@ -278,7 +278,7 @@ def _of_jax(fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return _made(fn.lower(*args, **kwargs), args, kwargs, _Words(name), fn)
 
 
-def _made(lowered: Any, args: Any, kwargs: Any, words: _Words, run: Any = None) -> _Prepared:
+def _made(lowered: Any, args: tuple[Any, ...], kwargs: dict[str, Any], words: _Words, run: Any = None) -> _Prepared:
     program = lowered.compile()
     text = program.as_text()
     run = program if run is None else run  # a function of `jax.jit` has no state, and knows its static arguments
@@ -292,11 +292,11 @@ def _made(lowered: Any, args: Any, kwargs: Any, words: _Words, run: Any = None) 
     return _Prepared(words, call, module, read_instructions(text))
 
 
-def _is_info(leaf: Any) -> bool:
+def _is_info(leaf: object) -> bool:
     return hasattr(leaf, "donated")
 
 
-def _copied(leaf: Any) -> Any:
+def _copied(leaf: object) -> Any:
     return jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf
 
 

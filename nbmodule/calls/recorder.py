@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -27,6 +27,9 @@ from nbmodule.calls.track import Tracking
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, FileFormatError, PathError
 from nbmodule.tree.sockets import socket
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 _FILE = re.compile(r"step_(\d{9})\.h5")
 
@@ -84,13 +87,13 @@ class Recorder(Shown):
 
     def __init__(
         self,
-        model: Any,
+        model: CoreModule,
         returns: bool | str = "stats",
         parameters: bool = False,
         gradients: bool = False,
         every: int = 100,
         budget: str | int = "256MB",
-        where: Any = "memory",
+        where: object = "memory",
         *,
         depth: int | None = None,
         only: Any = None,
@@ -121,7 +124,7 @@ class Recorder(Shown):
         self._open.append(context)
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._open.pop().__exit__(*exc)
 
     @contextmanager
@@ -155,7 +158,7 @@ class Recorder(Shown):
         """A function that does what `fn` does and is one step of this recorder."""
 
         @wraps(fn, updated=())
-        def stepping(*args: Any, **kwargs: Any) -> Any:
+        def stepping(*args: object, **kwargs: object) -> Any:
             with self:
                 return fn(*args, **kwargs)
 
@@ -320,7 +323,7 @@ def _with_statistics_as_lists(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_statistics(values: dict[str, Any]) -> dict[str, Any]:
-    def restored(x: Any) -> Any:
+    def restored(x: object) -> Any:
         if not isinstance(x, dict):
             return x
         return Statistics.of(x["statistics"])

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.base.statistics import Statistics, joined, statistics_of_elements
 
 _RUNS, _RUN = 16, 32
@@ -40,7 +41,7 @@ _STEEP = 1.01
 """Least mean square, in squares of the sample's mean, at which their difference says how far the elements lie apart."""
 
 
-def reduce_lightly(x: Any) -> tuple[Any, Any]:
+def reduce_lightly(x: Shaped) -> tuple[Any, Any]:
     """Coded sums of rows, and the sample, of a real floating array of more elements than the sample."""
     code = _DOUBLE if x.dtype == jnp.float64 else _SINGLE
     rows = _rows_of(x)

@@ -10,13 +10,13 @@ from nbmodule.tree.sockets import socket
 class Shown:
     """Has a rich display."""
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return socket("display")(self)
 
     def show(self) -> None:
         """Put it on the screen, also outside of notebooks."""
         socket("show")(self)
 
-    def plot(self, file: Any = None) -> Any:
+    def plot(self, file: object = None) -> Any:
         """Draw it as a matplotlib figure, and write that to an `.svg`, `.png` or `.pdf` file if one is named; see `nb.plot`."""
         return socket("plot")(self, file)

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
@@ -30,7 +31,7 @@ _STEEP = 0.01
 """Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
 
 
-def reduce_tree(tree: Any, *, exact: bool = False) -> list[Any]:
+def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
     """Reduce each array of a PyTree; what holds no numbers becomes None.
 
     Args:
@@ -40,7 +41,7 @@ def reduce_tree(tree: Any, *, exact: bool = False) -> list[Any]:
     return [_reduced(leaf, exact) for leaf in jax.tree.leaves(tree)]
 
 
-def _reduced(leaf: Any, exact: bool) -> Any:
+def _reduced(leaf: Array, exact: bool) -> Any:
     if isinstance(leaf, ForeignArray):
         return leaf.reduced()
     if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape") or leaf.size == 0:
@@ -57,7 +58,7 @@ def _reduce_alone(x: jax.Array) -> tuple[jax.Array, ...]:
     return _reduction(_real(x))
 
 
-def _reduce(x: Any, exact: bool) -> tuple[Any, ...]:
+def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
     """Reduce an array; a traced one that several calls return only once."""
     if not isinstance(x, Tracer):
         return _reduce_alone(x)
@@ -70,13 +71,13 @@ def _reduce(x: Any, exact: bool) -> tuple[Any, ...]:
     return log.derived[key][1]
 
 
-def _real(x: Any) -> Any:
+def _real(x: Array) -> Any:
     """The numbers that are reduced: real, in single precision unless there are more digits, and no part of a derivative."""
     x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x)
     return x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
 
 
-def _reduction(x: Any) -> tuple[Any, ...]:
+def _reduction(x: Array) -> tuple[Any, ...]:
     """Plain sums, careful figures (all zero where they are not needed), and for each element of a sample its interval."""
     low, high, square = x.min(), x.max(), _dot(x, x)
     sums = jnp.stack([x.sum(), square, low, high, _count(x == 0, x.dtype)])
@@ -87,17 +88,17 @@ def _reduction(x: Any) -> tuple[Any, ...]:
     return sums, careful, _intervals(x, low, high)
 
 
-def _dot(x: Any, y: Any) -> Any:
+def _dot(x: Array, y: Array) -> Any:
     axes = tuple(range(x.ndim))
     return jax.lax.dot_general(x, y, ((axes, axes), ((), ())), precision="highest")
 
 
-def _count(mask: Any, dtype: Any) -> Any:
+def _count(mask: Array, dtype: Any) -> Any:
     """How many hold; by rows, which XLA does faster than all at once, and in floats."""
     return mask.astype(dtype).sum(axis=-1).sum()
 
 
-def _with_care(x: Any) -> Any:
+def _with_care(x: Array) -> Any:
     """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square overflows; NaN, infinite, zero."""
     finite = jnp.isfinite(x)
     count, nan, zeros = (_count(mask, x.dtype) for mask in (finite, jnp.isnan(x), x == 0))
@@ -110,7 +111,7 @@ def _with_care(x: Any) -> Any:
     return jnp.stack([mean * scale, deviation * scale, low, high, nan, x.size - count - nan, zeros])
 
 
-def _intervals(x: Any, low: Any, high: Any) -> Any:
+def _intervals(x: Array, low: Any, high: Any) -> Any:
     """Of evenly spaced elements the interval that each lies in; `BINS` for those that are not finite."""
     sample = x.reshape(-1)[:: max(1, -(-x.size // SAMPLE))]
     width = jnp.where(high > low, high - low, 1)
@@ -148,7 +149,7 @@ def _read_one(sums: np.ndarray, careful: np.ndarray, places: np.ndarray, size: i
     return Statistics(size, mean, std, low, high, zeros / size, int(nan), int(inf), histogram)
 
 
-def statistics_of(x: Any) -> Statistics | None:
+def statistics_of(x: object) -> Statistics | None:
     """The statistics of one array.
 
     Example:

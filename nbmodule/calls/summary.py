@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ from nbmodule.core.shape.hooks import register
 from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.tree.sockets import socket
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 
 class SummaryRow(NamedTuple):
@@ -164,7 +167,7 @@ class _Seen(NamedTuple):
     outputs: Any
 
 
-def _is_shape(x: Any) -> bool:
+def _is_shape(x: object) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
 
 
@@ -173,7 +176,7 @@ def _is_plain_shape(x: Any) -> bool:
     return isinstance(x, (tuple, list)) and bool(x) and all(n is None or type(n) is int for n in x)
 
 
-def _shape_of(x: Any) -> Any:
+def _shape_of(x: object) -> Any:
     x = read(x, "nb.summary", "Nothing was looked at.")
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
@@ -197,14 +200,14 @@ def _seen(model: Any, stage: Any) -> dict[str, list[_Seen]]:
     return found
 
 
-def _notice(path: str, module: Any, found: dict[str, list[_Seen]]) -> Any:
-    def hook(_: Any, args: Any, kwargs: Any, outputs: Any) -> None:
+def _notice(path: str, module: CoreModule, found: dict[str, list[_Seen]]) -> Any:
+    def hook(_: object, args: object, kwargs: object, outputs: object) -> None:
         found.setdefault(path, []).append(_Seen(*jax.tree.map(_shape_of, (args, kwargs, outputs))))
 
     return register(module, module._nbm.hooks, hook, prepend=False, with_kwargs=True)
 
 
-def _flops(module: Any, seen: _Seen, known: dict[Any, float | None]) -> float | None:
+def _flops(module: CoreModule, seen: _Seen, known: dict[Any, float | None]) -> float | None:
     """The compiler's estimate for a submodule alone; modules of one structure and one kind of arguments are looked at once."""
     key = (structure_of(module), str((seen.args, seen.kwargs)))
     if key not in known:
@@ -237,7 +240,7 @@ def _by_definition(model: Any) -> list[tuple[str, Any]]:
     return [("", model), *((p.name, m) for m, p in sorted(places.items(), key=lambda each: _position(model, each[1])))]
 
 
-def _position(model: Any, place: Any) -> tuple[int, ...]:
+def _position(model: object, place: Any) -> tuple[int, ...]:
     """Where a place stands among its neighbors, step by step."""
     position, thing = [], model
     for step in place.path:

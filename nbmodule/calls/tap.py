@@ -9,7 +9,7 @@ from nbmodule.core.recording.tracker import describe, slot_of
 from nbmodule.errors import ArgumentTypeError
 
 
-def tap(x: Any, name: str) -> Any:
+def tap(x: object, name: str) -> Any:
     """Give `x` back; while the model is tracked, record it under `name`, below the module that is being called.
 
     Untracked it does nothing, compiled or not. `nb.patch` can change it by that name.

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.format import format_bytes
+from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import match
 from nbmodule.base.sizes import bytes_of
 from nbmodule.calls.call import Call, arrays_of
@@ -94,11 +95,11 @@ class Tracking:
     def __init__(
         self,
         model: Any,
-        returns: Any,
+        returns: object,
         order: bool,
         gradients: bool,
         depth: int | None,
-        only: Any,
+        only: object,
         inputs: bool | None,
         operations: Any,
         profile: bool,
@@ -206,7 +207,7 @@ class Tracking:
             if self._span.locked():
                 self._span.release()
 
-    def _leave(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def _leave(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self._close()
         finally:
@@ -224,7 +225,13 @@ def let_go() -> None:
 
 
 def keep(
-    returns: Any, inputs: bool | None, watch: Choice, operations: tuple[str, ...], module: Any, given: Any, outputs: Any
+    returns: object,
+    inputs: bool | None,
+    watch: Choice,
+    operations: tuple[str, ...],
+    module: object,
+    given: object,
+    outputs: object,
 ) -> dict[str, Any]:
     """What is kept of one call."""
     values: dict[str, Any] = {}
@@ -249,18 +256,18 @@ def keep_variables(watch: Choice, operations: tuple[str, ...], module: Any) -> d
     return {"variables": {place.name: box.value for box, place in plan_of(module).places.items()}}
 
 
-def _is_at_hand(given: Any) -> bool:
+def _is_at_hand(given: object) -> bool:
     """Whether arguments are arrays that are there: of eager code, or what was found under traced values."""
     return here() == EAGER or not (now.frame or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
 
 
-def _shape(leaf: Any) -> Any:
+def _shape(leaf: Shaped) -> Any:
     if isinstance(leaf, ForeignArray):
         return None
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf
 
 
-def keep_gradients(returns: Any, gradient: Any, of: str) -> dict[str, Any]:
+def keep_gradients(returns: object, gradient: Any, of: str) -> dict[str, Any]:
     """What is kept of a gradient: by a return, or by variables under their names."""
     reduced, exact = returns in REDUCED, returns == EXACT
     if of == "variables":
@@ -275,7 +282,7 @@ def keep_gradients(returns: Any, gradient: Any, of: str) -> dict[str, Any]:
     return {"gradient": as_values(gradient)}
 
 
-def path_of(watch: Choice, module: Any) -> str:
+def path_of(watch: Choice, module: object) -> str:
     """The path of a module below the tracked model."""
     model = watch.model
     place = plan_of(model).modules.get(module) if model is not None and module is not model else None
@@ -296,7 +303,7 @@ def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[s
 class Recorded(Calls):
     """The calls that `nb.track` keeps; they grow while its block runs."""
 
-    def __init__(self, watch: Choice, steps: Steps, stand_in: Any = None) -> None:
+    def __init__(self, watch: Choice, steps: Steps, stand_in: object = None) -> None:
         self._watch, self._steps = watch, steps
         self._stand_in = stand_in  # whose parts the calls of a foreign model are
 

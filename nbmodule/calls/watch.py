@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.record import CallInfo
@@ -11,6 +11,9 @@ from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.running.capture import depths, find_modules
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
 
@@ -77,7 +80,7 @@ class Choice:
             self._plan, self._wanted = plan, frozenset(map(slot_of, chosen))
         return self._wanted
 
-    def wants(self, module: Any) -> bool:
+    def wants(self, module: CoreModule) -> bool:
         """Whether the values of a call of `module`, made now, are to be kept."""
         wanted = self.wanted()
         if slot_of(module) in wanted:
@@ -87,7 +90,7 @@ class Choice:
         around = next((m for m in reversed(now.stack) if m is not module and self.is_member(m)), None)
         return around is not None and slot_of(around) in wanted
 
-    def is_member(self, module: Any) -> bool:
+    def is_member(self, module: object) -> bool:
         model = self.slot()
         return model is not None and (module is model or module in plan_of(model).modules)
 

@@ -33,6 +33,8 @@ from nbmodule.optim.saving import all_or_nothing, check_belongs
 from nbmodule.tree.sockets import socket
 
 if TYPE_CHECKING:
+    from nbmodule.base.kinds import DeviceLike
+    from nbmodule.doors.module import Module
     from nbmodule.files.renaming import Rename
     from nbmodule.files.weights import LoadedParts
 
@@ -47,7 +49,7 @@ def save(
     packed: bool | None = None,
     compression: str | int | None = None,
     dtype: Any = None,
-    metadata: Any = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model, or nested arrays, to an HDF5 file, which appears whole or not at all; nothing of an older file remains.
 
@@ -100,13 +102,13 @@ def save(
 @takes_words
 def load(
     path: str | os.PathLike[str],
-    model: Any = None,
+    model: Module | None = None,
     *,
     buffers: bool = False,
     mmap: bool = False,
     rename: Rename = None,
     strict: bool = True,
-    device: Any = None,
+    device: DeviceLike | None = None,
     layout: str | None = None,
 ) -> Any:
     """Load a weights file into a model, or as a Container.
@@ -173,18 +175,18 @@ def load(
     return model
 
 
-def by_chain(module: Any, kind: type[Variable]) -> dict[str, Any]:
+def by_chain(module: Module, kind: type[Variable]) -> dict[str, Any]:
     """The variables of one kind as nested arrays, by chain."""
     return nest({place.chain: box.value for box, place in plan_of(module).places.items() if isinstance(box, kind)})
 
 
-def parts_of(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters and buffers as nested arrays, as they were at one moment."""
     return at_one_moment([plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer)))
 
 
 def save_weights(
-    module: Any,
+    module: Module,
     path: Any,
     *,
     buffers: bool = True,
@@ -201,7 +203,9 @@ def save_weights(
     files.save(path, parameters, buffers=buffers_kept, packed=packed, compression=compression, dtype=dtype)
 
 
-def load_weights(module: Any, path: Any, strict: bool, *, rename: Any = None, layout: str | None = None) -> Any:
+def load_weights(
+    module: Module, path: str | os.PathLike[str], strict: bool, *, rename: Any = None, layout: str | None = None
+) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
     from nbmodule.files.compare import compare_parts
     from nbmodule.files.weights import load_parts
@@ -250,7 +254,7 @@ def _has_chains(module: Any, given: Mapping[str, Any]) -> bool:
 
 
 def _checked(
-    module: Any, source: Any, variables: Any, buffers: Any, strict: bool, origin: str = "nbmodule"
+    module: Module, source: Any, variables: Any, buffers: Any, strict: bool, origin: str = "nbmodule"
 ) -> dict[Variable, Any]:
     names, given = {}, {"/".join(chain): value for chain, value in flat(variables)}
     for box, place in plan_of(module).places.items():
@@ -271,12 +275,12 @@ def _checked(
 
 
 def save_checkpoint(
-    directory: Any,
+    directory: str | os.PathLike[str],
     *,
     step: int,
-    model: Any,
-    optimizer: Any = None,
-    extra: Any = None,
+    model: Module,
+    optimizer: object = None,
+    extra: Mapping[str, Any] | None = None,
     keep: int | None = 3,
     sharded: bool | None = None,
 ) -> Any:
@@ -324,7 +328,7 @@ def save_checkpoint(
     return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
 
 
-def trees_of(model: Any, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
+def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
     """What a checkpoint holds, nested."""
     made, drawn = random.default.position()
     trees: dict[str, Mapping[str, Any]] = {
@@ -338,7 +342,7 @@ def trees_of(model: Any, optimizer: Any, sharded: bool) -> dict[str, Mapping[str
 
 
 def restore_checkpoint(
-    directory: Any, *, model: Any, optimizer: Any = None, step: int | None = None
+    directory: str | os.PathLike[str], *, model: Module, optimizer: Any = None, step: int | None = None
 ) -> tuple[int, Any]:
     """Continue from a checkpoint, the latest whole one or that of one step: all of it, or nothing if it does not fit.
 
@@ -386,7 +390,7 @@ def restore_checkpoint(
     return found, extra
 
 
-def _check_trees(trees: Mapping[str, Any], where: str, optimizer: Any) -> None:
+def _check_trees(trees: Mapping[str, Any], where: str, optimizer: object) -> None:
     if "model" not in trees:
         raise FileFormatError(f"{where} holds no model. Nothing was changed. Was it saved by nb.save_checkpoint?")
     if optimizer is not None and "optimizer" not in trees:
@@ -412,7 +416,7 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
     return random.default.state.admitted(state), made
 
 
-def _load_optimizer(optimizer: Any, model: Any, state: Any, arrays: Mapping[Variable, Any], where: str) -> None:
+def _load_optimizer(optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str) -> None:
     optimizer.load_state_dict(_present_names(state, model))
     variables = {place.chain: box for box, place in plan_of(model).places.items()}
     check_belongs(optimizer, f"cannot restore {where}", variables)
@@ -425,7 +429,7 @@ def _load_optimizer(optimizer: Any, model: Any, state: Any, arrays: Mapping[Vari
         move_each(tuple(places), tuple(places.values()))
 
 
-def _present_names(state: Mapping[str, Any], model: Any) -> dict[str, Any]:
+def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
     """State of an optimizer by name, where the chain of a variable at its end may be of the older form."""
     chains = ["/".join(place.chain) for place in plan_of(model).places.values()]
     present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
@@ -438,7 +442,7 @@ def _present_names(state: Mapping[str, Any], model: Any) -> dict[str, Any]:
 
 
 # -- sharded -----------------------------------------------------------------------------------------
-def is_sharded(directory: Any, step: int | None) -> bool:
+def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
     """Whether the checkpoint that is asked for is one of orbax: a folder named by its step."""
     from nbmodule import files
 
@@ -458,7 +462,9 @@ def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
     return nest(numbers | state)
 
 
-def restore_sharded(directory: Any, model: Any, step: int | None) -> tuple[int, dict[str, Any], Any]:
+def restore_sharded(
+    directory: str | os.PathLike[str], model: Module, step: int | None
+) -> tuple[int, dict[str, Any], Any]:
     """The trees of a sharded checkpoint, each array where its variable lies; state of the optimizer by name."""
     from nbmodule.files.sharded import restore_sharded as restore
 

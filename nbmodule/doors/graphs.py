@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.core.running.asked import remembered
@@ -19,10 +19,13 @@ from nbmodule.views.forms.text import text_of
 from nbmodule.views.panels.of_graphs import graph_of, graph_page, graph_record, running_cell, show_inline
 from nbmodule.views.showing.show import in_notebook, mimebundle
 
+if TYPE_CHECKING:
+    from nbmodule.doors.module import Module
+
 MOST_LINES = 60
 
 
-def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
+def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
     """Give the computation graph of a module or a function, without running it; nothing changes.
 
     Variables of modules are nodes of their own, whether the modules are arguments or come from the surrounding code, and
@@ -53,7 +56,7 @@ def graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
     return graph_of(fn, args, kwargs)
 
 
-def show_graph(module: Any, options: Options, *, save_to_disk: bool, notebook: bool, fname: Any) -> Graph:
+def show_graph(module: Module, options: Options, *, save_to_disk: bool, notebook: bool, fname: object) -> Graph:
     """Draw the graph of a module's call; see `Module.show_graph`."""
     if fname is not None and not isinstance(fname, (str, os.PathLike)):
         raise ArgumentTypeError(f"fname is the name of a file; found {type(fname).__name__}. Nothing was written.")
@@ -70,7 +73,7 @@ def show_graph(module: Any, options: Options, *, save_to_disk: bool, notebook: b
     return made
 
 
-def _arguments(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     found = remembered(module)
     if found is None:
         name = type(module).__name__
@@ -100,7 +103,7 @@ class _Shown(Graph):
 
     cell: int | None = None
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         if self.cell is not None and self.cell == running_cell():
             return {"text/plain": repr(self)}
         return mimebundle(graph_record(self))

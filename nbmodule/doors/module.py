@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from jax.typing import DTypeLike
+
 from nbmodule.core.running import compiling
 from nbmodule.core.running.module import CoreModule as CoreModule
 from nbmodule.core.shape import partition
@@ -34,13 +36,13 @@ class Module(CoreModule):
     # -- files ---------------------------------------------------------------------------------------
     def save_weights(
         self,
-        path: Any,
+        path: object,
         /,
         *,
         buffers: bool = True,
         packed: bool | None = None,
-        compression: Any = None,
-        dtype: Any = None,
+        compression: object = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         """Write all variables to an HDF5 file, named by their chains; it appears whole or not at all.
 
@@ -152,7 +154,7 @@ class Module(CoreModule):
         return socket("to_framework")(self, "torch")
 
     # -- displays ------------------------------------------------------------------------------------
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return socket("display")(self)
 
     def show_graph(
@@ -165,7 +167,7 @@ class Module(CoreModule):
         with_output_labels: bool = True,
         output_connected_only: bool = True,
         highlight_subgraph: Any = None,
-        fname: Any = None,
+        fname: object = None,
     ) -> Any:
         """Show what this module computes, for arguments of the shapes of its first call; nothing is run or changed.
 
@@ -222,7 +224,7 @@ class Module(CoreModule):
         )
 
     # -- compiling -----------------------------------------------------------------------------------
-    def compile(self, args: Any = None, kwargs: Any = None, **compile_kwargs: Any) -> Self:
+    def compile(self, args: object = None, kwargs: object = None, **compile_kwargs: object) -> Self:
         """Compile the calls of this module, with arguments at once, without them at the next call. Variables stay inputs.
 
         Args:

@@ -65,7 +65,7 @@ class Saving:
                         _pending.remove(self)
 
 
-def in_background(function: Callable[..., Any], path: Any, *trees: Any, **options: Any) -> Saving:
+def in_background(function: Callable[..., Any], path: object, *trees: Any, **options: object) -> Saving:
     """Call `function(path, *trees, **options)` in a thread, with the values that trees and options have now.
 
     Args:

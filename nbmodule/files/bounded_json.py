@@ -37,7 +37,7 @@ def parse_json(text: bytes, place: str, *, unique: bool = False) -> Any:
         ) from error
 
 
-def dump_json(value: Any, what: str) -> bytes:
+def dump_json(value: object, what: str) -> bytes:
     """Spell a value as JSON that `parse_json` takes.
 
     Args:
@@ -88,7 +88,7 @@ def _number(value: Any) -> Any:
     return number
 
 
-def _check_keys(value: Any) -> None:
+def _check_keys(value: object) -> None:
     """`json.dumps` would turn the key 1 into "1" without a word, and a tuple into a list is all that we let pass."""
     if isinstance(value, dict):
         for key, item in value.items():

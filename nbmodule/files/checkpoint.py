@@ -28,7 +28,7 @@ def save_checkpoint(
     *,
     step: int,
     trees: Mapping[str, Mapping[str, Any]],
-    extra: Any = None,
+    extra: object = None,
     keep: int | None = 3,
     compression: str | int | None = None,
 ) -> Path:
@@ -83,7 +83,7 @@ def save_checkpoint(
     return path
 
 
-def check_step(step: Any) -> int:
+def check_step(step: int) -> int:
     """A step as a plain number."""
     try:
         number = operator.index(step)

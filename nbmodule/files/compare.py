@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import shown
+from nbmodule.base.kinds import Shaped
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.leaves import to_host
 from nbmodule.tree.sockets import socket
@@ -82,7 +83,7 @@ class TreeComparison:
 
     __repr__ = __str__
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return socket("display")(self)
 
 
@@ -154,7 +155,7 @@ def spell(leaf: Any) -> str:
     return type(leaf).__name__
 
 
-def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> PlaceDifference:
+def _compare(path: str, a: Shaped, b: Shaped, values: bool, rtol: float, atol: float) -> PlaceDifference:
     first, second = spell(a), spell(b)
     if first != second:
         same_shape = getattr(a, "shape", None) == getattr(b, "shape", ())

@@ -62,7 +62,7 @@ def read_unsealed(file: FileIO, where: str) -> list[SealedRow]:
         return list(rows.values())
 
 
-def _names(found: Any, where: str) -> tuple[str, ...]:
+def _names(found: object, where: str) -> tuple[str, ...]:
     if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
         raise FileFormatError(f"cannot load {where}: an array has no name.")
     return tuple(found)

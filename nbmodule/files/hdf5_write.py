@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def build_skeleton(leaves: list[tuple[str, StoredLeaf | None]], level: int | Non
 class _Builder:
     """Adds leaves to an open HDF5 file through the low-level interface: a tenth of the time per array."""
 
-    def __init__(self, h5py: Any, root: Any, level: int | None) -> None:
+    def __init__(self, h5py: Any, root: object, level: int | None) -> None:
         self.h5py, self.root, self.level = h5py, root, level
         self.links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         self.links.set_create_intermediate_group(True)
@@ -123,7 +123,7 @@ class _Builder:
             self._attribute(dataset, name, value)
         return dataset
 
-    def _attribute(self, dataset: Any, name: str, value: Any) -> None:
+    def _attribute(self, dataset: Any, name: str, value: SupportsIndex) -> None:
         h5t, h5s = self.h5py.h5t, self.h5py.h5s
         if isinstance(value, str):
             array, plain = np.array(value, dtype=object), self.h5py.string_dtype()

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.typing import DTypeLike
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files.dtypes import Kind, from_bytes, kind_of, kinds, to_bytes
@@ -65,7 +66,7 @@ class StoredLeaf:
             self._on_its_way = _begin_to_host(self.source)
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: object) -> np.ndarray:
     """The array in the memory of the host, as a view where it is there already."""
     return np.asarray(_begin_to_host(array) if isinstance(array, jax.Array) else array)
 
@@ -164,7 +165,7 @@ def _describe_array(source: Any, path: str, dtype: np.dtype | None, notes: dict[
     return StoredLeaf(kind.name, source.shape, kind.nbytes(source.shape), source, notes, identity)
 
 
-def _describe_number(number: Any, path: str) -> StoredLeaf:
+def _describe_number(number: object, path: str) -> StoredLeaf:
     name = next(name for name, cls in SCALARS.items() if isinstance(number, cls))
     try:
         array = np.asarray(SCALARS[name](number))
@@ -184,7 +185,7 @@ class _Cast:
     def __init__(self, source: Any, dtype: np.dtype) -> None:
         self.source, self.dtype, self.shape = source, dtype, source.shape
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return to_host(self.source).astype(self.dtype if dtype is None else dtype)
 
 
@@ -221,7 +222,7 @@ def restore(row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str
     return array
 
 
-def _restore_key(array: np.ndarray, impl: Any, place: str) -> Any:
+def _restore_key(array: np.ndarray, impl: object, place: str) -> Any:
     try:
         return jax.random.wrap_key_data(jnp.asarray(array), impl=str(impl))
     except (ValueError, TypeError) as error:

@@ -10,12 +10,13 @@ import numpy as np
 from jax.core import ShapedArray
 
 from nbmodule.base.jax_names import batched_device_put
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ArgumentTypeError, DeviceError
 
 _MANY = 100
 
 
-def place_on(leaves: list[Any], device: Any = None) -> list[Any]:
+def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
     """Turn NumPy arrays into JAX arrays on a device; other leaves, and arrays of a dtype that JAX does not hold, stay as they are.
 
     On the CPU an array that is aligned is taken over without a copy, so the NumPy arrays must not be written to later.
@@ -40,7 +41,7 @@ def place_on(leaves: list[Any], device: Any = None) -> list[Any]:
     return [moved.get(id(leaf), leaf) for leaf in leaves]
 
 
-def find_device(device: Any) -> Any:
+def find_device(device: object) -> Any:
     """The device or sharding that is meant; None for JAX's default device.
 
     Raises:
@@ -77,7 +78,7 @@ def _is_held(dtype: np.dtype, _x64: bool) -> bool:
         return False
 
 
-def _put(arrays: list[np.ndarray], target: Any) -> list[Any]:
+def _put(arrays: list[np.ndarray], target: object) -> list[Any]:
     """As `jax.device_put`, which takes 30 microseconds for each array of a list; this takes 6."""
     if isinstance(target, jax.sharding.Sharding) or len(arrays) < _MANY or batched_device_put is None:
         return jax.device_put(arrays, target)

@@ -142,7 +142,7 @@ def check_total(rows: Iterable[SealedRow], end: int, where: str) -> None:
         raise FileFormatError(f"cannot load {where}: its arrays overlap, or claim more bytes than the file has.")
 
 
-def check_version(version: Any, where: str) -> None:
+def check_version(version: object, where: str) -> None:
     """Refuse a file of a later format."""
     if not _is_count(version) or version < 1:
         raise FileFormatError(f"cannot load {where}: its format version is {str(version)[:40]!r}, expected a number.")
@@ -153,7 +153,7 @@ def check_version(version: Any, where: str) -> None:
         )
 
 
-def check_row(entry: Any, end: int, where: str, *, is_located: bool = True) -> SealedRow:
+def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -> SealedRow:
     """Make a row of what a file claims, and refuse what cannot be.
 
     Args:
@@ -223,9 +223,9 @@ def _check_chunks(row: SealedRow, entry: dict[str, Any], end: int, place: str) -
     row.chunk, row.chunks = tuple(chunk), [tuple(item) for item in chunks]
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _is_shape(value: Any) -> TypeGuard[list[int]]:
+def _is_shape(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, (list, tuple)) and len(value) <= MOST_AXES and all(map(_is_count, value))

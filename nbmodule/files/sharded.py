@@ -36,7 +36,7 @@ def save_sharded(
     *,
     step: int,
     trees: Mapping[str, Mapping[str, Any]],
-    extra: Any = None,
+    extra: object = None,
     keep: int | None = 3,
 ) -> None:
     """Write the checkpoint of a step; on several hosts each calls this with the same arguments.

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 
-def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], *args: Any, **options: Any) -> Future[Any]:
+def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], *args: object, **options: object) -> Future[Any]:
     """Call a function in a pool of threads; at the end of the interpreter, when pools take nothing more, at once.
 
     A file that is written in the background is finished even then, see `background`.

@@ -19,8 +19,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from nbmodule.base.collector import collector_paused
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.bounded_json import dump_json
@@ -45,8 +47,8 @@ def save(
     buffers: Mapping[str, Any] | None = None,
     packed: bool | None = None,
     compression: str | int | None = None,
-    dtype: Any = None,
-    metadata: Any = None,
+    dtype: DTypeLike | None = None,
+    metadata: object = None,
 ) -> None:
     """Write nested arrays to an HDF5 file, which appears whole or not at all; nothing of an older file remains.
 
@@ -132,7 +134,7 @@ def load(
     mmap: bool = False,
     rename: Rename = None,
     strict: bool = True,
-    device: Any = None,
+    device: DeviceLike | None = None,
 ) -> Any:
     """Load a weights file as a Container.
 
@@ -181,7 +183,12 @@ class LoadedParts(NamedTuple):
 
 
 def load_parts(
-    path: str | os.PathLike[str], *, mmap: bool = False, rename: Rename = None, strict: bool = True, device: Any = None
+    path: str | os.PathLike[str],
+    *,
+    mmap: bool = False,
+    rename: Rename = None,
+    strict: bool = True,
+    device: DeviceLike | None = None,
 ) -> LoadedParts:
     """Load variables and buffers, and say what `rename` did and where the file comes from; see `load`."""
     report = None

@@ -107,7 +107,7 @@ class Graph(Computation):
             )
         return compare_graphs(self, other)
 
-    def save(self, path: str | os.PathLike[str], **options: Any) -> Any:
+    def save(self, path: str | os.PathLike[str], **options: object) -> Any:
         """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or with Graphviz `.png`, `.pdf`.
 
         Args:
@@ -126,7 +126,7 @@ class Graph(Computation):
             self, path, html=lambda graph, checked: socket("page")(replace(graph, options=checked)), **options
         )
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return socket("display")(self)
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class Graph(Computation):
         return headline(self)
 
 
-def trace_graph(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Graph:
+def trace_graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
     """Give the computation graph of a function for these arguments, without running it.
 
     Args:

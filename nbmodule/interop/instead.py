@@ -16,7 +16,7 @@ _numbers = count()
 _open: dict[int, Callable[..., Any]] = {}
 
 
-def instead(replaced: Callable[[Any], Any], outputs: Any) -> Any:
+def instead(replaced: Callable[[Any], Any], outputs: object) -> Any:
     """What `replaced(outputs)` gives, where `outputs` are values under `vmap`."""
     leaves, form = jax.tree.flatten(outputs)
     number = next(_numbers)
@@ -27,7 +27,7 @@ def instead(replaced: Callable[[Any], Any], outputs: Any) -> Any:
         del _open[number]
 
 
-def _run(*leaves: Any, number: int) -> list[Any]:
+def _run(*leaves: object, number: int) -> list[Any]:
     return _open[number](*leaves)
 
 

@@ -31,13 +31,13 @@ from nbmodule.interop.logged import logged
 class Part(Module):
     """A submodule of a foreign model; the model around it calls it."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         raise ArgumentError(
             f"{type(self).__name__} is a part of a model of another framework and is called by it alone. Nothing was computed. "
             "Call the whole model; `nb.track` and hooks see this part in it."
         )
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         base = next(kind for kind in (Wrapped, TorchPart, ScopedPart, Part) if isinstance(self, kind))
         return _blank, (type(self).__name__, base), self.__getstate__()
 
@@ -63,7 +63,7 @@ class Wrapped(Part):
     def _framework(self) -> str:
         return "torch" if getattr(self._wiring.function, "framework", "") == "torch" else ""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         boxes = self._wiring.boxes(self)
         values = {path: box.value for path, box in boxes.items()}
         outputs, new = self._wiring.function(
@@ -109,7 +109,7 @@ class Wiring:
         """The part that is known at a path; the model itself at the empty one."""
         return self._found(model)[2][path] if path else model
 
-    def part(self, model: Any, path: Path, instance: Any) -> Any:
+    def part(self, model: Any, path: Path, instance: object) -> Any:
         """The part that stands for a submodule; one that was not known before joins the model."""
         kind = type(instance).__name__
         if path not in self.part_names:
@@ -136,7 +136,9 @@ class Wiring:
         self.part_names[path] = f"{self.part_names[path[:end]]}.{name}".removeprefix(".")
 
 
-def around(model: Wrapped, path: Path, instance: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def around(
+    model: Wrapped, path: Path, instance: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The call of one submodule, seen as the call of its part."""
     __tracebackhide__ = True
     if isinstance(instance, str):
@@ -192,13 +194,13 @@ def wrap(function: Function, variables: Mapping[Path, Leaf | Variable], *, copie
     return model
 
 
-def fill(owner: Any, tree: dict[Any, Any], path: Path, function: Function, made: dict[Path, Any]) -> None:
+def fill(owner: object, tree: dict[Any, Any], path: Path, function: Function, made: dict[Path, Any]) -> None:
     """Give a module its variables, parts and lists."""
     for step, below in tree.items():
         setattr(owner, attribute_name(str(step)), built(below, (*path, step), function, made))
 
 
-def built(below: Any, path: Path, function: Function, made: dict[Path, Any]) -> Any:
+def built(below: object, path: Path, function: Function, made: dict[Path, Any]) -> Any:
     if not isinstance(below, dict):
         return below
     if path in function.parts:
@@ -213,7 +215,7 @@ def built(below: Any, path: Path, function: Function, made: dict[Path, Any]) -> 
     return {str(step).replace(".", "_").replace("/", "_"): value for step, value in values.items()}
 
 
-def part_class(function: Any) -> type[Part]:
+def part_class(function: Callable[..., Any]) -> type[Part]:
     """What the parts of a model are derived from."""
     if getattr(function, "framework", "") == "torch":
         return TorchPart
@@ -238,7 +240,7 @@ def _blank(name: str, base: type) -> Any:
 
 
 # -- from each framework -----------------------------------------------------------------------------
-def from_equinox(model: Any, state: Any = None, *, call: Callable[..., Any] | None = None) -> Wrapped:
+def from_equinox(model: object, state: object = None, *, call: Callable[..., Any] | None = None) -> Wrapped:
     """Wrap an Equinox model as a module: floating arrays become parameters, other arrays and its state buffers.
 
     Training, tracking, graphs, displays and files work as with any module, and `to_equinox()` hands an Equinox model back.
@@ -267,7 +269,9 @@ def from_equinox(model: Any, state: Any = None, *, call: Callable[..., Any] | No
     return wrap(*unpack(model, state, call=call))
 
 
-def from_flax(model: Any, variables: Any = None, *example: Any, rngs: tuple[str, ...] = (), **kwargs: Any) -> Wrapped:
+def from_flax(
+    model: object, variables: object = None, *example: object, rngs: tuple[str, ...] = (), **kwargs: object
+) -> Wrapped:
     """Wrap a Flax model, of NNX or of linen, as a module.
 
     Of an NNX model `nnx.Param` becomes a parameter, everything else (statistics, random streams) a buffer, and `eval()` calls it in
@@ -315,7 +319,9 @@ def meet_parts(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     leaves, tree = jax.tree.flatten((args, kwargs))
     arrays = {i: leaf for i, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")}
 
-    def meet(path: Path, instance: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def meet(
+        path: Path, instance: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         wrapped._wiring.part(wrapped, path, instance)
         return run(*args, **kwargs)
 
@@ -329,7 +335,7 @@ def meet_parts(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     jax.eval_shape(look, arrays)
 
 
-def from_haiku(transformed: Any, params: Any, state: Any = None, *, with_rng: bool = False) -> Wrapped:
+def from_haiku(transformed: object, params: object, state: object = None, *, with_rng: bool = False) -> Wrapped:
     """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
 
     Args:

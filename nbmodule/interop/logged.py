@@ -61,7 +61,7 @@ def logged(part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     return sloped(outputs, told, part)
 
 
-def _replaced(part: Any, args: Any, outputs: Any, known: Any) -> Any:
+def _replaced(part: object, args: object, outputs: object, known: object) -> Any:
     if known is None:
         raise TraceError(
             f"the return of {type(part).__name__} cannot be replaced: it is called in a function that raw JAX compiles. Call the "
@@ -75,7 +75,7 @@ class _Unknown(Exception):
     """A traced value whose array is not known yet."""
 
 
-def concrete(tree: Any) -> tuple[Any, tuple[str, ...]] | None:
+def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
     """A PyTree with the arrays that lie under traced values, and what they were stacked by; None where that is not known.
 
     Outside of compiled code the values under `vmap`, `grad` and `jvp` are there: rows are stacked in front.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -22,10 +22,13 @@ from nbmodule.interop.frameworks.function import Leaf, Path
 from nbmodule.interop.torch_layers.names import to_torch
 from nbmodule.tree.sockets import plug
 
+if TYPE_CHECKING:
+    from nbmodule.doors.module import Module
+
 RANDOM: Path = ("random_state",)
 
 
-def unpack(module: Any) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
+def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     """The pair of a module: `function(values, args, kwargs)` gives outputs and changed values, by path.
 
     Frozen parameters are not trained. A module with dropout also has the state of the default random stream.
@@ -42,7 +45,7 @@ def unpack(module: Any) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     if draws:
         variables[RANDOM] = Leaf(jnp.copy(stream.value), False)
 
-    def function(values: dict[Path, Any], args: Any, kwargs: Any) -> tuple[Any, dict[Path, Any]]:
+    def function(values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[Path, Any]]:
         def body(frame: Any) -> tuple[Any, dict[Path, Any]]:
             made = rebuild(structure, [values[path] for path in paths])
             outputs = made(*args, **kwargs)
@@ -60,7 +63,7 @@ def unpack(module: Any) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     return function, variables
 
 
-def to_framework(module: Any, framework: str) -> Any:
+def to_framework(module: Module, framework: str) -> Any:
     """The model that `Module.to_equinox`, `to_flax`, `to_haiku`, `to_keras` and `to_torch` give; `framework` as `framework_of` says it."""
     if framework == "torch":
         return to_torch(module)

@@ -23,7 +23,7 @@ _numbers = count()
 _listeners: dict[int, Told] = {}
 
 
-def sloped(tree: Any, told: Callable[[list[Any]], None], owner: Any) -> Any:
+def sloped(tree: object, told: Callable[[list[Any]], None], owner: object) -> Any:
     """The same values, which tell their gradients when these are worked out.
 
     Args:
@@ -35,7 +35,7 @@ def sloped(tree: Any, told: Callable[[list[Any]], None], owner: Any) -> Any:
     found: list[Any] = [None] * len(leaves)
 
     def telling(i: int) -> int:
-        def tell(gradient: Any) -> None:
+        def tell(gradient: object) -> None:
             found[i] = gradient
             told(found)
 
@@ -49,7 +49,7 @@ def sloped(tree: Any, told: Callable[[list[Any]], None], owner: Any) -> Any:
     )
 
 
-def _is_smooth(x: Any) -> bool:
+def _is_smooth(x: object) -> bool:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
 
 
@@ -73,11 +73,11 @@ def _jvp(primals: Any, tangents: Any, *, number: int) -> tuple[Any, Any]:
     return _through.bind(primals[0], number=number), tangent
 
 
-def _transpose(cotangent: Any, x: Any, *, number: int) -> list[Any]:
+def _transpose(cotangent: object, x: object, *, number: int) -> list[Any]:
     return [cotangent if type(cotangent) is ad.Zero else _told.bind(cotangent, number=number)]
 
 
-def _tell(cotangent: Any, *, number: int) -> Any:
+def _tell(cotangent: object, *, number: int) -> Any:
     if number in _listeners:
         _listeners[number](cotangent)
     return cotangent

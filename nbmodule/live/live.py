@@ -97,10 +97,10 @@ class Live(Steered, Revisited):
 
     def __init__(
         self,
-        model: Any = None,
-        optimizer: Any = None,
+        model: object = None,
+        optimizer: object = None,
         returns: str | None = "stats",
-        recorder: Any = None,
+        recorder: object = None,
         budget: float = 0.02,
         *,
         name: str | None = None,
@@ -208,7 +208,7 @@ class Live(Steered, Revisited):
         finally:
             self._loop.outer = None
 
-    def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: Any) -> None:
+    def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: object) -> None:
         """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look at.
 
         Never waits for the device: a JAX array is read once it has been computed. Never raises: what cannot be kept is one
@@ -243,7 +243,7 @@ class Live(Steered, Revisited):
             text = f"live.log takes names and values, as live.log(loss=loss): {type(error).__name__}: {error}"
             self._intake.tell("log", text)
 
-    def watch(self, params: Any = None, grads: Any = None) -> None:
+    def watch(self, params: object = None, grads: object = None) -> None:
         """Hand over arrays of this step to be watched, in a loop that is written in functions of arrays.
 
         They are kept as references until the next step and reduced when it is time; arrays that a later step donates are left alone.
@@ -532,7 +532,7 @@ class Live(Steered, Revisited):
 
         return text_form(self)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from nbmodule.live.telling.view import bundle_of
 
         return bundle_of(self)
@@ -570,7 +570,7 @@ class Live(Steered, Revisited):
         """Give the statistics that the recorder has kept since this was asked last."""
         return self._recording.take(step)
 
-    def greeted(self, page: Any) -> None:
+    def greeted(self, page: object) -> None:
         """Note that a page's greeting is being answered; one that greets again meanwhile is answered once."""
         self._greetings.discard(page)
 

@@ -27,7 +27,7 @@ class _Teller:
     def __init__(self, pipe: int) -> None:
         self._pipe = os.fdopen(pipe, "w", encoding="utf-8", errors="backslashreplace")
 
-    def __call__(self, **event: Any) -> None:
+    def __call__(self, **event: object) -> None:
         self._pipe.write(json.dumps(event) + "\n")
         self._pipe.flush()
 
@@ -67,7 +67,7 @@ def main(request: dict[str, Any]) -> None:
     at = _Place()
     shell = _shell(at)
 
-    def recorded(*args: Any, **kwargs: Any) -> Any:
+    def recorded(*args: object, **kwargs: object) -> Any:
         verdict = check(*args, **kwargs)
         tell(
             kind="verdict",
@@ -110,7 +110,7 @@ def _shell(at: _Place) -> Any:
             return at.name
 
     class Shell(InteractiveShell):
-        def enable_gui(self, gui: Any = None) -> None:
+        def enable_gui(self, gui: object = None) -> None:
             """There is no window to be fed: `%matplotlib inline` finds nothing to do."""
 
     shell = Shell.instance(compiler_class=Named)
@@ -128,7 +128,7 @@ def _bounded(limits: dict[str, int]) -> None:
             resource.setrlimit(getattr(resource, name), (most, most))
 
 
-def _stay(*args: Any) -> None:
+def _stay(*args: object) -> None:
     raise RuntimeError("the notebook asked to end; it is run on")
 
 

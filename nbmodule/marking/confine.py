@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls, the same numbers on every architecture
 _NO_NEW_PRIVILEGES = 38
@@ -106,5 +105,5 @@ def _version() -> int:
     return max(0, _call(_CREATE, None, ctypes.c_size_t(0), 1)) if sys.platform == "linux" else 0
 
 
-def _call(number: int, *arguments: Any) -> int:
+def _call(number: int, *arguments: object) -> int:
     return ctypes.CDLL(None, use_errno=True).syscall(number, *arguments)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.running.entry import ConstructorSignature
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
@@ -33,7 +36,7 @@ class _Activation(Layer):
     _function: ClassVar[Any]
     _options: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         unknown = [name for name in options if name not in self._options]
         if unknown:
             known = ", ".join(self._options) or "none"
@@ -55,7 +58,9 @@ class _Activation(Layer):
         )
 
 
-def _activation(name: str, function: Any, meaning: str, example: str, **options: Any) -> type[_Activation]:
+def _activation(
+    name: str, function: Callable[..., Any], meaning: str, example: str, **options: object
+) -> type[_Activation]:
     """Make the class of one activation; its docstring shows the function's formula and an example."""
     listed = "".join(
         f"\n        {option}: as in the function; {usual!r} by default." for option, usual in options.items()
@@ -178,9 +183,9 @@ class PReLU(Layer):
         *,
         axis: int = -1,
         weight_initializer: InitializerLike | None = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_parameters, self.axis = size("PReLU", "num_parameters", num_parameters), integer("PReLU", "axis", axis)
         weights = initializer("PReLU", "weight_initializer", weight_initializer, Constant(0.25))

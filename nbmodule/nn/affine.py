@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax import Array
+
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.functional.checks import check_arrays, check_choice, show
 from nbmodule.nn.initializers import Ones, Zeros
@@ -18,11 +20,11 @@ class Affine(Layer):
         shape: tuple[int, ...],
         affine: bool,
         with_bias: bool,
-        weights: Any,
-        biases: Any,
-        key: Any,
-        device: Any,
-        dtype: Any,
+        weights: object,
+        biases: object,
+        key: object,
+        device: object,
+        dtype: object,
     ) -> None:
         name, (first, second) = type(self).__name__, keys(key, 2)
         self.weight = self.bias = None
@@ -39,14 +41,14 @@ def value_of(box: Any) -> Any:
     return None if box is None else box.value
 
 
-def check_has_axes(where: str, x: Any) -> None:
+def check_has_axes(where: str, x: Array) -> None:
     """Refuse text, lists and dicts, and numbers, which have no axes."""
     check_arrays(where, x=x)
     if not hasattr(x, "shape"):
         raise ArgumentTypeError(f"{where}: x must be an array, found {type(x).__name__}.")
 
 
-def channel_axis(where: str, x: Any, data_format: str | None, channels: int) -> int:
+def channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:
     """The axis of the channels, of which there must be as many as the layer was made for; without a format the last one."""
     check_has_axes(where, x)
     rank, letters = len(x.shape), data_format or "C"

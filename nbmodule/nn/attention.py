@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 from jax.core import Tracer
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
+from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
@@ -84,10 +86,10 @@ class MultiHeadAttention(Layer):
         with_bias: bool = True,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
         self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
@@ -121,7 +123,7 @@ class MultiHeadAttention(Layer):
     def _make(self, each: list[Any], weights: Any, biases: Any, device: Any, dtype: Any) -> None:
         inner, shared = self.num_heads * self.head_features, self.num_kv_heads * self.head_features
 
-        def projection(n: int, m: int, key: Any) -> Any:
+        def projection(n: int, m: int, key: KeyLike) -> Any:
             return Linear(
                 n,
                 m,
@@ -180,7 +182,9 @@ class MultiHeadAttention(Layer):
         out = (self.out(found[0]), found[1]) if return_weights else self.out(found)
         return out if cache is None else (out, cache)
 
-    def init_cache(self, max_length: int, batch: int | tuple[int, ...] = (), dtype: Any = None) -> dict[str, Any]:
+    def init_cache(
+        self, max_length: int, batch: int | tuple[int, ...] = (), dtype: DTypeLike | None = None
+    ) -> dict[str, Any]:
         """Make an empty cache of keys and values, for a sequence that is made position by position.
 
         `y, cache = layer(x, cache=cache)` computes the positions of `x` alone, `(*batch, any length, features)`, which follow those
@@ -214,7 +218,7 @@ class MultiHeadAttention(Layer):
         empty = jnp.zeros((*shape, features), self.key.weight.dtype if dtype is None else dtype)
         return {"key": empty, "value": empty, "length": jnp.zeros((), jnp.int32)}
 
-    def _cached(self, q: Any, k: Any, v: Any, mask: Any, cache: Mapping[str, Any]) -> Any:
+    def _cached(self, q: Array, k: Array, v: Array, mask: Any, cache: Mapping[str, Any]) -> Any:
         """Keys and values of all positions, the mask by which each looks at those so far, and the cache that holds them."""
         name, length, kept = type(self).__name__, cache["length"], cache["key"]
         if kept.shape[:-2] != k.shape[:-2]:
@@ -233,7 +237,7 @@ class MultiHeadAttention(Layer):
             allowed = allowed & mask if mask.dtype == jnp.bool_ else jnp.where(allowed, mask, -jnp.inf)
         return keys_so_far, values, allowed, {"key": keys_so_far, "value": values, "length": length + k.shape[-2]}
 
-    def _checked(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
+    def _checked(self, query: Any, key: Any, value: Array) -> tuple[Any, Any, Any]:
         """What is left out filled in; features compared with those the layer was made for."""
         name = type(self).__name__
         if key is None and value is not None:
@@ -271,14 +275,14 @@ class MultiHeadAttention(Layer):
 
 
 @kernel(static=("num_heads", "base"))
-def _turned(x: Any, start: Any, *, num_heads: int, base: float) -> Any:
+def _turned(x: ArrayLike, start: Any, *, num_heads: int, base: float) -> Any:
     """The features of each head, turned by their positions, which begin at `start`."""
     positions = start + jnp.arange(x.shape[-2])
     return merge_heads(rotary_embedding(split_heads(x, num_heads), positions, base=base))
 
 
 @kernel
-def _appended(key: Any, value: Any, length: Any, k: Any, v: Any) -> Any:
+def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
     """The cache with further keys and values, NaN where there is no room, and which of them each of these positions may see."""
     most, count = key.shape[-2], k.shape[-2]
     fits = length + count <= most

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.shape.state import StateKey, update_state
 from nbmodule.errors import ArgumentTypeError
@@ -34,10 +37,10 @@ class _BatchNorm(Affine):
         axis_name: Any = None,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
         self.num_features = n = size(name, "num_features", num_features)

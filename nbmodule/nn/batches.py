@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from nbmodule.base.dialects import takes_words
 from nbmodule.base.foreign import read, reader_of
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -21,7 +23,7 @@ from nbmodule.nn.layer import size as whole
 class Batches:
     """A restartable iterable over batches; see `batches`."""
 
-    def __init__(self, arrays: Any, batch: int, shuffle: bool, drop_last: bool, key: Any) -> None:
+    def __init__(self, arrays: object, batch: int, shuffle: bool, drop_last: bool, key: KeyLike) -> None:
         self.arrays, self.batch, self.shuffle, self.drop_last = arrays, batch, shuffle, drop_last
         self.leaves, self.tree = jax.tree.flatten(arrays)
         self.count = len(self.leaves[0])
@@ -50,7 +52,7 @@ class Batches:
 class RowBatches(Batches):
     """Batches of a dataset: anything with a length and `[number]`, which gives one row."""
 
-    def __init__(self, rows: Any, batch: int, shuffle: bool, drop_last: bool, key: Any) -> None:
+    def __init__(self, rows: Any, batch: int, shuffle: bool, drop_last: bool, key: KeyLike) -> None:
         self.rows, self.batch, self.shuffle, self.drop_last = rows, batch, shuffle, drop_last
         self.count = len(rows)
         self.stream = None if key is None else random.RandomStream(key)
@@ -108,12 +110,12 @@ class BatchesAhead:
 
 @takes_words
 def batches(
-    arrays: Any,
+    arrays: object,
     size: int | None = None,
     shuffle: bool = True,
     *,
     drop_last: bool = False,
-    key: Any = None,
+    key: KeyLike | None = None,
     prefetch: int = 0,
 ) -> Batches | MadeBatches | BatchesAhead:
     """Cut arrays or a dataset into batches; a new order at each pass, from the default random stream.
@@ -177,7 +179,7 @@ def _made(source: Any, size: int | None, shuffle: bool, drop_last: bool, key: An
     return Batches(_of_one_length(source), *options) if is_arrays else RowBatches(source, *options)
 
 
-def _streamed(source: Any, size: int | None) -> MadeBatches:
+def _streamed(source: object, size: int | None) -> MadeBatches:
     if not callable(source) and not hasattr(type(source), "__iter__"):
         raise ArgumentTypeError(
             f"nb.batches takes arrays, a dataset with len() and [number], or an iterable of batches; found {type(source).__name__}. "
@@ -191,7 +193,7 @@ def _streamed(source: Any, size: int | None) -> MadeBatches:
     return MadeBatches(source)
 
 
-def _of_one_length(arrays: Any) -> Any:
+def _of_one_length(arrays: object) -> Any:
     """The arrays, looked at."""
     arrays = jax.tree.map(_plain, arrays, is_leaf=_is_leaf)
     leaves = jax.tree.leaves(arrays)
@@ -207,10 +209,10 @@ def _of_one_length(arrays: Any) -> Any:
     return arrays
 
 
-def _is_leaf(x: Any) -> bool:
+def _is_leaf(x: Array) -> bool:
     return isinstance(x, Variable) or reader_of(type(x)) is not None
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Array) -> Any:
     x = x.value if isinstance(x, Variable) else read(x, "nb.batches", "Nothing was made.")
     return x if isinstance(x, (np.ndarray, jax.Array)) else np.asarray(x)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
 import numpy as np
+from jax import Array
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.paths import closest
 from nbmodule.core.numbers.random import RandomStream
 from nbmodule.core.shape.state import StateKey
@@ -43,7 +45,7 @@ class Sequential(Module):
 
     _listed = "_submodules"
 
-    def __init__(self, *layers: Any, device: Any = None, v: Any = None) -> None:
+    def __init__(self, *layers: object, device: DeviceLike | None = None, v: Mapping[str, Any] | None = None) -> None:
         if len(layers) == 1 and isinstance(layers[0], dict):
             self.names: tuple[str, ...] = ()
             for name in layers[0]:
@@ -56,7 +58,7 @@ class Sequential(Module):
         self._submodules = [_callable(layer, "Sequential") for layer in layers]
         super().__init__(device=device, v=v)
 
-    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, x: Array, *args: object, **kwargs: object) -> Any:
         args, kwargs, state = split_state(args, kwargs)
         for number, layer in enumerate(self._submodules):
             more, named = (args, kwargs) if number == 0 else ((), {})
@@ -109,7 +111,7 @@ class Sequential(Module):
         part.training = self.training
         return part
 
-    def __setitem__(self, index: Any, layer: Any) -> None:
+    def __setitem__(self, index: Any, layer: Module) -> None:
         self._submodules[self._number(index)] = _callable(layer, "Sequential")
 
     def __delitem__(self, index: Any) -> None:
@@ -145,7 +147,7 @@ class Sequential(Module):
         """Names and layers, in order; the names are numbers unless the layers were given names."""
         return zip(self.names or map(str, range(len(self))), list(self._submodules))
 
-    def insert(self, index: int, layer: Any, name: str | None = None) -> Sequential:
+    def insert(self, index: int, layer: object, name: str | None = None) -> Sequential:
         """Put a layer before that number; returns the module. Among named layers it is named by the first free number."""
         layer = _callable(layer, "Sequential")
         if self.names or (name is not None and not self._submodules):
@@ -160,7 +162,7 @@ class Sequential(Module):
         self._submodules.insert(index, layer)
         return self
 
-    def append(self, layer: Any, name: str | None = None) -> Sequential:
+    def append(self, layer: object, name: str | None = None) -> Sequential:
         """Put a layer at the end; returns the module."""
         return self.insert(len(self), layer, name)
 
@@ -176,7 +178,7 @@ class Sequential(Module):
         del self[index]
         return layer
 
-    def _number(self, index: Any) -> int:
+    def _number(self, index: int) -> int:
         """The position of a layer from its number or name."""
         if isinstance(index, str):
             if index not in self.names:
@@ -228,12 +230,12 @@ class Residual(Module):
         Array([3., 3.], dtype=float32)
     """
 
-    def __init__(self, layer: Any, *, shortcut: Any = None) -> None:
+    def __init__(self, layer: object, *, shortcut: object = None) -> None:
         self.layer = _callable(layer, "Residual")
         self.shortcut = None if shortcut is None else _callable(shortcut, "Residual")
         super().__init__()
 
-    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, x: Array, *args: object, **kwargs: object) -> Any:
         args, kwargs, state = split_state(args, kwargs)
         kept = plain(x)
         if state is None:
@@ -245,7 +247,7 @@ class Residual(Module):
         return _added(kept, y), state
 
 
-def _added(x: Any, y: Any) -> Any:
+def _added(x: Array, y: Array) -> Any:
     if np.shape(x) != np.shape(y):
         raise ShapeError(
             f"Residual: the layer returned shape {list(np.shape(y))} for an input of shape {list(np.shape(x))}; give shortcut= to match them."
@@ -269,14 +271,14 @@ class Lambda(Module):
         self.fn = _callable(fn, "Lambda")
         super().__init__()
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self.fn(*args, **kwargs)
 
     def extra_repr(self) -> str:
         return getattr(self.fn, "__name__", None) or repr(self.fn)
 
 
-def _callable(layer: Any, where: str) -> Any:
+def _callable(layer: object, where: str) -> Any:
     if not callable(layer):
         raise ArgumentTypeError(
             f"{where}: a layer must be a module or a function, found {type(layer).__name__}. Nothing was changed."
@@ -293,22 +295,22 @@ def split_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[An
     return args, kwargs, None
 
 
-def is_state(thing: Any) -> bool:
+def is_state(thing: object) -> bool:
     """Whether it is an exported state, of which there may be none: a dict with no other keys than `StateKey`s."""
     return isinstance(thing, dict) and all(isinstance(key, StateKey) for key in thing)
 
 
-def call_with_state(layer: Any, state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+def call_with_state(layer: Module, state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """Call a layer with the state if it takes one; gives `(y, state)`."""
     return layer(*args, state, **kwargs) if takes_state(layer) else (layer(*args, **kwargs), state)
 
 
-def takes_state(layer: Any) -> bool:
+def takes_state(layer: Module) -> bool:
     """Whether a module, or one below it, has exported its state and is called with it."""
     return is_module(layer) and any(_holds_key(vars(module)) for module in layer.modules())
 
 
-def _holds_key(thing: Any) -> bool:
+def _holds_key(thing: object) -> bool:
     if isinstance(thing, dict):
         return any(_holds_key(value) for value in thing.values())
     if isinstance(thing, RandomStream):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Inexact
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional import transposed
@@ -46,10 +48,10 @@ class _Convolution(Layer):
         data_format: str | None = None,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
         self.in_channels = size(name, "in_channels", in_channels)
@@ -69,7 +71,7 @@ class _Convolution(Layer):
         self._make(name, weight_initializer, bias_initializer, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _make(self, name: str, weights: Any, biases: Any, key: Any, device: Any, dtype: Any) -> None:
+    def _make(self, name: str, weights: object, biases: object, key: object, device: object, dtype: object) -> None:
         area = 1
         for n in self.kernel_size:
             area *= n
@@ -109,7 +111,7 @@ class _Convolution(Layer):
         return ", ".join([*parts, f"with_bias={self.with_bias}"])
 
 
-def _short(value: Any) -> Any:
+def _short(value: object) -> Any:
     return value[0] if isinstance(value, tuple) and value and all(part == value[0] for part in value) else value
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from jax import Array
 from jaxtyping import Float
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers import random
 from nbmodule.core.numbers.random import RandomStream
 from nbmodule.nn.functional.checks import check_choice
@@ -39,13 +41,13 @@ class Dropout(Layer):
     rate: Any
     rate_may_follow: ClassVar[bool] = True  # whether `rate` may be a function
 
-    def __init__(self, rate: float = 0.5, *, key: Any = None) -> None:
+    def __init__(self, rate: float = 0.5, *, key: KeyLike | None = None) -> None:
         self.rate = probability(type(self).__name__, "rate", rate)
         if key is not None:
             self.stream = RandomStream(key)
         super().__init__()
 
-    def forward(self, x: Float[ArrayLike, "..."], state: Any = None) -> Any:
+    def forward(self, x: Float[ArrayLike, "..."], state: object = None) -> Any:
         if state is not None and (not self.training or self.rate == 0):
             return array(x), state
         if state is not None:
@@ -65,7 +67,7 @@ class Dropout(Layer):
             return None
         return getattr(self, "stream", random.default).draw()
 
-    def _drop(self, x: Any, key: Any) -> Any:
+    def _drop(self, x: Array, key: KeyLike) -> Any:
         return dropout(x, self.current_rate, key)
 
     def extra_repr(self) -> str:
@@ -80,12 +82,12 @@ class _SpatialDropout(Dropout):
     _axes: ClassVar[int]
     _formats: ClassVar[tuple[str, str]]
 
-    def __init__(self, rate: float = 0.5, *, data_format: str | None = None, key: Any = None) -> None:
+    def __init__(self, rate: float = 0.5, *, data_format: str | None = None, key: KeyLike | None = None) -> None:
         self.data_format = self._formats[0] if data_format is None else data_format
         check_choice(type(self).__name__, "data_format", self.data_format, self._formats)
         super().__init__(rate, key=key)
 
-    def _drop(self, x: Any, key: Any) -> Any:
+    def _drop(self, x: Array, key: KeyLike) -> Any:
         return (dropout1d, dropout2d, dropout3d)[self._axes - 1](
             x, self.current_rate, key, data_format=self.data_format
         )
@@ -121,7 +123,7 @@ class AlphaDropout(Dropout):
 
     rate_may_follow = False  # its scale is worked out from the number
 
-    def _drop(self, x: Any, key: Any) -> Any:
+    def _drop(self, x: Array, key: KeyLike) -> Any:
         return alpha_dropout(x, self.current_rate, key)
 
 

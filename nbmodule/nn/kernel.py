@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nbmodule.base import dialects
 from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
@@ -68,7 +69,7 @@ def kernel(fn: Callable[P, R], /) -> Callable[P, R]: ...
 def kernel(
     *, static: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
+def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
     """Compile `fn`, a function of arrays, into one inline call that also takes boxes.
 
     Args:
@@ -150,7 +151,7 @@ def kernel(fn: Any = None, /, *, static: Sequence[str] = (), numbers: Sequence[s
     return made
 
 
-def _from_numpy(x: Any) -> Any:
+def _from_numpy(x: Array) -> Any:
     return jnp.asarray(x) if isinstance(x, np.ndarray) else x
 
 
@@ -194,7 +195,7 @@ def _widened(
     return {**found, name: value.astype(np.float32)}
 
 
-def _array_of(fn: Callable[..., Any], name: str, value: Any) -> Any:
+def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
     """The array of nested lists of numbers or of a value from elsewhere; None for anything else."""
     reader = _reader[type(value)]
     if reader is None:
@@ -217,7 +218,7 @@ def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         raise ArgumentTypeError(" ".join([f"{fn.__name__}: {error}.", *(f"{cure}." for cure in cures)])) from None
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
@@ -247,11 +248,11 @@ def _is_array_of_no_numbers(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm"
 
 
-def _holds_text(value: Any) -> bool:
+def _holds_text(value: object) -> bool:
     return any(isinstance(part, (str, bytes)) for part in (value if isinstance(value, (list, tuple)) else (value,)))
 
 
-def _is_hashable(value: Any) -> bool:
+def _is_hashable(value: object) -> bool:
     try:
         hash(value)
     except TypeError:

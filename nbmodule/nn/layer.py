@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
+from jax.typing import DTypeLike
 
 from nbmodule.base import dialects
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
 from nbmodule.doors.module import Module
@@ -32,15 +35,17 @@ class Layer(Module):
 
     _short_names = {"weight": "w", "bias": "b"}
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         dialects.teach(cls)
 
-    def __init__(self, *, device: Any = None, dtype: Any = None, v: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, *, device: DeviceLike | None = None, dtype: DTypeLike | None = None, v: Mapping[str, Any] | None = None
+    ) -> None:
         Module.__init__(self, device=device, dtype=dtype, v=v)
 
 
-def array(x: Any) -> jax.Array:
+def array(x: Array) -> jax.Array:
     """The array of a box, or of NumPy."""
     x = plain(x)
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
@@ -59,7 +64,7 @@ def data_format_of(where: str, axes: int, given: str | None) -> str:
     return given
 
 
-def padding_of(where: str, padding: Any, axes: int) -> Any:
+def padding_of(where: str, padding: object, axes: int) -> Any:
     """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for each axis, or pairs."""
     if isinstance(padding, (tuple, list)):
         padding = tuple(tuple(part) if isinstance(part, (tuple, list)) else part for part in padding)
@@ -67,7 +72,7 @@ def padding_of(where: str, padding: Any, axes: int) -> Any:
     return padding
 
 
-def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
+def size(where: str, name: str, value: SupportsIndex, *, least: int = 1) -> int:
     """A whole number of at least `least`."""
     try:
         number = operator.index(value)
@@ -79,7 +84,7 @@ def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
     return number
 
 
-def integer(where: str, name: str, value: Any) -> int:
+def integer(where: str, name: str, value: SupportsIndex) -> int:
     """A whole number, also a negative one, such as an axis."""
     try:
         number = operator.index(value)
@@ -90,14 +95,14 @@ def integer(where: str, name: str, value: Any) -> int:
     return number
 
 
-def rate(where: str, name: str, value: Any) -> float:
+def rate(where: str, name: str, value: object) -> float:
     """A number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ArgumentError(f"{where}: {name} must be a number from 0 to 1, found {value!r}. Nothing was made.")
     return float(value)
 
 
-def flag(where: str, name: str, value: Any) -> bool:
+def flag(where: str, name: str, value: object) -> bool:
     """True or False, nothing else: `with_bias='no'` is a mistake."""
     if not isinstance(value, bool):
         raise ArgumentTypeError(f"{where}: {name} must be True or False, found {value!r}. Nothing was made.")
@@ -113,7 +118,7 @@ def keys(key: Any, count: int) -> list[Any]:
     return list(threefry.split(threefry.key_data(key), count))
 
 
-def initializer(where: str, name: str, given: Any, default: Initializer) -> Initializer:
+def initializer(where: str, name: str, given: object, default: Initializer) -> Initializer:
     """An initializer from what a user gives: any form that `as_initializer` takes, or None for the default."""
     return default if given is None else as_initializer(f"{where}: {name}", given)
 
@@ -129,7 +134,7 @@ def buffer(made: Variable) -> Buffer:
     return box
 
 
-def sizes(where: str, name: str, value: Any, count: int, *, least: int = 1) -> tuple[int, ...]:
+def sizes(where: str, name: str, value: SupportsIndex, count: int, *, least: int = 1) -> tuple[int, ...]:
     """A whole number for each of `count` axes, from one number or one for each."""
     if isinstance(value, (tuple, list)):
         if len(value) != count:

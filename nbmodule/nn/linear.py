@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from jax import Array, lax
+from jax.typing import DTypeLike
 from jaxtyping import Float, Inexact, Integer, Shaped
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_index, check_number, show
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
@@ -45,10 +48,10 @@ class Linear(Layer):
         with_bias: bool = True,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.in_features = n = size("Linear", "in_features", in_features)
         self.out_features = m = size("Linear", "out_features", out_features)
@@ -104,10 +107,10 @@ class Bilinear(Layer):
         with_bias: bool = True,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.in1_features = n1 = size("Bilinear", "in1_features", in1_features)
         self.in2_features = n2 = size("Bilinear", "in2_features", in2_features)
@@ -166,10 +169,10 @@ class Embedding(Layer):
         max_norm: float | None = None,
         norm_type: float = 2.0,
         weight_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = m = size("Embedding", "embedding_dim", embedding_dim)
@@ -219,10 +222,10 @@ class Identity(Layer):
         3
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__()
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Array) -> Any:
         return x
 
 

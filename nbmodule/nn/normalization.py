@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.affine import Affine, channel_axis, layout, number, value_of
 from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
@@ -52,10 +55,10 @@ class LayerNorm(Affine):
         with_bias: bool = True,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.normalized_shape = _shape("LayerNorm", normalized_shape)
         self.eps, self.new_std = number("LayerNorm", "eps", eps), number("LayerNorm", "new_std", new_std)
@@ -112,10 +115,10 @@ class RMSNorm(Affine):
         eps: float = 1e-6,
         affine: bool = True,
         weight_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.normalized_shape = _shape("RMSNorm", normalized_shape)
         self.eps, self.affine = number("RMSNorm", "eps", eps), flag("RMSNorm", "affine", affine)
@@ -169,10 +172,10 @@ class GroupNorm(Affine):
         data_format: str | None = None,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_groups, self.num_channels = (
             size("GroupNorm", "num_groups", num_groups),
@@ -235,10 +238,10 @@ class InstanceNorm(Affine):
         data_format: str | None = None,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_features = size("InstanceNorm", "num_features", num_features)
         self.eps, self.affine = number("InstanceNorm", "eps", eps), flag("InstanceNorm", "affine", affine)

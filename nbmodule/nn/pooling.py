@@ -21,7 +21,7 @@ class _Pool(Layer):
         kernel_size: Any,
         *,
         stride: Any = None,
-        padding: Any = 0,
+        padding: object = 0,
         ceil_mode: bool = False,
         data_format: str | None = None,
     ) -> None:
@@ -45,10 +45,10 @@ class _Pool(Layer):
 class _MaxPool(_Pool):
     def __init__(
         self,
-        kernel_size: Any,
+        kernel_size: object,
         *,
-        stride: Any = None,
-        padding: Any = 0,
+        stride: object = None,
+        padding: object = 0,
         dilation: Any = 1,
         ceil_mode: bool = False,
         data_format: str | None = None,
@@ -71,10 +71,10 @@ class _MaxPool(_Pool):
 class _AvgPool(_Pool):
     def __init__(
         self,
-        kernel_size: Any,
+        kernel_size: object,
         *,
-        stride: Any = None,
-        padding: Any = 0,
+        stride: object = None,
+        padding: object = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: float | None = None,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape, show
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table, time_embedding
@@ -48,7 +51,7 @@ class SinusoidalPositionalEncoding(Layer):
 
 
 @kernel(static=("features", "base"))
-def _add_sinusoids(x: Any, *, features: int, base: float) -> Any:
+def _add_sinusoids(x: Array, *, features: int, base: float) -> Any:
     name = "SinusoidalPositionalEncoding"
     check_floating(name, x=x)
     check_rank(name, "x", x, f"(*batch, length, {features})", 2)
@@ -118,10 +121,10 @@ class LearnedPositionalEncoding(Layer):
         features: int,
         *,
         weight_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = "LearnedPositionalEncoding"
         self.max_length, self.features = size(name, "max_length", max_length), size(name, "features", features)
@@ -137,7 +140,7 @@ class LearnedPositionalEncoding(Layer):
 
 
 @kernel
-def _add_rows(x: Any, weight: Any) -> Any:
+def _add_rows(x: Array, weight: Array) -> Any:
     name, (most, features) = "LearnedPositionalEncoding", weight.shape
     check_floating(name, x=x)
     if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:

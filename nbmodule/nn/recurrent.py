@@ -7,13 +7,16 @@ the other: i, f, g, o in an LSTM; r, z, n in a GRU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Integer
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.promotion import common_dtype
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.dropout import Dropout
@@ -49,10 +52,10 @@ class _Recurrent(Layer):
         return_state: bool = True,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
@@ -78,7 +81,9 @@ class _Recurrent(Layer):
         self._make(given, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _make(self, given: tuple[Initializer | None, Initializer | None], key: Any, device: Any, dtype: Any) -> None:
+    def _make(
+        self, given: tuple[Initializer | None, Initializer | None], key: object, device: object, dtype: object
+    ) -> None:
         hidden, rows = self.hidden_features, self._gates * self.hidden_features
         each = iter(keys(key, len(_KINDS) * self.num_layers * self._directions))
         for layer in range(self.num_layers):
@@ -183,10 +188,10 @@ class _Cell(Layer):
         with_bias: bool = True,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
@@ -207,7 +212,7 @@ class _Cell(Layer):
     def _variables(self) -> tuple[Any, ...]:
         return tuple(getattr(self, kind).value for kind in (_KINDS if self.with_bias else _KINDS[:2]))
 
-    def _state(self, x: Any, state: Any) -> Any:
+    def _state(self, x: Array, state: Any) -> Any:
         """The state that was given, or zeros."""
         if state is not None:
             return plain(state)
@@ -240,7 +245,7 @@ class RNNCell(_Cell):
 class LSTMCell(_Cell):
     _gates = 4
 
-    def forward(self, x: Float[ArrayLike, "*batch in_features"], state: Any = None) -> Any:
+    def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
         if state is None:
             state = (None, None)
         elif not isinstance(state, (tuple, list)) or len(state) != 2:
@@ -261,11 +266,11 @@ class GRUCell(_Cell):
 
 @kernel(static=("kind", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
-    x: Any,
+    x: ArrayLike,
     state: Any,
     weights: Any,
-    lengths: Any,
-    key: Any,
+    lengths: object,
+    key: object,
     *,
     kind: str,
     nonlinearity: str,
@@ -299,7 +304,7 @@ def _run(
 
 
 def _one(
-    kind: str, x: Any, first: Any, weights: Any, lengths: Any, nonlinearity: str, reverse: bool
+    kind: str, x: ArrayLike, first: Any, weights: Any, lengths: Any, nonlinearity: str, reverse: bool
 ) -> tuple[Any, tuple[Any, ...]]:
     if kind == "LSTM":
         return recurrent.lstm(x, first, *weights, lengths=lengths, reverse=reverse)

@@ -106,7 +106,7 @@ class Upsample(Layer):
         self,
         size: Any = None,
         *,
-        scale_factor: Any = None,
+        scale_factor: object = None,
         mode: str = "nearest",
         align_corners: bool = False,
         data_format: str = "NHWC",

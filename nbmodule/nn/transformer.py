@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax import Array
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.dropout import Dropout
@@ -37,10 +39,10 @@ class _TransformerLayer(Layer):
         eps: float = 1e-5,
         rotary: bool = False,
         with_bias: bool = True,
-        key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        key: object = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
         self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
@@ -67,14 +69,14 @@ class _TransformerLayer(Layer):
         self.dropout = Dropout(dropout_rate)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _beside(self, x: Any, norm: Callable[..., Any], part: Callable[[Any], Any]) -> Any:
+    def _beside(self, x: Array, norm: Callable[..., Any], part: Callable[[Any], Any]) -> Any:
         """One part beside a shortcut."""
         x = plain(x)
         if self.norm_first:
             return x + self.dropout(part(norm(x)))
         return norm(x + self.dropout(part(x)))
 
-    def _fed(self, x: Any) -> Any:
+    def _fed(self, x: Array) -> Any:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def extra_repr(self) -> str:
@@ -142,9 +144,9 @@ class _Stack(Layer):
         eps: float = 1e-5,
         with_bias: bool = True,
         key: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        v: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         name = type(self).__name__

@@ -6,7 +6,8 @@ The layer inside keeps its weight as it is, as the variable that is trained; eac
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,13 +26,16 @@ from nbmodule.nn.functional.checks import check_number
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import Layer, keys, size
 
+if TYPE_CHECKING:
+    from nbmodule.doors.module import Module
+
 _FIRST_TURNS = 15  # of power iteration when the vectors are drawn, as in PyTorch
 
 
 class _Around(Layer):
     """A layer whose weight is replaced while it runs."""
 
-    def _take(self, layer: Any, name: str, axis: int) -> Parameter:
+    def _take(self, layer: Module, name: str, axis: int) -> Parameter:
         """Hold the layer, and find the weight in it."""
         kind = type(self).__name__
         if not is_module(layer):
@@ -106,8 +110,8 @@ class SpectralNorm(_Around):
         axis: int = 0,
         num_iterations: int = 1,
         eps: float = 1e-12,
-        key: Any = None,
-        v: Any = None,
+        key: object = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
         check_number("SpectralNorm", "eps", eps, above=0)
@@ -122,7 +126,7 @@ class SpectralNorm(_Around):
         self.right = Buffer.pending(lambda: draw()[1], (columns,), weight.dtype, follows=True)
         super().__init__(v=v)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         if not isinstance(self.left, StateKey):
             weight, left, right = self._normalized(self.left.value, self.right.value)
             if self.training:
@@ -137,7 +141,7 @@ class SpectralNorm(_Around):
             return self._called(weight, (*args, state), kwargs)
         return self._called(weight, args, kwargs), state
 
-    def _normalized(self, left: Any, right: Any) -> tuple[Array, Array, Array]:
+    def _normalized(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
         turns = self.num_iterations if self.training else 0
         return _divided_by_singular_value(self._weight().value, left, right, axis=self.axis, turns=turns, eps=self.eps)
 
@@ -153,7 +157,7 @@ def _split_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
 
 @kernel(static=("axis", "turns", "eps"))
 def _divided_by_singular_value(
-    weight: Any, left: Any, right: Any, *, axis: int, turns: int, eps: float
+    weight: Any, left: Array, right: Array, *, axis: int, turns: int, eps: float
 ) -> tuple[Array, Array, Array]:
     matrix = jnp.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     fixed = lax.stop_gradient(matrix)
@@ -208,19 +212,19 @@ class WeightNorm(_Around):
     Source: Salimans and Kingma (2016), arXiv:1602.07868.
     """
 
-    def __init__(self, layer: Any, *, name: str = "weight", axis: int = 0, v: Any = None) -> None:
+    def __init__(self, layer: Any, *, name: str = "weight", axis: int = 0, v: Mapping[str, Any] | None = None) -> None:
         weight = self._take(layer, name, axis)
         shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
         draw = functools.partial(_lengths, weight, self.axis)
         self.scale = Parameter.pending(draw, shape, weight.dtype, follows=True)
         super().__init__(v=v)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self._called(_of_length(self._weight().value, self.scale.value, axis=self.axis), args, kwargs)
 
 
 @kernel(static=("axis",))
-def _of_length(weight: Any, scale: Any, *, axis: int) -> Array:
+def _of_length(weight: Any, scale: Array, *, axis: int) -> Array:
     others = tuple(i for i in range(weight.ndim) if i != axis)
     return weight * (scale / jnp.sqrt(jnp.sum(weight * weight, others, keepdims=True)))
 

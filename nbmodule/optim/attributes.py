@@ -12,12 +12,13 @@ everything back first.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now, write
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -25,13 +26,16 @@ from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, TraceError
 from nbmodule.optim.boxes import own_box, values_of
 
+if TYPE_CHECKING:
+    from nbmodule.optim.optimizer import Optimizer
+
 GENERATION = "_generation"  # counts trials; part of the structure, so that what was compiled in vain fits no later call
 
 
 class Trial:
     """Changes of an optimizer's attributes that were made while tracing."""
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         self.before = attributes_of(optimizer)
         self.makes_state, self.traced = False, here() != EAGER
         self.token = Buffer.pending(lambda: np.zeros((), np.int32), (), jnp.int32)
@@ -52,7 +56,7 @@ class Trial:
         return int(np.asarray(self.token.settled())) == 1
 
 
-def attributes_of(optimizer: Any) -> dict[str, Any]:
+def attributes_of(optimizer: Optimizer) -> dict[str, Any]:
     """All attributes that belong to the structure, those that hold arrays included."""
     hidden = type(optimizer)._unwatched
     found = {name: value for name, value in vars(optimizer).items() if name not in hidden and name != GENERATION}
@@ -60,12 +64,12 @@ def attributes_of(optimizer: Any) -> dict[str, Any]:
     return found
 
 
-def note_change(optimizer: Any) -> None:
+def note_change(optimizer: Optimizer) -> None:
     optimizer._nbm.version += 1
     clock.structure_changed()
 
 
-def settle_trial(optimizer: Any) -> None:
+def settle_trial(optimizer: Optimizer) -> None:
     """Take over, or take back, what was changed in a trace that is over."""
     memo = optimizer._memo
     trial = memo.trial
@@ -83,7 +87,7 @@ def settle_trial(optimizer: Any) -> None:
     note_change(optimizer)
 
 
-def _warn_of_counters(optimizer: Any, trial: Trial) -> None:
+def _warn_of_counters(optimizer: Optimizer, trial: Trial) -> None:
     memo = optimizer._memo
     memo.retraces = 0 if trial.makes_state else memo.retraces + 1
     if memo.retraces == 3:
@@ -94,7 +98,7 @@ def _warn_of_counters(optimizer: Any, trial: Trial) -> None:
         )
 
 
-def _begin_trial(optimizer: Any, name: str, makes_state: bool) -> None:
+def _begin_trial(optimizer: Optimizer, name: str, makes_state: bool) -> None:
     """Before an attribute changes in a way that compiled code must know of."""
     memo, is_eager = optimizer._memo, here() == EAGER
     if is_eager and (now.frame is None or not memo.stepping):
@@ -121,7 +125,7 @@ def _begin_trial(optimizer: Any, name: str, makes_state: bool) -> None:
     memo.trial.makes_state |= makes_state
 
 
-def holds_arrays(value: Any) -> bool:
+def holds_arrays(value: object) -> bool:
     """Whether `value` is an array or a PyTree that holds one, and no variable or module."""
     if isinstance(value, (jax.Array, np.ndarray)):
         return True
@@ -130,7 +134,7 @@ def holds_arrays(value: Any) -> bool:
     return any(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in jax.tree.leaves(value))
 
 
-def assign(optimizer: Any, name: str, value: Any) -> None:
+def assign(optimizer: Optimizer, name: str, value: object) -> None:
     """`optimizer.name = value` for a name that the class does not handle itself."""
     settle_trial(optimizer)
     if not holds_arrays(value):
@@ -163,7 +167,7 @@ _MISSING = object()
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def _array(optimizer: Any, name: str, leaf: Any) -> Any:
+def _array(optimizer: Optimizer, name: str, leaf: object) -> Any:
     try:
         return leaf if isinstance(leaf, jax.Array) else jnp.array(leaf)
     except TypeError:
@@ -173,33 +177,33 @@ def _array(optimizer: Any, name: str, leaf: Any) -> Any:
         ) from None
 
 
-def _fits(box: Variable, array: Any) -> bool:
+def _fits(box: Variable, array: Shaped) -> bool:
     return box.shape == array.shape and box.dtype == array.dtype
 
 
-def _box(optimizer: Any, array: Any) -> Buffer:
+def _box(optimizer: Optimizer, array: Shaped) -> Buffer:
     shape, dtype = array.shape, array.dtype
     return own_box(optimizer, lambda: np.zeros(shape, dtype), shape, dtype)
 
 
-def state_names(optimizer: Any) -> dict[str, str]:
+def state_names(optimizer: Optimizer) -> dict[str, str]:
     """The attributes that hold arrays, by their names in `state`: without a leading underscore, where that is no other's name."""
     names = vars(optimizer)["_held"]
     return {name[1:] if name.startswith("_") and name[1:] not in names else name: name for name in names}
 
 
-def attribute_for(optimizer: Any, name: str) -> str:
+def attribute_for(optimizer: Optimizer, name: str) -> str:
     """The attribute that a name in `state` means, before there are arrays in it."""
     return name if name in vars(optimizer) and f"_{name}" not in vars(optimizer) else f"_{name}"
 
 
-def held(optimizer: Any, name: str) -> Any:
+def held(optimizer: Optimizer, name: str) -> Any:
     """The arrays of an attribute, as they were set."""
     treedef, boxes = vars(optimizer)["_held"][name]
     return jax.tree.unflatten(treedef, values_of(optimizer, boxes))
 
 
-def delete(optimizer: Any, name: str) -> None:
+def delete(optimizer: Optimizer, name: str) -> None:
     _begin_trial(optimizer, name, False)
     kept = dict(vars(optimizer)["_held"])
     if kept.pop(name, None) is None:

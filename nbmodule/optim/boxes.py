@@ -6,10 +6,11 @@ import functools
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.tree_util import SequenceKey
+from jax.typing import DTypeLike
 
 from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
@@ -17,19 +18,25 @@ from nbmodule.core.shape.walk import Plan, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.optim.part import Chain, is_floating
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+    from nbmodule.optim.optimizer import Optimizer
 
-def reading(thing: Any) -> Any:
+
+def reading(thing: object) -> Any:
     """While variables of `thing` are read: one that is not yet an input of a compiled function makes all of `thing` one."""
     return nullcontext() if now.frame is None else calling(thing)
 
 
-def values_of(thing: Any, boxes: Sequence[Variable]) -> list[Any]:
+def values_of(thing: object, boxes: Sequence[Variable]) -> list[Any]:
     """The values of boxes of `thing`, as seen from here."""
     with reading(thing):
         return [box.value for box in boxes]
 
 
-def own_box(optimizer: Any, make: Callable[[], Any], shape: tuple[int, ...], dtype: Any, place: Any = None) -> Buffer:
+def own_box(
+    optimizer: Optimizer, make: Callable[[], Any], shape: tuple[int, ...], dtype: DTypeLike, place: object = None
+) -> Buffer:
     """A box that is as local as the optimizer itself: an input of compiled functions, unless it was made in one."""
     box = Buffer.pending(make, shape, dtype, place)
     box._home = optimizer._nbm.home
@@ -46,7 +53,7 @@ Parameters = tuple[tuple[Variable, ...], tuple[Chain, ...], frozenset[Chain]]
 _known: weakref.WeakKeyDictionary[Plan, Parameters] = weakref.WeakKeyDictionary()
 
 
-def parameters_of(model: Any) -> Parameters:
+def parameters_of(model: CoreModule) -> Parameters:
     """The parameters of a module, their chains, and the chains of those that are left alone; looked up once for each walk."""
     plan = plan_of(model)
     found = _known.get(plan)
@@ -64,7 +71,7 @@ def next_count(count: Any) -> Any:
     return count + 1
 
 
-def places_to_write(tree: Any) -> list[tuple[Any, Any]]:
+def places_to_write(tree: object) -> list[tuple[Any, Any]]:
     """Where the leaves of a nested Container, dict or list are kept: the level and the key, or a box and None.
 
     Raises:

@@ -22,7 +22,7 @@ from nbmodule.optim.part import flatten
 
 @functools.partial(jax.jit, inline=True)
 def _sum_of_squares(arrays: Sequence[Any]) -> Any:
-    def squares(x: Any) -> Any:
+    def squares(x: Array) -> Any:
         wide = widened(x.dtype)
         return jnp.sum(jnp.square(jnp.abs(x).astype(jnp.finfo(wide).dtype)))
 
@@ -37,7 +37,7 @@ def _norm(parts: Sequence[Any]) -> Any:
 
 
 @functools.partial(jax.jit, inline=True)
-def _factor(parts: Sequence[Any], max_norm: Any) -> Any:
+def _factor(parts: Sequence[Any], max_norm: object) -> Any:
     norm = _norm(parts)
     return jnp.where(norm < max_norm, 1.0, max_norm / norm)
 
@@ -53,7 +53,7 @@ def in_chunks(arrays: Sequence[Any]) -> list[list[int]]:
     return [list(places) for places in chunks_of(facts, tuple(map(placement, arrays)))]
 
 
-def clip_factor(arrays: Sequence[Any], max_norm: Any) -> Any:
+def clip_factor(arrays: Sequence[Any], max_norm: object) -> Any:
     """What to multiply gradients with so that their norm is at most `max_norm`; 1 where it is smaller already."""
     return _factor(_parts(arrays), max_norm)
 
@@ -86,7 +86,7 @@ def check_max_norm(max_norm: Any) -> Any:
     return max_norm
 
 
-def global_norm(tree: Any) -> Float[Array, ""]:
+def global_norm(tree: object) -> Float[Array, ""]:
     """Give the Euclidean norm of all arrays of a Container, a dict or another PyTree, taken as one vector.
 
     Squares are added in float32 at least.
@@ -103,7 +103,7 @@ def global_norm(tree: Any) -> Float[Array, ""]:
         return _norm(_parts(leaves))
 
 
-def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
+def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     """Scale all gradients by one factor, so that their norm as one vector is at most `max_norm`.
 
     Directions are kept. Where the norm is smaller already nothing changes; where it is NaN or infinite, so is the result.

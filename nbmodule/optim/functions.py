@@ -6,12 +6,14 @@ and nothing is written. The classes of the same names do the same and keep the s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from nbmodule.base.kinds import RateLike
 from nbmodule.errors import StructureError
 from nbmodule.optim.clipping import shared_kernels
 from nbmodule.optim.kernels import chunks_of, kernel, placement
@@ -22,7 +24,9 @@ from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.table import checked
 
 
-def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_gradients: bool = True) -> Any:
+def sgd_update(
+    v: Mapping[str, Any], grads: object, lr: RateLike, *, weight_decay: float = 0.0, stop_gradients: bool = True
+) -> Any:
     """Take one step of gradient descent, without momentum; returns the new variables.
 
     Args:
@@ -40,10 +44,10 @@ def sgd_update(v: Any, grads: Any, lr: Any, *, weight_decay: float = 0.0, stop_g
 
 
 def momentum_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    mw: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    mw: object,
     *,
     momentum: float = 0.9,
     nesterov: bool = False,
@@ -72,12 +76,12 @@ def momentum_update(
 
 
 def adam_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    mw: Any,
-    vw: Any,
-    step: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    mw: object,
+    vw: object,
+    step: object,
     *,
     beta1: float = 0.9,
     beta2: float = 0.999,
@@ -109,12 +113,12 @@ def adam_update(
 
 
 def adamw_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    mw: Any,
-    vw: Any,
-    step: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    mw: object,
+    vw: object,
+    step: object,
     *,
     beta1: float = 0.9,
     beta2: float = 0.999,
@@ -147,12 +151,12 @@ def adamw_update(
 
 
 def lamb_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    mw: Any,
-    vw: Any,
-    step: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    mw: object,
+    vw: object,
+    step: object,
     *,
     beta1: float = 0.9,
     beta2: float = 0.999,
@@ -172,10 +176,10 @@ def lamb_update(
 
 
 def rmsprop_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    vw: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    vw: object,
     *,
     decay: float = 0.9,
     epsilon: float = 1e-8,
@@ -203,7 +207,7 @@ def rmsprop_update(
 
 
 def adagrad_update(
-    v: Any, grads: Any, lr: Any, vw: Any, *, epsilon: float = 1e-7, stop_gradients: bool = True
+    v: Mapping[str, Any], grads: object, lr: RateLike, vw: object, *, epsilon: float = 1e-7, stop_gradients: bool = True
 ) -> tuple[Any, Any]:
     """Take one step of Adagrad; returns the new variables and the new `vw`.
 
@@ -223,10 +227,10 @@ def adagrad_update(
 
 
 def lion_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    mw: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    mw: object,
     *,
     beta1: float = 0.9,
     beta2: float = 0.99,
@@ -254,10 +258,10 @@ def lion_update(
 
 
 def lars_update(
-    v: Any,
-    grads: Any,
-    lr: Any,
-    mw: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    mw: object,
     *,
     momentum: float = 0.9,
     nesterov: bool = False,
@@ -293,12 +297,12 @@ def lars_update(
 def _update(
     kind: type[Leafwise],
     options: dict[str, Any],
-    v: Any,
-    grads: Any,
-    lr: Any,
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
     slots: tuple[Any, ...],
     stop: bool,
-    step: Any = 1,
+    step: object = 1,
 ) -> tuple[Any, ...]:
     """One step of the rule of a class; gives the new variables and the new slots. Options that are not given are off."""
     title = f"cannot take a step of {kind.__name__}"

@@ -63,7 +63,7 @@ class Groups:
         return tuple(row.index(True) + 1 if True in row else 0 for row in fits)
 
 
-def make_groups(given: Any, options: Iterable[str]) -> tuple[Groups, list[Any]]:
+def make_groups(given: object, options: Iterable[str]) -> tuple[Groups, list[Any]]:
     """Groups as the user gives them, `{pattern: {option: value}}`, and the learning rates among the options.
 
     Args:

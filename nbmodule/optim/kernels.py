@@ -17,9 +17,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.core import Tracer
 from jax.tree_util import GetAttrKey, SequenceKey
 
+from nbmodule.base.kinds import RateLike
 from nbmodule.base.promotion import mixed_dtypes
 
 CHUNK = 8  # leaves in one kernel: more take longer to compile and run no faster
@@ -44,7 +46,7 @@ class Rule:
         return tuple(name for _, name in self.slots)
 
     def apply(
-        self, weights: Sequence[Any], grads: Sequence[Any], slots: Sequence[Any], rate: Any, count: Any
+        self, weights: Sequence[Any], grads: Sequence[Any], slots: Sequence[Any], rate: RateLike, count: object
     ) -> tuple[Any, Any]:
         """One step; gives new weights and new slots.
 
@@ -61,14 +63,20 @@ class Rule:
             return self._applied(optax, weights, grads, slots, rate, count)
 
     def _applied(
-        self, optax: Any, weights: Sequence[Any], grads: Sequence[Any], slots: Sequence[Any], rate: Any, count: Any
+        self,
+        optax: Any,
+        weights: Sequence[Any],
+        grads: Sequence[Any],
+        slots: Sequence[Any],
+        rate: RateLike,
+        count: Any,
     ) -> tuple[Any, Any]:
         transformation = self.make(rate, **dict(self.options))
         weights = list(weights)
         grads = [grad.astype(jnp.promote_types(grad.dtype, weight.dtype)) for grad, weight in zip(grads, weights)]
         index = {field: i for i, (field, _) in enumerate(self.slots)}
 
-        def known(path: Any, _: Any) -> Any:
+        def known(path: Any, _: object) -> Any:
             field, leaf = place_of(path)
             return count - 1 if field == "count" else slots[index[field]][leaf]
 
@@ -83,7 +91,7 @@ class Rule:
         return optax.apply_updates(weights, updates), new
 
 
-def place_of(path: Any) -> tuple[str, int]:
+def place_of(path: Sequence[Any]) -> tuple[str, int]:
     """The field of optax's state, and which variable."""
     field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
     return field, path[-1].idx if isinstance(path[-1], SequenceKey) else -1
@@ -100,7 +108,13 @@ def kernel(rule: Rule, stop: bool, gated: bool) -> Callable[..., Any]:
     """
 
     def optimizer_step(
-        weights: Any, grads: Any, slots: Any, rate: Any, count: Any, factor: Any, is_due: Any = None
+        weights: Sequence[Any],
+        grads: Sequence[Any],
+        slots: Sequence[Any],
+        rate: Any,
+        count: Array,
+        factor: Array | None,
+        is_due: Array | None = None,
     ) -> Any:
         def step() -> Any:
             scaled = grads if factor is None else [scaled_by(grad, factor) for grad in grads]
@@ -115,26 +129,26 @@ def kernel(rule: Rule, stop: bool, gated: bool) -> Callable[..., Any]:
 
 
 @functools.partial(jax.jit, inline=True)
-def averaged(means: Any, grads: Any, calls: Any) -> list[Any]:
+def averaged(means: Sequence[Any], grads: Sequence[Any], calls: Array) -> list[Any]:
     """The running average of gradients, with those of one more call; `calls` were averaged before."""
     with mixed_dtypes():
         return [mean + ((grad - mean) / (calls + 1)).astype(mean.dtype) for mean, grad in zip(means, grads)]
 
 
 @functools.partial(jax.jit, static_argnames="every", inline=True)
-def counted(calls: Any, count: Any, *, every: int) -> tuple[Any, Any, Any]:
+def counted(calls: Array, count: Array, *, every: int) -> tuple[Any, Any, Any]:
     """Whether one more call makes a step due, and what calls and steps are counted to then."""
     is_due = calls + 1 >= every
     return is_due, jnp.where(is_due, 0, calls + 1), jnp.where(is_due, count, count - 1)
 
 
 @functools.partial(jax.jit, inline=True)
-def emptied(means: Any, is_due: Any) -> list[Any]:
+def emptied(means: Sequence[Any], is_due: Array) -> list[Any]:
     """Averages, or zeros once they have been used."""
     return [jnp.where(is_due, jnp.zeros_like(mean), mean) for mean in means]
 
 
-def scaled_by(array: Any, factor: Any) -> Any:
+def scaled_by(array: Array, factor: Any) -> Any:
     """`array * factor` in the dtype of `array`."""
     return array * factor.astype(array.dtype)
 
@@ -164,7 +178,7 @@ def chunks_of(facts: tuple[Any, ...], kinds: tuple[Any, ...]) -> tuple[tuple[int
     return tuple(map(tuple, chunks))
 
 
-def placement(array: Any) -> Any:
+def placement(array: object) -> Any:
     """Where an array must be computed; None where JAX decides."""
     if isinstance(array, jax.Array) and not isinstance(array, Tracer) and array.committed:
         return array.sharding

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -36,6 +37,9 @@ from nbmodule.optim.rate import as_given, as_rate, rate_now
 from nbmodule.optim.table import Row, checked
 from nbmodule.tree.compare import describe, structure_difference
 from nbmodule.tree.container import Container
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 LAYOUTS = 4  # how many selections of variables are remembered, for optimizers that serve several models in turn
 MEANS = "accumulated"  # the slot of gradients that wait for their step
@@ -91,13 +95,13 @@ class Leafwise(Optimizer):
 
     def __init__(
         self,
-        lr: Any,
+        lr: RateLike,
         options: Mapping[str, Any],
         *,
         inplace: bool | None = None,
         stop_gradients: bool = True,
         trace_on_next_step: bool = False,
-        device: Any = None,
+        device: DeviceLike | None = None,
         clip_norm: float | None = None,
         accumulate: int = 1,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
@@ -155,7 +159,7 @@ class Leafwise(Optimizer):
         pairs = zip(vars(self)["_groups"].all, vars(self)["_rates"][1:])
         return MappingProxyType({group.pattern: as_given(rate) for group, rate in pairs if rate is not None})
 
-    def set_group_lr(self, pattern: str, lr: Any) -> None:
+    def set_group_lr(self, pattern: str, lr: RateLike) -> None:
         """Change the learning rate of a group; a new number compiles nothing again.
 
         Raises:
@@ -178,7 +182,7 @@ class Leafwise(Optimizer):
         )
 
     # -- steps ---------------------------------------------------------------------------------------
-    def _step(self, v: Any, grads: Any) -> Container:
+    def _step(self, v: Mapping[str, Any], grads: object) -> Container:
         leaves, _, chains = flatten(v, "the variables")
         grads = flatten(grads, "the gradients")[0]
         part = Pairs(chains, leaves, grads)
@@ -196,7 +200,7 @@ class Leafwise(Optimizer):
             part.write([self._counter], [following])
         return new
 
-    def _follow(self, part: Pairs, count: Any) -> list[Any]:
+    def _follow(self, part: Pairs, count: object) -> list[Any]:
         """New values for the variables, and new state; `count` includes this step."""
         own = vars(self)
         work, boxes = self._laid_out(part)
@@ -223,7 +227,7 @@ class Leafwise(Optimizer):
         part.write(boxes, written)
         return new
 
-    def _averaged(self, part: Pairs, held: list[Any], grads: list[Any], count: Any) -> tuple[list[Any], Any]:
+    def _averaged(self, part: Pairs, held: list[Any], grads: list[Any], count: object) -> tuple[list[Any], Any]:
         """Gradients averaged over the calls since the last step, and whether a step is due. Counts the call."""
         calls = vars(self)["_calls"]
         before = calls.value
@@ -340,7 +344,7 @@ class Leafwise(Optimizer):
     def _chains_of_state(self) -> tuple[Chain, ...]:
         return tuple(self._known())
 
-    def _has_state_for(self, model: Any) -> bool:
+    def _has_state_for(self, model: CoreModule) -> bool:
         """Whether all the state is for variables of this model."""
         shapes = {place.chain: box.shape for box, place in plan_of(model).places.items()}
         return all(shapes.get(chain) == box.shape for chain, box in self._known().items())
@@ -352,7 +356,7 @@ class Leafwise(Optimizer):
         vars(bare).update(own)
         return structure_of(bare)
 
-    def _begin_state(self, model: Any, chains: tuple[Chain, ...]) -> bool:
+    def _begin_state(self, model: CoreModule, chains: tuple[Chain, ...]) -> bool:
         """Make the state for these variables of `model`; whether there were none before and all of them are there."""
         boxes = {place.chain: box for box, place in plan_of(model).places.items()}
         if vars(self)["_slots"] or not all(chain in boxes for chain in chains):
@@ -364,7 +368,7 @@ class Leafwise(Optimizer):
         vars(self)["_slots"] = {}
         attributes.note_change(self)
 
-    def _check_device(self, title: str, chain: Chain, weight: Any) -> None:
+    def _check_device(self, title: str, chain: Chain, weight: object) -> None:
         device, place = vars(self)["_device"], placement(weight)
         if device is None or place is None:
             return
@@ -378,7 +382,7 @@ class Leafwise(Optimizer):
                 "Nothing was changed. Leave device= out, and the state lies where its variables do."
             )
 
-    def _box_like(self, array: Any, value: float = 0.0, layout: Any = None) -> Buffer:
+    def _box_like(self, array: Shaped, value: float = 0.0, layout: object = None) -> Buffer:
         """A box of state for a variable, or for an array of the same form."""
         shape, dtype = tuple(array.shape), array.dtype
         place = vars(self)["_device"] or layout or placement(array)
@@ -431,7 +435,7 @@ class Leafwise(Optimizer):
         self._add_state(fresh)
         write_all(*zip(*pairs, *counters))
 
-    def _read(self, title: str, state: Any) -> tuple[dict[str, dict[Chain, Any]], dict[str, Any]]:
+    def _read(self, title: str, state: object) -> tuple[dict[str, dict[Chain, Any]], dict[str, Any]]:
         """The slots and counts of a given state, complete and each with the same chains."""
         if not isinstance(state, Mapping):
             raise ArgumentTypeError(
@@ -508,7 +512,7 @@ def declared_layouts(part: Pairs) -> dict[Chain, Any]:
     return {place.chain: layout_of(box) for box, place in plan_of(part.model).places.items()}
 
 
-def _copied(leaf: Any) -> Any:
+def _copied(leaf: object) -> Any:
     """An array of our own, which a donated step of another optimizer cannot delete."""
     leaf = leaf.value if isinstance(leaf, Variable) else leaf
     return leaf if isinstance(leaf, Tracer) else jnp.array(leaf)

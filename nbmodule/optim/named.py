@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
+from nbmodule.base.kinds import RateLike
 from nbmodule.optim.leafwise import Leafwise, SharedOptions
 from nbmodule.optim.table import ROWS
 
@@ -34,7 +35,7 @@ class SGD(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
@@ -68,7 +69,7 @@ class Lion(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         beta1: float = 0.9,
         beta2: float = 0.99,
         weight_decay: float = 1e-3,
@@ -108,7 +109,7 @@ class LARS(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         momentum: float = 0.9,
         nesterov: bool = False,
         weight_decay: float = 0.0,
@@ -157,7 +158,7 @@ class Adam(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-7,
@@ -189,7 +190,7 @@ class AdamW(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-7,
@@ -226,7 +227,7 @@ class LAMB(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-6,
@@ -268,7 +269,7 @@ class RMSprop(Leafwise):
 
     def __init__(
         self,
-        lr: Any = 1e-4,
+        lr: RateLike = 1e-4,
         decay: float = 0.9,
         epsilon: float = 1e-8,
         momentum: float = 0.0,
@@ -307,6 +308,6 @@ class Adagrad(Leafwise):
     _row = ROWS["Adagrad"]
 
     def __init__(
-        self, lr: Any = 1e-4, initial: float = 0.1, epsilon: float = 1e-7, **options: Unpack[SharedOptions]
+        self, lr: RateLike = 1e-4, initial: float = 0.1, epsilon: float = 1e-7, **options: Unpack[SharedOptions]
     ) -> None:
         super().__init__(lr, {"initial": initial, "epsilon": epsilon}, **options)

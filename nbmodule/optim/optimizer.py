@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base import dialects
+from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.neighbors import TRAINING, no_such_attribute
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import EAGER, Frame, birthplace, current_log, framed, here, now, write_all
@@ -30,6 +31,9 @@ from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box,
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 from nbmodule.tree.properties import is_of_class
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 
 class Memo:
@@ -79,11 +83,11 @@ class Optimizer:
     _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
     _lasting = frozenset({attributes.GENERATION})  # what is not put back after a look: a trace in vain is never used
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         dialects.teach(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         optimizer = object.__new__(cls)
         optimizer._revive()
         return optimizer
@@ -95,11 +99,11 @@ class Optimizer:
 
     def __init__(
         self,
-        lr: Any,
+        lr: RateLike,
         inplace: bool | None = None,
         stop_gradients: bool = True,
         trace_on_next_step: bool = False,
-        device: Any = None,
+        device: DeviceLike | None = None,
     ) -> None:
         device = find_device(device)
         rate = as_rate(lr, device)
@@ -162,7 +166,7 @@ class Optimizer:
         return as_given(vars(self)["_rates"][0])
 
     @lr.setter
-    def lr(self, lr: Any) -> None:
+    def lr(self, lr: RateLike) -> None:
         self._set_rate(0, lr)
 
     @property
@@ -170,7 +174,7 @@ class Optimizer:
         """The learning rate that the next step will use, as a number."""
         return rate_now(vars(self)["_rates"][0], self._counter.value + 1, self._memo.schedules)
 
-    def _set_rate(self, place: int, lr: Any) -> None:
+    def _set_rate(self, place: int, lr: RateLike) -> None:
         attributes.settle_trial(self)
         rates = vars(self)["_rates"]
         old = rates[place]
@@ -191,7 +195,7 @@ class Optimizer:
         return rate_now(vars(self)["_rates"][0], self._counter.value, self._memo.schedules)
 
     @_lr.setter
-    def _lr(self, lr: Any) -> None:
+    def _lr(self, lr: RateLike) -> None:
         self._set_rate(0, lr)
 
     @property
@@ -205,7 +209,7 @@ class Optimizer:
         return self._counter.value
 
     # -- steps ---------------------------------------------------------------------------------------
-    def step(self, v: Any = None, grads: Any = None, ignore_missing: bool = False) -> Any:
+    def step(self, v: Mapping[str, Any] | None = None, grads: object = None, ignore_missing: bool = False) -> Any:
         """Take a step and return the new variables.
 
         Args:
@@ -223,7 +227,7 @@ class Optimizer:
         """
         return self._step_with(v, grads, ignore_missing, None)
 
-    def _step_with(self, v: Any, grads: Any, ignore_missing: bool, extra: Mapping[str, Any] | None) -> Any:
+    def _step_with(self, v: Any, grads: object, ignore_missing: bool, extra: Mapping[str, Any] | None) -> Any:
         __tracebackhide__ = True
         if grads is None:
             raise ArgumentTypeError(
@@ -235,7 +239,7 @@ class Optimizer:
         idle = frozen_chains(v).union(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
         places = places_to_write(v) if vars(self).get("_inplace") else None
 
-        def step(leaves: list[Any], grads: Any, extra: Any) -> list[Any]:
+        def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
             part = Pairs(chains, leaves, [], extra=extra)
             new = self._taken(part, grads, ignore_missing, idle)
             write_all(*part.written())
@@ -251,7 +255,7 @@ class Optimizer:
                 write_at(place, after)
         return v
 
-    def update(self, model: Any, grads: Any = None, ignore_missing: bool = False) -> None:
+    def update(self, model: CoreModule, grads: Any = None, ignore_missing: bool = False) -> None:
         """Take a step and change the model; frozen and integer parameters stay.
 
         Args:
@@ -272,7 +276,9 @@ class Optimizer:
         """
         self._update_with(model, grads, ignore_missing, None)
 
-    def _update_with(self, model: Any, grads: Any, ignore_missing: bool, extra: Mapping[str, Any] | None) -> None:
+    def _update_with(
+        self, model: CoreModule, grads: object, ignore_missing: bool, extra: Mapping[str, Any] | None
+    ) -> None:
         __tracebackhide__ = True
         if grads is None:
             raise ArgumentTypeError(
@@ -286,7 +292,7 @@ class Optimizer:
             )
         ensure_built(model)
 
-        def step(model: Any, grads: Any, extra: Any) -> None:
+        def step(model: CoreModule, grads: object, extra: Any) -> None:
             boxes, chains, idle = parameters_of(model)
             if not boxes:
                 warn_if_nothing_trains(model, "a step changes nothing")
@@ -299,7 +305,7 @@ class Optimizer:
 
         (self._whole(("update", ignore_missing), step) if self._compiles(extra) else step)(model, grads, extra)
 
-    def _taken(self, part: Pairs, grads: Any, ignore_missing: bool, idle: frozenset[Chain]) -> list[Any]:
+    def _taken(self, part: Pairs, grads: object, ignore_missing: bool, idle: frozenset[Chain]) -> list[Any]:
         attributes.settle_trial(self)
         if now.frame is not None:  # all own boxes are inputs of a compiled function, or it is traced again right now
             values_of(self, plan_of(self).boxes)
@@ -360,7 +366,7 @@ class Optimizer:
         finally:  # see `frame.calling`
             self._memo.stepping = depth
 
-    def _checked(self, part: Pairs, returned: Any) -> list[Any]:
+    def _checked(self, part: Pairs, returned: object) -> list[Any]:
         """The leaves that `_step` returned, in order, in shape and dtype."""
         title = f"{type(self).__name__}._step"
         leaves, _, chains = flatten(returned, f"what {title} returns")

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import link
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.linked import flat
@@ -74,7 +75,7 @@ def text(chain: Chain) -> str:
     return "/".join(chain)
 
 
-def flatten(tree: Any, what: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
+def flatten(tree: object, what: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
     """The arrays of a Container, a dict or another PyTree, its structure, and the chain of each array.
 
     Args:
@@ -91,11 +92,11 @@ def flatten(tree: Any, what: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
     return [_array(leaf) for leaf in leaves], treedef, chains_of(treedef)
 
 
-def _is_box(x: Any) -> bool:
+def _is_box(x: object) -> bool:
     return isinstance(x, Variable)
 
 
-def _array(leaf: Any) -> Any:
+def _array(leaf: object) -> Any:
     if isinstance(leaf, Variable):
         return leaf.value
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
@@ -135,7 +136,7 @@ def match(
     chains: tuple[Chain, ...],
     weights: list[Any],
     idle: frozenset[Chain],
-    grads: Any,
+    grads: object,
     ignore_missing: bool,
     *,
     what: str = "gradients",
@@ -208,12 +209,12 @@ def _check_chains(
     raise StructureError(f"{title}: variables and {what} differ.\n{difference}\nNothing was changed.{advice}")
 
 
-def is_floating(array: Any) -> bool:
+def is_floating(array: Shaped) -> bool:
     """Whether an optimizer may act on the array; integers and flags are left alone."""
     return jnp.issubdtype(array.dtype, jnp.inexact)
 
 
-def frozen_chains(v: Any) -> frozenset[Chain]:
+def frozen_chains(v: Mapping[str, Any]) -> frozenset[Chain]:
     """Chains of frozen parameters, where `v` is the container of a module."""
     owner = getattr(v, "_link", None)
     if owner is None or owner.module() is None:

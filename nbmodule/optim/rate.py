@@ -20,6 +20,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.dialects import ARGUMENTS
+from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import birthplace, now
 from nbmodule.core.boxes.variable import Buffer, Variable
@@ -89,7 +90,7 @@ class Asked(Buffer):
         return f"Asked({self.ask!r})"
 
 
-def as_rate(lr: Any, device: Any = None) -> Any:
+def as_rate(lr: object, device: DeviceLike | None = None) -> Any:
     """What is kept for a learning rate as the user gives it: a box, or a schedule.
 
     Raises:
@@ -107,7 +108,7 @@ def as_rate(lr: Any, device: Any = None) -> Any:
     return Buffer(np.asarray(as_number(lr), float_dtype()), device=device)
 
 
-def is_number_box(rate: Any) -> bool:
+def is_number_box(rate: RateLike) -> bool:
     """Whether a learning rate is a number that lies in a box."""
     return isinstance(rate, Variable) and not isinstance(rate, Asked)
 
@@ -127,7 +128,7 @@ def describe_rate(rate: Any) -> str:
     return repr(rate) if isinstance(rate, Tracer) else f"{float(rate):.6g}"
 
 
-def as_number(lr: Any) -> float:
+def as_number(lr: object) -> float:
     """A learning rate as a Python number."""
     is_array = isinstance(lr, (jax.Array, np.ndarray, np.generic))
     if isinstance(lr, bool) or not (is_array or isinstance(lr, numbers.Real)):
@@ -167,7 +168,7 @@ def is_of_step(fn: Callable[..., Any]) -> bool:
     return bool(needed)
 
 
-def rate_now(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
+def rate_now(rate: RateLike, count: object, compiled: dict[int, Any]) -> Any:
     """The learning rate for the step that is the `count`-th one: a schedule is asked with `count - 1`, as in optax.
 
     Args:
@@ -206,7 +207,7 @@ def _scheduled(schedule: Any, count: Any) -> Any:
         return as_scalar(schedule(count - 1))
 
 
-def as_scalar(value: Any) -> Any:
+def as_scalar(value: object) -> Any:
     """An array without axes in the dtype of learning rates."""
     value = value.value if isinstance(value, Variable) else value
     array = jnp.asarray(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,22 +31,25 @@ from nbmodule.optim.rate import Asked, as_number, is_number_box
 from nbmodule.tree.compare import describe
 from nbmodule.tree.container import Container
 
+if TYPE_CHECKING:
+    from nbmodule.optim.optimizer import Optimizer
 
-def named_state(optimizer: Any) -> OrderedDict[str, Any]:
+
+def named_state(optimizer: Optimizer) -> OrderedDict[str, Any]:
     """The arrays of `optimizer.state` by name, `count` first."""
     found = {text(chain): leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
     found.pop("count", None)
     return OrderedDict([("count", optimizer.count), *found.items()])
 
 
-def rates_of(optimizer: Any) -> dict[str, Variable]:
+def rates_of(optimizer: Optimizer) -> dict[str, Variable]:
     """The boxes of learning rates that are numbers, by name: `lr`, and `group_lr/0` of the first group."""
     names = ["lr", *(f"group_lr/{i}" for i in range(len(vars(optimizer)["_rates"]) - 1))]
     pairs = zip(names, vars(optimizer)["_rates"])
     return {name: rate for name, rate in pairs if is_number_box(rate)}
 
 
-def state_dict(optimizer: Any) -> OrderedDict[str, np.ndarray]:
+def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
     named = named_state(optimizer)
     rates = {name: box.value for name, box in rates_of(optimizer).items()}
     found = OrderedDict([("count", named.pop("count")), *rates.items(), *named.items()])
@@ -55,7 +58,7 @@ def state_dict(optimizer: Any) -> OrderedDict[str, np.ndarray]:
     )
 
 
-def load_state_dict(optimizer: Any, mapping: Any, strict: bool) -> None:
+def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None:
     title = f"cannot load the state of {type(optimizer).__name__}"
     if not isinstance(mapping, Mapping):
         raise ArgumentTypeError(
@@ -104,7 +107,7 @@ def _check_value(title: str, name: str, known: Any, value: Any) -> None:
         )
 
 
-def _set_all(optimizer: Any, title: str, named: Mapping[str, Any], rates: Mapping[str, float]) -> None:
+def _set_all(optimizer: Optimizer, title: str, named: Mapping[str, Any], rates: Mapping[str, float]) -> None:
     count = optimizer._counter.admitted(np.asarray(named["count"]))
     if count.shape != () or int(count) < 0:
         raise StructureError(f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.')
@@ -122,7 +125,7 @@ def _set_all(optimizer: Any, title: str, named: Mapping[str, Any], rates: Mappin
 
 
 @contextmanager
-def all_or_nothing(optimizer: Any) -> Iterator[None]:
+def all_or_nothing(optimizer: Optimizer) -> Iterator[None]:
     """An optimizer is as it was before if the block raises."""
     before = attributes.attributes_of(optimizer)
     boxes = [box for box in plan_of(optimizer).boxes if not isinstance(box, Asked)]
@@ -136,7 +139,7 @@ def all_or_nothing(optimizer: Any) -> Iterator[None]:
         raise
 
 
-def check_belongs(optimizer: Any, title: str, variables: Mapping[tuple[str, ...], Any]) -> None:
+def check_belongs(optimizer: Optimizer, title: str, variables: Mapping[tuple[str, ...], Any]) -> None:
     """Refuse state of another model's variables, by chain; that of an optimizer of a part of this one has other chains.
 
     Raises:

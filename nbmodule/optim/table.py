@@ -6,7 +6,7 @@ them, is here.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 from jax.core import Tracer
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     slots: tuple[StateSlot, ...]
     decays_first: bool = False
 
-    def make(self, lr: Any, **options: Any) -> Any:
+    def make(self, lr: object, **options: Any) -> Any:
         """The transformation. Options that are not given are as optax has them: off."""
         import optax
 
@@ -99,7 +99,7 @@ ROWS = {
 }
 
 
-def checked(owner: str, name: str, value: Any) -> Any:
+def checked(owner: str, name: str, value: SupportsIndex) -> Any:
     """An option as a plain Python value, which compiled code can be kept for.
 
     Args:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
 from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import now, write_all
@@ -27,6 +28,9 @@ from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 AT_ONCE = 200  # variables that are compiled as one program outside of `nb.jit`; more would take many seconds
 INSIDE = "optax"  # the name of optax's own state in `state`
 
@@ -39,7 +43,7 @@ class StateForm:
         variables: Chain, shape and dtype of each variable.
     """
 
-    def __init__(self, state: Any, variables: tuple[tuple[Chain, Any, Any], ...]) -> None:
+    def __init__(self, state: object, variables: tuple[tuple[Chain, Any, Any], ...]) -> None:
         paths, self.treedef = jax.tree_util.tree_flatten_with_path(state)
         self.variables = variables
         self.chains: tuple[Chain, ...] = tuple(tuple(map(link, path)) for path, _ in paths)
@@ -47,7 +51,7 @@ class StateForm:
         known = {chain for chain, _, _ in variables}
         self.owners = tuple(_owner(chain, known) for chain in self.chains)
 
-    def arrays(self, state: Any) -> list[Any]:
+    def arrays(self, state: object) -> list[Any]:
         """A state as a list of arrays.
 
         Raises:
@@ -69,7 +73,7 @@ class StateForm:
         return jax.tree.unflatten(self.treedef, leaves)
 
 
-def is_key(leaf: Any) -> bool:
+def is_key(leaf: object) -> bool:
     return jnp.issubdtype(getattr(leaf, "dtype", np.bool_), jax.dtypes.prng_key)
 
 
@@ -105,12 +109,12 @@ class Optax(Optimizer):
 
     def __init__(
         self,
-        transformation: Any,
+        transformation: object,
         *,
         inplace: bool | None = None,
         stop_gradients: bool = True,
         trace_on_next_step: bool = False,
-        device: Any = None,
+        device: DeviceLike | None = None,
     ) -> None:
         if not callable(getattr(transformation, "init", None)) or not callable(getattr(transformation, "update", None)):
             raise ArgumentTypeError(
@@ -127,7 +131,7 @@ class Optax(Optimizer):
         return None if box is None else box.value
 
     @lr.setter
-    def lr(self, lr: Any) -> None:
+    def lr(self, lr: RateLike) -> None:
         box = self._lr_box()
         if box is not None:
             box.value = as_scalar(lr if isinstance(lr, Tracer) else as_number(lr)).astype(box.dtype)
@@ -146,7 +150,7 @@ class Optax(Optimizer):
         return self.lr
 
     @_lr.setter
-    def _lr(self, lr: Any) -> None:
+    def _lr(self, lr: RateLike) -> None:
         self.lr = lr
 
     @property
@@ -159,7 +163,9 @@ class Optax(Optimizer):
         return next((box for chain, box in pairs if chain[-2:] == ("hyperparams", "learning_rate")), None)
 
     # -- steps ---------------------------------------------------------------------------------------
-    def step(self, v: Any = None, grads: Any = None, ignore_missing: bool = False, **extra: Any) -> Any:
+    def step(
+        self, v: Mapping[str, Any] | None = None, grads: object = None, ignore_missing: bool = False, **extra: object
+    ) -> Any:
         """Take a step and return the new variables; see `Optimizer.step`.
 
         Args:
@@ -170,7 +176,7 @@ class Optax(Optimizer):
         """
         return self._step_with(v, grads, ignore_missing, extra)
 
-    def update(self, model: Any, grads: Any, ignore_missing: bool = False, **extra: Any) -> None:
+    def update(self, model: CoreModule, grads: Any, ignore_missing: bool = False, **extra: Any) -> None:
         """Take a step and change the model; see `Optimizer.update`.
 
         Args:
@@ -181,7 +187,7 @@ class Optax(Optimizer):
         """
         self._update_with(model, grads, ignore_missing, extra)
 
-    def init(self, model: Any) -> None:
+    def init(self, model: CoreModule) -> None:
         """Make the state now, for a module or for variables. The first step does it else.
 
         Example:
@@ -278,7 +284,7 @@ class Optax(Optimizer):
         return known_values([boxes[i] for i in kept])
 
     def _initial_state(self, chains: tuple[Chain, ...], weights: list[Any]) -> Any:
-        def init(v: Any) -> Any:
+        def init(v: Mapping[str, Any]) -> Any:
             with mixed_dtypes():
                 return vars(self)["_transformation"].thing.init(v)
 
@@ -318,7 +324,7 @@ class Optax(Optimizer):
             )
         return given
 
-    def _box(self, array: Any) -> Buffer:
+    def _box(self, array: Shaped) -> Buffer:
         return own_box(self, lambda: array, array.shape, array.dtype, vars(self)["_device"])
 
     def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
@@ -394,11 +400,11 @@ class Optax(Optimizer):
 class Keeper:
     """Keeps a transformation, a tuple of functions, as one thing."""
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self.thing = thing
 
 
-def reads_values(fn: Any, shapes: Any) -> bool:
+def reads_values(fn: Callable[..., Any], shapes: object) -> bool:
     """Whether what `fn` gives depends on the values of its argument, not only on its shapes."""
     jaxpr = jax.make_jaxpr(fn)(shapes).jaxpr
     reached = set(map(id, jaxpr.invars))

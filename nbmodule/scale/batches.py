@@ -8,11 +8,12 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.scale.mesh import as_mesh, check_axis, size_of
 
 
-def shard_batch(batch: Any, mesh: Any, axis: str | tuple[str, ...] | None = None, *, dim: int = 0) -> Any:
+def shard_batch(batch: object, mesh: Any, axis: str | tuple[str, ...] | None = None, *, dim: int = 0) -> Any:
     """Split the arrays of a batch over the devices along one axis of a mesh; they are whole along the others.
 
     With several hosts each passes its own rows, and the result is the global batch: `processes` times as many rows.
@@ -48,7 +49,7 @@ def shard_batch(batch: Any, mesh: Any, axis: str | tuple[str, ...] | None = None
     return jax.tree.unflatten(tree, placed)
 
 
-def place(leaf: Any, sharding: NamedSharding, own: bool) -> Any:
+def place(leaf: object, sharding: NamedSharding, own: bool) -> Any:
     if not own:
         return jax.device_put(leaf, sharding)
     return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
@@ -60,7 +61,7 @@ def local_parts(mesh: jax.sharding.Mesh, axes: tuple[str, ...]) -> int:
     return size_of(mine, axes)
 
 
-def check_rows(name: str, leaf: Any, dim: int, parts: int, axes: tuple[str, ...]) -> None:
+def check_rows(name: str, leaf: Shaped, dim: int, parts: int, axes: tuple[str, ...]) -> None:
     what = f"batch{name}"
     if not hasattr(leaf, "shape") and not isinstance(leaf, (int, float, complex, bool)):
         raise ArgumentTypeError(f"shard_batch: {what} is a {type(leaf).__name__}, not an array. Nothing was moved.")

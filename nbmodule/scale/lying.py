@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.format import format_bytes, shown
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.tree.sockets import socket
+
+if TYPE_CHECKING:
+    from jax.sharding import Sharding
 
 
 class LaidOut(NamedTuple):
@@ -77,7 +80,7 @@ class Layout:
             lines.append(f"  ... {len(self.rows) - len(shown)} more")
         return "\n".join(lines)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return socket("display")(self)
 
 
@@ -127,7 +130,7 @@ def laid_out(name: str, box: Any) -> LaidOut:
     )
 
 
-def split_of(sharding: Any, axes: int) -> str:
+def split_of(sharding: Sharding, axes: int) -> str:
     if len(sharding.device_set) == 1:
         return "one device"
     spec = getattr(sharding, "spec", None)

@@ -57,7 +57,7 @@ def named(devices: Sequence[Any]) -> str:
     return ", ".join(names if len(names) <= 9 else [*names[:3], "...", names[-1]])
 
 
-def as_mesh(mesh: Any) -> jax.sharding.Mesh:
+def as_mesh(mesh: object) -> jax.sharding.Mesh:
     """A mesh as given, with axes over which the compiler splits the work by itself."""
     if not isinstance(mesh, jax.sharding.Mesh):
         raise ArgumentTypeError(

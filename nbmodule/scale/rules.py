@@ -205,7 +205,7 @@ def tensor_parallel(axis: str = "model", *, columns: Iterable[str] = (), rows: I
     return TensorParallel(axis, tuple(columns), tuple(rows))
 
 
-def as_rules(rules: Any) -> list[Any]:
+def as_rules(rules: object) -> list[Any]:
     """Rules as given, each as something that can be applied."""
     if rules is None:
         return [DataParallel()]
@@ -221,7 +221,7 @@ def as_rules(rules: Any) -> list[Any]:
     )
 
 
-def as_spec(pattern: Any, spec: Any) -> PartitionSpec:
+def as_spec(pattern: object, spec: object) -> PartitionSpec:
     if not isinstance(pattern, str):
         raise ArgumentTypeError(f"a rule is a glob such as '*.weight'; found {pattern!r}. Nothing was moved.")
     if isinstance(spec, PartitionSpec):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.numbers import random
@@ -18,7 +18,7 @@ from nbmodule.scale.rules import RuledVariable, Said, as_rules
 Model = TypeVar("Model")
 
 
-def shard(model: Model, mesh: Any, rules: Any = None, *, optimizer: Any = None) -> Model:
+def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = None) -> Model:
     """Lay the variables of a model out on a mesh; they keep that layout from then on.
 
     `nb.jit` brings what it writes out in the same layout, an optimizer's state is made in that of its variables, and a value from
@@ -81,7 +81,7 @@ def leaves_of(model: Any) -> Iterator[RuledVariable]:
         yield RuledVariable(place.name, box, place.owner, holder or model)
 
 
-def places_of_state(optimizer: Any, model: Any, mesh: Any, places: Mapping[Any, Any]) -> dict[Any, Any]:
+def places_of_state(optimizer: Any, model: Any, mesh: Mesh, places: Mapping[Any, Any]) -> dict[Any, Any]:
     """Where the state of an optimizer is to lie: like the variables it belongs to, in their places; counters are whole everywhere."""
     known = {place.chain: box for box, place in plan_of(model).places.items()}
     whole = NamedSharding(mesh, PartitionSpec())

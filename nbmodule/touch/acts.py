@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, ShapeError
@@ -93,7 +94,7 @@ class Act:
         """What tells it from others, for the signature of compiled functions."""
         return self.kind, self.place, self.spot.receiver, self.at_input, self.parts, self.dials
 
-    def changed(self, old: Any, given: Any = None) -> Any:
+    def changed(self, old: object, given: object = None) -> Any:
         """What is put in place of `old`, a PyTree; of parts the first floating array has them."""
         leaves, tree = jax.tree.flatten(old)
         floating = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
@@ -107,7 +108,7 @@ class Act:
             leaves[i] = jnp.where(self._mask(leaves[i]), new.astype(leaves[i].dtype), leaves[i])
         return jax.tree.unflatten(tree, leaves)
 
-    def _new(self, old: Any, number: int, given: Any) -> Any:
+    def _new(self, old: Any, number: int, given: object) -> Any:
         dials = self.dials
         if self.kind == "zero":
             return jnp.zeros_like(old)
@@ -180,7 +181,7 @@ class Acts:
                 args = (_received(args[0], notes), *args[1:])
         return args, kwargs
 
-    def after(self, args: tuple[Any, ...], outputs: Any) -> Any:
+    def after(self, args: tuple[Any, ...], outputs: object) -> Any:
         for act, notes in self.sent:
             notes.update(old=outputs, new=act.changed(outputs, args), name=act.spot.name)
         for act in self.returns:
@@ -214,5 +215,5 @@ def by_place(acts: list[Act]) -> dict[Any, Acts]:
     return found
 
 
-def _is_floating(leaf: Any) -> bool:
+def _is_floating(leaf: Shaped) -> bool:
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)

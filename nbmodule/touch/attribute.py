@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nbmodule.base.format import format_number, shown
 from nbmodule.calls.shown import Shown
@@ -20,24 +21,27 @@ from nbmodule.touch.run import Metric, Run, ask, observed
 from nbmodule.touch.settings import Setting
 from nbmodule.touch.spots import Spot, heads_of, names_of, spots
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 METHODS = ("gradient", "integrated", "direct")
 
 
 def attribute(
-    model: Any,
-    x: Any,
+    model: object,
+    x: object,
     metric: Metric = None,
     *,
     method: str = "gradient",
-    target: Any = None,
+    target: object = None,
     loss: Callable[..., Any] | None = None,
-    baseline: Any = None,
+    baseline: object = None,
     steps: int = 50,
-    stream: Any = None,
-    components: Any = None,
+    stream: object = None,
+    components: object = None,
     heads: bool = False,
     labels: Sequence[str] = (),
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Attribution:
     """Say which inputs and which modules a chosen output comes from.
 
@@ -141,7 +145,7 @@ class Attribution(Shown):
         return "\n".join([*lines, *self.notes])
 
 
-def _by_gradient(run: Run, method: str, baseline: Any, steps: int, labels: Sequence[str]) -> Attribution:
+def _by_gradient(run: Run, method: str, baseline: object, steps: int, labels: Sequence[str]) -> Attribution:
     modules, repeated = _called_once(run)
     first = next((i for i, leaf in enumerate(run.arrays) if jnp.issubdtype(leaf.dtype, jnp.inexact)), None)
     is_input = first == 0
@@ -222,7 +226,7 @@ class _Gradients:
         question, arguments, dials = run.question, run.arguments, self.dials
         kinds = ["example" if number == at else "add" for number in range(len(modules))]
 
-        def metric(given: Any, model: Any, arrays: list[Any], target: Any) -> Any:
+        def metric(given: Any, model: CoreModule, arrays: list[Any], target: Any) -> Any:
             point, adds = given
             arrays = [point, *arrays[1:]] if at is None else arrays
             args, kwargs = arguments(arrays)
@@ -240,7 +244,7 @@ class _Gradients:
             lambda given, model, arrays, target: jax.value_and_grad(metric)(given, model, arrays, target)
         )
 
-    def __call__(self, point: Any) -> tuple[Any, dict[str, Any]]:
+    def __call__(self, point: object) -> tuple[Any, dict[str, Any]]:
         """The gradient at a point: by it, and by module."""
         run = self.run
         self.metric, (by_point, by_adds) = run._run(
@@ -252,7 +256,7 @@ class _Gradients:
         return by_point, found
 
 
-def _direct(run: Run, stream: Any, components: Any, heads: bool, labels: Sequence[str]) -> Attribution:
+def _direct(run: Run, stream: Any, components: object, heads: bool, labels: Sequence[str]) -> Attribution:
     if stream is None or components is None:
         raise ArgumentError(
             "method='direct' needs stream=, the module that reads the last residual stream (the last norm), and components=, those that "
@@ -274,7 +278,7 @@ def _direct(run: Run, stream: Any, components: Any, heads: bool, labels: Sequenc
     r = given[reader.name]
     through = _linear_part(reader.module, r)
 
-    def said(part: Any) -> float:
+    def said(part: object) -> float:
         return float((by_return * through(part)).sum())
 
     found: dict[str, float] = {}
@@ -311,14 +315,14 @@ def _given(run: Run, reader: Spot, writers: list[Spot]) -> dict[str, Any]:
     return {name: met[place, True][0][0] for place, name in places.items() if (place, True) in met}
 
 
-def _by_head(z: Any, projection: Any, count: int) -> list[Any]:
+def _by_head(z: Array, projection: Any, count: int) -> list[Any]:
     width = z.shape[-1] // count
     weight = projection.weight.value
     cut = [slice(h * width, (h + 1) * width) for h in range(count)]
     return [z[..., at] @ weight[:, at].T for at in cut]
 
 
-def _linear_part(module: Any, r: Any) -> Callable[[Any], Any]:
+def _linear_part(module: CoreModule, r: Any) -> Callable[[Any], Any]:
     """What the reader of the stream makes of a part of it: a norm with its scale held, anything else by its derivative."""
     kind = type(module).__name__
     if kind in ("LayerNorm", "RMSNorm") and hasattr(module, "eps"):

@@ -22,7 +22,7 @@ from nbmodule.touch.spots import Spot, spots
 SCALARS = (bool, int, float, str, type(None))
 
 
-def edit(model: Any, *args: Any, **kwargs: Any) -> Edits:
+def edit(model: object, *args: object, **kwargs: object) -> Edits:
     """Change the parts of a model by hand: replace, insert, remove, share, freeze, reset, set an attribute; and undo.
 
     With an example input each change is tried on shapes alone (`nb.eval_shape`) before it is made; one that would fail is refused, and
@@ -72,13 +72,13 @@ class Edits:
         self.made: list[MadeEdit] = []
 
     # -- changes -------------------------------------------------------------------------------------
-    def replace(self, path: str, module: Any) -> Edits:
+    def replace(self, path: str, module: object) -> Edits:
         """Put another module, or function of one argument, in the place of the one at `path`."""
         place = self._place(path)
         old = place.get()
         return self._do(f"{place.code} = {_called(module)}", lambda: place.set(module), lambda: place.set(old))
 
-    def insert(self, path: str, module: Any) -> Edits:
+    def insert(self, path: str, module: object) -> Edits:
         """Put a module before the one at `path`, which stands in a list or an `nb.Sequential`; `path` may be one past the last."""
         items, number, code = self._in_list(path, past=True)
         return self._do(
@@ -121,7 +121,7 @@ class Edits:
         code = f"edits.reset({path!r})" if make is None else f"edits.reset({path!r}, make=...)"
         return self._do(code, lambda: _write(pairs), lambda: _write(old))
 
-    def set(self, path: str, name: str, value: Any) -> Edits:
+    def set(self, path: str, name: str, value: object) -> Edits:
         """Set a number, text or flag that a module has as an attribute: a rate, an `eps`, a slope.
 
         Raises:
@@ -261,7 +261,7 @@ class _Place:
     def get(self) -> Any:
         return _one(self.holder, self.step)
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         if not callable(value):
             raise ArgumentTypeError(
                 f"a module, or a function, is wanted; found {type(value).__name__}. Nothing was changed."
@@ -294,14 +294,14 @@ def _spelled(steps: tuple[Any, ...]) -> str:
     return "model" + jax.tree_util.keystr(steps)
 
 
-def _called(module: Any) -> str:
+def _called(module: object) -> str:
     if is_module(module) or isinstance(module, type):
         text = repr(module).split("\n")
         return text[0] if len(text) == 1 else f"{type(module).__name__}(...)"
     return getattr(module, "__name__", type(module).__name__)
 
 
-def _is_like(value: Any, old: Any) -> bool:
+def _is_like(value: object, old: object) -> bool:
     if old is None or value is None:
         return isinstance(value, SCALARS)
     if isinstance(old, bool) or isinstance(value, bool):
@@ -331,7 +331,7 @@ def _fresh(spot: Spot, make: Callable[[], Any] | None) -> list[tuple[Variable, A
     return found
 
 
-def _paired(path: str, module: Any, fresh: Any, recursive: bool = True) -> list[tuple[Variable, Any]]:
+def _paired(path: str, module: CoreModule, fresh: Any, recursive: bool = True) -> list[tuple[Variable, Any]]:
     own, new = (dict(each.named_tensors(recursive=recursive)) for each in (module, fresh))
     shapes = {name: (box.shape, box.dtype) for name, box in own.items()}
     if shapes != {name: (box.shape, box.dtype) for name, box in new.items()}:
@@ -341,7 +341,7 @@ def _paired(path: str, module: Any, fresh: Any, recursive: bool = True) -> list[
     return [(box, new[name].value) for name, box in own.items()]
 
 
-def _made_again(path: str, module: Any) -> Any:
+def _made_again(path: str, module: object) -> Any:
     """A module of the same class from the attributes that are arguments of its constructor."""
     kind = type(module)
     taken = [p for p in inspect.signature(kind.__init__).parameters.values() if p.name != "self"]

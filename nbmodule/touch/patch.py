@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 import jax
+from jax import Array
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.calls.track import track
@@ -76,7 +77,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
     return _patched_once(model, x_clean, x_corrupt, path)
 
 
-def _patched_once(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch:
+def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) -> Patch:
     clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
     if is_foreign(model):
         return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
@@ -171,7 +172,7 @@ class Seen(Log):
         self.outer: Log | None = None if outer is None else outer.log
         self.met: set[Any] = set()
 
-    def has_met(self, place: Any) -> bool:
+    def has_met(self, place: object) -> bool:
         """Whether a module, or (module, name) of a tap, was called."""
         return place in self.met
 
@@ -196,7 +197,7 @@ class Seen(Log):
             notes.clear()
 
 
-def acts_for(model: Any, chosen: list[tuple[Spot, Setting]], called: Any = None) -> list[Act]:
+def acts_for(model: object, chosen: list[tuple[Spot, Setting]], called: object = None) -> list[Act]:
     """Settings as acts, their numbers set; values of other examples are found by running the model on these."""
     values = values_for(model, chosen, called)
     acts: list[Act] = []
@@ -246,7 +247,7 @@ def values_for(model: Any, chosen: list[tuple[Spot, Setting]], called: Any = Non
     return found
 
 
-def _mean(x: Any, parts: Any) -> Any:
+def _mean(x: Array, parts: Any) -> Any:
     channel = next((part.axis for part in parts if part.name == "channel"), -1)
     return x.mean(tuple(axis for axis in range(x.ndim) if axis != channel % x.ndim), keepdims=channel != -1)
 
@@ -254,20 +255,20 @@ def _mean(x: Any, parts: Any) -> Any:
 class _Listener:
     """Keeps the floating arrays of each call at a place."""
 
-    def __init__(self, met: dict[Any, list[Any]], place: Any) -> None:
+    def __init__(self, met: dict[Any, list[Any]], place: object) -> None:
         self.met, self.place = met, place
 
-    def before(self, args: Any, kwargs: Any) -> Any:
+    def before(self, args: tuple[Any, ...], kwargs: object) -> Any:
         if args:
             self.met.setdefault((self.place, True), []).append(_floating(args[0]))
         return args, kwargs
 
-    def after(self, args: Any, outputs: Any) -> Any:
+    def after(self, args: object, outputs: object) -> Any:
         self.met.setdefault((self.place, False), []).append(_floating(outputs))
         return outputs
 
 
-def _floating(tree: Any) -> list[Any]:
+def _floating(tree: object) -> list[Any]:
     return [
         x for x in jax.tree.leaves(tree) if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)
     ]
@@ -292,9 +293,9 @@ def watched_at(
     return met
 
 
-def _nothing(module: Any) -> bool:
+def _nothing(module: object) -> bool:
     return False
 
 
-def _none(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+def _none(module: object, inputs: object, outputs: object) -> dict[str, Any]:
     return {}

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nbmodule.base.foreign import framework_of, is_foreign
+from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.record import Log
@@ -64,11 +66,11 @@ class Run:
 
     def __init__(
         self,
-        model: Any,
+        model: object,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        target: Any = None,
+        target: object = None,
         loss: Callable[..., Any] | None = None,
         metric: Metric = None,
     ) -> None:
@@ -100,7 +102,7 @@ class Run:
                 f"the input has {count} rows, counted from 0: there is no row {number}. Nothing was changed."
             )
 
-        def cut(leaf: Any) -> Any:
+        def cut(leaf: Array) -> Any:
             has_rows = is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == count
             return leaf[number : number + 1] if has_rows else leaf
 
@@ -119,14 +121,14 @@ class Run:
     def _static(self) -> tuple[Any, ...]:
         return self.tree, self.fixed, self.question, self.target is None
 
-    def _run(self, compiled: Jit[Any, Any], *given: Any) -> Any:
+    def _run(self, compiled: Jit[Any, Any], *given: object) -> Any:
         with unchanged([self.model]), untracked():
             return compiled(*given)
 
     def _compiled_clean(self) -> Any:
         question, arguments = self.question, self.arguments
 
-        def clean(model: Any, arrays: list[Any], target: Any) -> Looked:
+        def clean(model: CoreModule, arrays: list[Any], target: Any) -> Looked:
             args, kwargs = arguments(arrays)
             output, found = observed(model, args, kwargs)
             return Looked(output, ask(question, output, target), found)
@@ -144,7 +146,7 @@ class Run:
 
         return made
 
-    def chosen(self, settings: Any) -> Chosen:
+    def chosen(self, settings: object) -> Chosen:
         """Settings by place, those of this very input given it."""
         found = []
         for spot, setting in settings_by_spot(self.model, settings):
@@ -181,7 +183,9 @@ class Run:
         question, arguments = self.question, self.arguments
         plain = [(spot.name, setting._replace(example=None)) for spot, setting in chosen]
 
-        def changed(model: Any, arrays: list[Any], target: Any, numbers: list[Any], before: dict[str, Any]) -> Looked:
+        def changed(
+            model: CoreModule, arrays: list[Any], target: Any, numbers: list[Any], before: dict[str, Any]
+        ) -> Looked:
             args, kwargs = arguments(arrays)
             pairs = [(box, x) for each, given in zip(dials, numbers) for box, x in zip(each.boxes, given)]
             output, found = observed(model, args, kwargs, acts_of(model, plain, dials), pairs)
@@ -218,7 +222,7 @@ def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> l
 _programs: OrderedDict[Any, tuple[Any, list[Dials]]] = OrderedDict()
 
 
-def program(key: Any, make: Callable[[], tuple[Any, list[Dials]]]) -> tuple[Any, list[Dials]]:
+def program(key: object, make: Callable[[], tuple[Any, list[Dials]]]) -> tuple[Any, list[Dials]]:
     """A compiled run with its dials; the last ones are remembered."""
     if key not in _programs:
         _programs[key] = make()
@@ -229,7 +233,11 @@ def program(key: Any, make: Callable[[], tuple[Any, list[Dials]]]) -> tuple[Any,
 
 
 def observed(
-    model: Any, args: Any, kwargs: Any, acts: Sequence[Act] = (), pairs: Sequence[tuple[Any, Any]] = ()
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    acts: Sequence[Act] = (),
+    pairs: Sequence[tuple[Any, Any]] = (),
 ) -> tuple[Any, dict[str, Any]]:
     """Call a model with acts in their places; gives the first array that it returned, and what each call returned."""
     log = Log()
@@ -239,16 +247,16 @@ def observed(
     return first_array(output, model), _named(model, log)
 
 
-def _is_alike(before: dict[str, Any], name: str, x: Any) -> bool:
+def _is_alike(before: dict[str, Any], name: str, x: Shaped) -> bool:
     """Whether a return can be compared: a model that was edited may have other parts."""
     return name in before and before[name].shape == x.shape
 
 
-def _everything(module: Any) -> bool:
+def _everything(module: object) -> bool:
     return True
 
 
-def _kept(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+def _kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
     array = next(filter(_is_floating, jax.tree.leaves(outputs)), None)
     return {} if array is None else {"first": array}
 
@@ -275,11 +283,11 @@ def relative(before: Any, after: Any) -> Any:
     return jnp.where(off == 0, 0.0, off / size)
 
 
-def _wide(x: Any) -> Any:
+def _wide(x: Shaped) -> Any:
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
-def first_array(output: Any, model: Any) -> Any:
+def first_array(output: object, model: object) -> Any:
     """The first floating array of what a model returned, else its first array."""
     arrays = [leaf for leaf in jax.tree.leaves(output) if is_array(leaf)]
     if not arrays:
@@ -287,12 +295,12 @@ def first_array(output: Any, model: Any) -> Any:
     return next(filter(_is_floating, arrays), arrays[0])
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Whether a leaf of the arguments is traced; anything else is fixed."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
-def _is_floating(leaf: Any) -> bool:
+def _is_floating(leaf: Shaped) -> bool:
     return is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
@@ -315,7 +323,7 @@ def noun_of(question: Any) -> str:
     return "loss" if kind == "loss" else "metric" if callable(what) else f"output {what}"
 
 
-def _is_index(metric: Any) -> bool:
+def _is_index(metric: object) -> bool:
     parts = metric if isinstance(metric, tuple) else (metric,)
     return all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in parts)
 
@@ -365,7 +373,7 @@ def default_loss(output: Any, target: Any) -> Any:
 
 
 def as_module(
-    model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[CoreModule, tuple[Any, ...], dict[str, Any]]:
     """A model as a module, with the arguments that remain for it."""
     if isinstance(model, CoreModule):

@@ -93,7 +93,7 @@ def zero(*, head: Index = None, channel: Index = None, unit: Index = None, token
 
 
 def to_mean(
-    *example: Any, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
+    *example: object, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
 ) -> Setting:
     """Set what a submodule returns to its mean over rows and positions, for each unit or channel by itself (mean ablation).
 
@@ -114,7 +114,7 @@ def to_mean(
 
 
 def from_example(
-    *example: Any, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
+    *example: object, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
 ) -> Setting:
     """Set what a submodule returns to what it returns for another example (activation patching).
 
@@ -195,7 +195,7 @@ def add_noise(
 
 
 def freeze(
-    *example: Any, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
+    *example: object, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
 ) -> Setting:
     """Hold what a submodule returns at what it was before anything else was changed.
 

@@ -31,7 +31,7 @@ class Spot(NamedTuple):
         return self.module if self.tap is None else (self.module, self.tap)
 
 
-def settings_by_spot(model: Any, given: Any) -> list[tuple[Spot, Setting]]:
+def settings_by_spot(model: Any, given: object) -> list[tuple[Spot, Setting]]:
     """A mapping from places to settings as a list, in the order in which it was written.
 
     Raises:
@@ -154,7 +154,7 @@ def home_of(spot: Spot, setting: Setting) -> Hold:
     )
 
 
-def heads_of(module: Any) -> tuple[int, Any]:
+def heads_of(module: object) -> tuple[int, Any]:
     """How many heads a module has, and the layer below it that joins them; (0, None) if that is not known."""
     count = next((n for name in HEAD_COUNTS if isinstance(n := _own(module, name), int) and n > 0), 0)
     if not count:
@@ -166,12 +166,12 @@ def heads_of(module: Any) -> tuple[int, Any]:
     return count, projection
 
 
-def _own(module: Any, name: str) -> Any:
+def _own(module: object, name: str) -> Any:
     """An attribute, or None: without the search for what else may have been meant."""
     return vars(module).get(name, getattr(type(module), name, None))
 
 
-def _axis(name: str, module: Any, is_tap: bool) -> int:
+def _axis(name: str, module: object, is_tap: bool) -> int:
     if name == "head":
         return -3
     if name == "token":

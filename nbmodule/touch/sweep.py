@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,23 +20,26 @@ from nbmodule.touch.run import Chosen, Metric, Run, acts_of, ask, kind_of, noun_
 from nbmodule.touch.settings import Setting, zero
 from nbmodule.touch.spots import Spot, heads_of, home_of, names_of, spots
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 OVER = {"heads": "head", "channels": "channel", "units": "unit", "tokens": "token", "layers": ""}
 """What a sweep may go over, with the part of a return that it is."""
 
 
 def sweep(
-    model: Any,
-    x: Any,
+    model: object,
+    x: object,
     over: str = "heads",
     setting: Setting | None = None,
     *,
-    only: Any = None,
+    only: object = None,
     block: int = 1,
-    target: Any = None,
+    target: object = None,
     loss: Callable[..., Any] | None = None,
     metric: Metric = None,
     chunk: int = 16,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Sweep:
     """Change each head of each layer (or channel, unit, token, layer) one by one, and see what it does to the loss or an output.
 
@@ -70,14 +73,14 @@ def sweep(
 
 
 def trace_causes(
-    model: Any,
-    clean: Any,
-    corrupted: Any,
+    model: object,
+    clean: object,
+    corrupted: object,
     metric: Metric,
     *,
-    only: Any = None,
+    only: object = None,
     chunk: int = 16,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Sweep:
     """Put what each module returned at each position in a clean run into a corrupted one: where is what makes the difference?
 
@@ -244,7 +247,7 @@ class Found:
     shown: float
 
 
-def swept(run: Run, over: str, setting: Setting, *, only: Any = None, block: int = 1, chunk: int = 16) -> Sweep:
+def swept(run: Run, over: str, setting: Setting, *, only: object = None, block: int = 1, chunk: int = 16) -> Sweep:
     """Run all of a sweep; see `sweep`."""
     _check(run, over, setting, block, chunk)
     part = OVER[over]
@@ -291,7 +294,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         raise ArgumentError(f"block= is for channels, units and tokens; a sweep over {over} takes them one by one.")
 
 
-def _swept_over(run: Run, over: str, only: Any) -> tuple[list[Spot], list[int]]:
+def _swept_over(run: Run, over: str, only: object) -> tuple[list[Spot], list[int]]:
     """The modules of a sweep, each with how many parts it has."""
     shapes = run.before.returns
     named = names_of(run.model)
@@ -319,7 +322,7 @@ def _swept_over(run: Run, over: str, only: Any) -> tuple[list[Spot], list[int]]:
     return [spot for spot, _ in found], [count for _, count in found]
 
 
-def _count(over: str, path: str, module: Any, run: Run, is_named: bool) -> int:
+def _count(over: str, path: str, module: object, run: Run, is_named: bool) -> int:
     """How many such parts a module has; 0 if it is not meant."""
     shape = run.before.returns[path].shape
     if over == "heads":
@@ -371,7 +374,7 @@ def compiled_sweep(run: Run, chosen: Chosen, kinds: tuple[Any, ...], part: str, 
     question, arguments = run.question, run.arguments
     plain = [(spot.name, setting._replace(example=None)) for spot, setting in chosen]
 
-    def sweeping(model: Any, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any) -> Any:
+    def sweeping(model: CoreModule, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any) -> Any:
         args, kwargs = arguments(arrays)
 
         def one(cell: Any) -> Any:

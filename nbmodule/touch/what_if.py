@@ -65,14 +65,14 @@ class Tried:
 
 
 def what_if(
-    model: Any,
-    x: Any,
+    model: object,
+    x: object,
     settings: Mapping[Any, Any] | None = None,
     *,
-    target: Any = None,
+    target: object = None,
     loss: Callable[..., Any] | None = None,
     metric: Metric = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> WhatIf:
     """Change what submodules return, and see what follows: the output before and after, how far each later module is off, the loss.
 
@@ -225,7 +225,7 @@ class WhatIf(Shown):
         return self
 
     # -- edits ---------------------------------------------------------------------------------------
-    def edit(self, method: str, *args: Any) -> WhatIf:
+    def edit(self, method: str, *args: object) -> WhatIf:
         """Try an edit on a copy of the model: the name of a method of `nb.edit`, and its arguments.
 
         Example:
@@ -258,7 +258,9 @@ class WhatIf(Shown):
         return self
 
     # -- what to look at -----------------------------------------------------------------------------
-    def look_at(self, metric: Metric = None, *, target: Any = None, loss: Callable[..., Any] | None = None) -> WhatIf:
+    def look_at(
+        self, metric: Metric = None, *, target: object = None, loss: Callable[..., Any] | None = None
+    ) -> WhatIf:
         """Look at another number: the index of a class, a function of the output, or the loss of a target."""
         run = self.run.again(metric=metric, target=target, loss=loss)
         draft = None if self._draft is None else (run.again(self._draft[1].model), self._draft[1])
@@ -271,7 +273,7 @@ class WhatIf(Shown):
         self.swept = swept(self._asked(), over, zero() if setting is None else setting, **options)
         return self.swept
 
-    def attribute(self, method: str = "gradient", **options: Any) -> Attribution:
+    def attribute(self, method: str = "gradient", **options: object) -> Attribution:
         """As `nb.attribute`, on the model as it is tried, without the settings."""
         run = self._asked()
         self.attributed = attribute(run.model, run.args, method=method, **run.asked, **options, **run.kwargs)
@@ -386,16 +388,16 @@ class KeptAct:
     def __init__(self, act: Act) -> None:
         self.act = act
 
-    def before(self, module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def before(self, module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """A pre-hook: what the output projection is given."""
         return (self.act.changed(inputs[0]), *inputs[1:])
 
-    def after(self, module: Any, inputs: tuple[Any, ...], outputs: Any) -> Any:
+    def after(self, module: object, inputs: tuple[Any, ...], outputs: object) -> Any:
         """A forward hook: what the module returns."""
         return self.act.changed(outputs, inputs)
 
 
-def hooked(model: Any, chosen: list[tuple[Spot, Setting]]) -> list[Any]:
+def hooked(model: object, chosen: list[tuple[Spot, Setting]]) -> list[Any]:
     """Settings as hooks on the modules; gives the handles, in order."""
     values = values_for(model, chosen)
     handles: list[Any] = []

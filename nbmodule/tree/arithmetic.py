@@ -60,7 +60,7 @@ def operate(operation: Callable[..., Any], *operands: Any) -> Any:
     return _leaf_by_leaf(operation, operands, trees[0], "")
 
 
-def unboxed(value: Any) -> Any:
+def unboxed(value: object) -> Any:
     """Give the array of a variable or of another object that stands for one."""
     convert = getattr(type(value), "__jax_array__", None)
     return value if convert is None or isinstance(value, jax.Array) else convert(value)
@@ -205,7 +205,7 @@ _KEPT: dict[int, Any] = {}  # the shardings above, so that no other takes over t
 _DEVICES: dict[Any, int] = {}
 
 
-def _place(sharding: Any) -> int:
+def _place(sharding: object) -> int:
     """Give the number of the one device that a sharding means.
 
     Raises:
@@ -231,14 +231,14 @@ def _alone() -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _is_one_device(sharding: Any) -> bool:
+def _is_one_device(sharding: object) -> bool:
     if not isinstance(sharding, jax.sharding.SingleDeviceSharding):
         return False
     (device,) = sharding.device_set
     return sharding.memory_kind in (None, device.default_memory().kind)
 
 
-def _shared(value: Any) -> Any:
+def _shared(value: object) -> Any:
     """Take a value that counts for every leaf as it is now; NumPy arrays may change later and are copied."""
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
         return jax.numpy.array(value)
@@ -256,7 +256,7 @@ def _kind(value: Any) -> type | int:
 
 
 @functools.lru_cache(maxsize=64)
-def result_facts(operation: Any, kinds: tuple[Any, ...], enable_x64: bool) -> tuple[int, ...]:
+def result_facts(operation: object, kinds: tuple[Any, ...], enable_x64: bool) -> tuple[int, ...]:
     """Work out what the leaves of a result will be, from what is known of the operands."""
     size = next(len(kind) for kind in kinds if isinstance(kind, tuple))
     columns = (kind if isinstance(kind, tuple) else (kind,) * size for kind in kinds)
@@ -264,7 +264,7 @@ def result_facts(operation: Any, kinds: tuple[Any, ...], enable_x64: bool) -> tu
 
 
 @functools.lru_cache(maxsize=4096)
-def _result(operation: Any, kinds: tuple[type | int, ...], enable_x64: bool) -> int:
+def _result(operation: object, kinds: tuple[type | int, ...], enable_x64: bool) -> int:
     known = [FACTS[kind] for kind in kinds if isinstance(kind, int)]
     _, place, _ = known[0]
     if any(other != place for _, other, _ in known):
@@ -312,7 +312,7 @@ def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool],
         if not any(isinstance(leaf, (list, tuple)) for leaf in leaves):
             return operation(*map(unboxed, values))
 
-        def apply(*parts: Any) -> Any:
+        def apply(*parts: object) -> Any:
             rest = iter(parts)
             return operation(*(next(rest) if own else value for value, own in zip(values, of_leaf, strict=True)))
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.tree.chains import flatten_key_chains
 from nbmodule.tree.converting import to_iterator, to_iterator_values
@@ -90,7 +91,7 @@ def all_false(container: Nested, assert_is_bool: bool) -> bool:
     return not any(truths)
 
 
-def _shape(leaf: Any) -> tuple[int, ...] | None:
+def _shape(leaf: Shaped) -> tuple[int, ...] | None:
     if is_array(leaf):
         return tuple(leaf.shape)
     return (len(leaf),) if isinstance(leaf, (list, tuple)) else None

@@ -12,7 +12,7 @@ from nbmodule.base.paths import closest
 _LISTED = 10
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Write a value as dtype and shape where it has them, never with its elements.
 
     Example:
@@ -31,7 +31,7 @@ def _shape(shape: tuple[Any, ...]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
-def shape_of(value: Any) -> tuple[Any, ...] | None:
+def shape_of(value: object) -> tuple[Any, ...] | None:
     """Give the shape of an array or of a tuple that is one; None for what has no shape."""
     if isinstance(value, tuple) and all(size is None or isinstance(size, (int, np.integer)) for size in value):
         return value

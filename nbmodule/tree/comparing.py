@@ -18,7 +18,7 @@ _MODES = ("all", "diff_only", "same_only")
 
 
 def diff(
-    *containers: Any,
+    *containers: object,
     mode: str = "all",
     diff_keys: str | Sequence[str] = "diff",
     detect_key_diffs: bool = True,
@@ -38,7 +38,7 @@ def diff(
 
 
 def structural_diff(
-    *containers: Any, mode: str, diff_keys: str | Sequence[str], detect_key_diffs: bool, detect_shape_diffs: bool
+    *containers: object, mode: str, diff_keys: str | Sequence[str], detect_key_diffs: bool, detect_shape_diffs: bool
 ) -> Any:
     """Compare keys and shapes only; see `cont_diff`."""
     return diff(
@@ -59,7 +59,7 @@ def identical(
     *,
     check_types: bool = True,
     check_shapes: bool = True,
-    key_chains: Any = None,
+    key_chains: object = None,
     to_apply: bool = True,
 ) -> bool:
     """Tell whether Containers have the same chains and the same leaves."""
@@ -90,7 +90,7 @@ def identical_structure(
     check_shapes: bool = True,
     partial: bool = False,
     *,
-    key_chains: Any = None,
+    key_chains: object = None,
     to_apply: bool = True,
 ) -> bool:
     """Tell whether Containers have the same chains, and leaves of the same types and shapes; see `cont_identical`."""
@@ -133,12 +133,12 @@ def assert_identical_structure(
 # One in another
 
 
-def find_sub_container(container: Nested, sub_cont: Any, partial: bool) -> str | bool:
+def find_sub_container(container: Nested, sub_cont: object, partial: bool) -> str | bool:
     """Give the key chain of the part that is identical to a Container (`""` for the whole), or False."""
     return _find(container, sub_cont, lambda pair: identical(pair, partial=partial))
 
 
-def find_sub_structure(container: Nested, sub_struc: Any, check_shapes: bool, partial: bool) -> str | bool:
+def find_sub_structure(container: Nested, sub_struc: object, check_shapes: bool, partial: bool) -> str | bool:
     """Give the key chain of the part that has the structure of a Container (`""` for the whole), or False."""
     return _find(
         container,
@@ -168,7 +168,7 @@ def _find(container: Nested, wanted: Any, fits: Callable[[list[Any]], bool]) -> 
     return visit(container, "")
 
 
-def contains(container: Nested, place: Any) -> bool:
+def contains(container: Nested, place: object) -> bool:
     """`place in container`: a key, a key chain, or a part."""
     if isinstance(place, Nested):
         return container._holds(place) or contains_sub_container(container, place, False)
@@ -176,12 +176,12 @@ def contains(container: Nested, place: Any) -> bool:
     return keys is not None and container._at(keys, _ABSENT) is not _ABSENT
 
 
-def contains_sub_container(container: Nested, sub_cont: Any, partial: bool) -> bool:
+def contains_sub_container(container: Nested, sub_cont: object, partial: bool) -> bool:
     """Tell whether a part is identical to a Container; see `cont_find_sub_container`."""
     return find_sub_container(container, sub_cont, partial) is not False
 
 
-def contains_sub_structure(container: Nested, sub_cont: Any, check_shapes: bool, partial: bool) -> bool:
+def contains_sub_structure(container: Nested, sub_cont: object, check_shapes: bool, partial: bool) -> bool:
     """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`."""
     return find_sub_structure(container, sub_cont, check_shapes, partial) is not False
 

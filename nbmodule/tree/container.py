@@ -85,7 +85,7 @@ class Container(Nested):
         alphabetical_keys: bool = True,
         rebuild_child_containers: bool = False,
         types_to_iteratively_nest: Iterable[type] | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         settings = settings_from(
             {
@@ -105,12 +105,12 @@ class Container(Nested):
         given = self._mapping_from(dict_in)
         self._fill({**given, **kwargs} if kwargs else given)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         register(cls)
 
     # Places
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: object) -> Any:
         keys = self._keys_of(place)
         return self._at(keys) if keys is not None else mapping.indexed(self, place)
 
@@ -118,10 +118,10 @@ class Container(Nested):
         keys = self._keys_of(place)
         self._put_at(keys, value) if keys is not None else mapping.set_indexed(self, place, value)
 
-    def __delitem__(self, place: Any) -> None:
+    def __delitem__(self, place: object) -> None:
         looking_up.delete(self, place)
 
-    def __contains__(self, place: Any) -> bool:
+    def __contains__(self, place: object) -> bool:
         """Tell whether there is such a key or key chain, or such a part: the same object, or one with the same leaves."""
         return comparing.contains(self, place)
 
@@ -173,10 +173,10 @@ class Container(Nested):
     # A dict would merge in place here.
     __ior__ = left(operator.or_)
 
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+    def __divmod__(self, other: object) -> tuple[Any, Any]:
         return self // other, self % other
 
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+    def __rdivmod__(self, other: object) -> tuple[Any, Any]:
         return other // self, other % self
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -303,7 +303,7 @@ class Container(Nested):
         """
         return looking_up.at_key_chain(self, key_chain, ignore_key_errors)
 
-    def cont_at_key_chains(self, key_chains: Any, ignore_key_errors: bool = False) -> Self:
+    def cont_at_key_chains(self, key_chains: object, ignore_key_errors: bool = False) -> Self:
         """Give the Container of only those key chains.
 
         Example:
@@ -375,7 +375,7 @@ class Container(Nested):
         return looking_up.if_exists(self, key_chain)
 
     # Setting
-    def cont_set_at_key_chain(self, key_chain: str, val: Any, inplace: bool = False) -> Self:
+    def cont_set_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
         """Set a leaf or a part; missing levels are made.
 
         Example:
@@ -394,7 +394,7 @@ class Container(Nested):
         """
         return looking_up.set_at_key_chains(self, target_dict, inplace)
 
-    def cont_overwrite_at_key_chain(self, key_chain: str, val: Any, inplace: bool = False) -> Self:
+    def cont_overwrite_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
         """Set a leaf or a part that exists already.
 
         Raises:
@@ -418,7 +418,7 @@ class Container(Nested):
         """
         return looking_up.overwrite_at_key_chains(self, target_dict, inplace)
 
-    def cont_create_if_absent(self, key_chain: str, val: Any, inplace: bool = False) -> Self:
+    def cont_create_if_absent(self, key_chain: str, val: object, inplace: bool = False) -> Self:
         """Set a leaf or a part where there is none yet.
 
         Example:
@@ -437,7 +437,7 @@ class Container(Nested):
         """
         return looking_up.prune_key_chain(self, key_chain, inplace)
 
-    def cont_prune_key_chains(self, key_chains: Any, inplace: bool = False) -> Self:
+    def cont_prune_key_chains(self, key_chains: object, inplace: bool = False) -> Self:
         """Drop several leaves or parts, and the levels that are empty without them.
 
         Example:
@@ -468,7 +468,7 @@ class Container(Nested):
     def cont_map(
         self,
         fn: Callable[[Any, str], Any],
-        key_chains: Any = None,
+        key_chains: object = None,
         to_apply: bool = True,
         prune_unapplied: bool = False,
         map_sequences: bool = False,
@@ -499,7 +499,7 @@ class Container(Nested):
     def cont_map_sub_conts(
         self,
         fn: Callable[[Any, str], Any],
-        key_chains: Any = None,
+        key_chains: object = None,
         to_apply: bool = True,
         prune_unapplied: bool = False,
         inplace: bool = False,
@@ -526,7 +526,7 @@ class Container(Nested):
     def cont_multi_map(
         fn: Callable[[list[Any], str], Any],
         containers: list[Any],
-        key_chains: Any = None,
+        key_chains: object = None,
         to_apply: bool = True,
         prune_unapplied: bool = False,
         map_sequences: bool = False,
@@ -755,7 +755,7 @@ class Container(Nested):
         return many.concat(containers, axis)
 
     @staticmethod
-    def cont_combine(*containers: Any) -> Any:
+    def cont_combine(*containers: object) -> Any:
         """Join Containers of different structure; where two have a leaf at one chain, the right-most wins.
 
         Example:
@@ -870,7 +870,7 @@ class Container(Nested):
     # Several compared
     @staticmethod
     def cont_diff(
-        *containers: Any,
+        *containers: object,
         mode: str = "all",
         diff_keys: str | Sequence[str] = "diff",
         detect_key_diffs: bool = True,
@@ -909,7 +909,7 @@ class Container(Nested):
 
     @staticmethod
     def cont_structural_diff(
-        *containers: Any,
+        *containers: object,
         mode: str = "all",
         diff_keys: str | Sequence[str] = "diff",
         detect_key_diffs: bool = True,
@@ -939,7 +939,7 @@ class Container(Nested):
         *,
         check_types: bool = True,
         check_shapes: bool = True,
-        key_chains: Any = None,
+        key_chains: object = None,
         to_apply: bool = True,
     ) -> bool:
         """Tell whether Containers have the same chains and the same leaves.
@@ -980,7 +980,7 @@ class Container(Nested):
         check_shapes: bool = True,
         partial: bool = False,
         *,
-        key_chains: Any = None,
+        key_chains: object = None,
         to_apply: bool = True,
     ) -> bool:
         """Tell whether Containers have the same chains, and leaves of the same types and shapes; see `cont_identical`.
@@ -1011,7 +1011,7 @@ class Container(Nested):
         same_arrays: bool = True,
         arrays_equal: bool = True,
         partial: bool = False,
-        **options: Any,
+        **options: object,
     ) -> None:
         """Raise an error that shows the difference, unless `cont_identical` with the same arguments.
 
@@ -1037,7 +1037,7 @@ class Container(Nested):
         check_types: bool = True,
         check_shapes: bool = True,
         partial: bool = False,
-        **options: Any,
+        **options: object,
     ) -> None:
         """Raise an error that shows the difference, unless `cont_identical_structure` with the same arguments.
 
@@ -1050,7 +1050,7 @@ class Container(Nested):
         comparing.assert_identical_structure(containers, check_types, check_shapes, partial, **options)
 
     # One in another
-    def cont_find_sub_container(self, sub_cont: Any, partial: bool = False) -> str | bool:
+    def cont_find_sub_container(self, sub_cont: object, partial: bool = False) -> str | bool:
         """Give the key chain of the part that is identical to a Container (`""` for the whole), or False.
 
         Args:
@@ -1064,7 +1064,9 @@ class Container(Nested):
         """
         return comparing.find_sub_container(self, sub_cont, partial)
 
-    def cont_find_sub_structure(self, sub_struc: Any, check_shapes: bool = True, partial: bool = False) -> str | bool:
+    def cont_find_sub_structure(
+        self, sub_struc: object, check_shapes: bool = True, partial: bool = False
+    ) -> str | bool:
         """Give the key chain of the part that has the structure of a Container (`""` for the whole), or False.
 
         Example:
@@ -1074,7 +1076,7 @@ class Container(Nested):
         """
         return comparing.find_sub_structure(self, sub_struc, check_shapes, partial)
 
-    def cont_contains_sub_container(self, sub_cont: Any, partial: bool = False) -> bool:
+    def cont_contains_sub_container(self, sub_cont: object, partial: bool = False) -> bool:
         """Tell whether a part is identical to a Container; see `cont_find_sub_container`.
 
         Example:
@@ -1083,7 +1085,7 @@ class Container(Nested):
         """
         return comparing.contains_sub_container(self, sub_cont, partial)
 
-    def cont_contains_sub_structure(self, sub_cont: Any, check_shapes: bool = True, partial: bool = False) -> bool:
+    def cont_contains_sub_structure(self, sub_cont: object, check_shapes: bool = True, partial: bool = False) -> bool:
         """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`.
 
         Example:
@@ -1172,7 +1174,7 @@ class Container(Nested):
 
     __str__ = __repr__
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         """Give the forms a notebook can choose from: text of at most 60 lines, and what the display socket adds."""
         return showing.mime_bundle(self, include, exclude)
 
@@ -1187,7 +1189,7 @@ class Container(Nested):
         """
         showing.show(self)
 
-    def cont_show_sub_container(self, sub_cont_or_keychain: Any) -> None:
+    def cont_show_sub_container(self, sub_cont_or_keychain: object) -> None:
         """Show the whole with one part marked, by a sign at the start of its lines.
 
         Args:

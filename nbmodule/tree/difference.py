@@ -73,7 +73,7 @@ class Overlay:
         return self.diff_keys[numbers[0]]
 
 
-def own(value: Any) -> Any:
+def own(value: object) -> Any:
     """Give a part levels of its own, so that a difference can be changed without changing what was compared."""
     return value._like({key: own(part) for key, part in value.items()}) if isinstance(value, Nested) else value
 
@@ -81,7 +81,7 @@ def own(value: Any) -> Any:
 def equality(values: bool, shapes: bool) -> Callable[[Any, Any], bool]:
     """Give the test whether two leaves count as equal: by value, by shape, or by neither."""
 
-    def equal(one: Any, other: Any) -> bool:
+    def equal(one: object, other: object) -> bool:
         if isinstance(one, Nested) or isinstance(other, Nested):
             return one is other
         if shapes and (is_array(one) or is_array(other)) and shape_of(one) != shape_of(other):

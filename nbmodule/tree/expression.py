@@ -53,7 +53,7 @@ class Expression:
         structure: tuple,
         facts: tuple[int, ...],
         values: list[Any] | None = None,
-        operation: Any = None,
+        operation: object = None,
         operands: tuple[Any, ...] = (),
     ) -> None:
         self.structure = structure
@@ -83,7 +83,7 @@ class Expression:
         return self
 
 
-def length_of(operand: Any) -> int:
+def length_of(operand: object) -> int:
     """Count the operations that an operand still stands for."""
     return operand.length if isinstance(operand, Expression) and not operand.is_known else 0
 
@@ -144,7 +144,7 @@ def _program(root: Expression) -> tuple[tuple, list[Expression], tuple[Any, ...]
     shared: list[Any] = []
     seen: dict[int, tuple[int, int]] = {}
 
-    def visit(node: Any) -> tuple[int, int]:
+    def visit(node: object) -> tuple[int, int]:
         known = seen.get(id(node))
         if known is not None:
             return known
@@ -253,12 +253,12 @@ class Unfinished:
         self.known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
-    def note_known(self, container: Any, changes: int, leaves: Expression) -> None:
+    def note_known(self, container: object, changes: int, leaves: Expression) -> None:
         """Remember the leaves that a Container had at a certain number of changes."""
         object.__setattr__(container, "_known", (changes, leaves))
         self.known[id(container)] = container
 
-    def note_open(self, container: Any) -> None:
+    def note_open(self, container: object) -> None:
         """Remember a Container whose leaves are not computed yet; the oldest of many are computed, to let go of their operands."""
         self.open[id(container)] = container
         if len(self.open) > _MOST_OPEN:

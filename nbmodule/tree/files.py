@@ -83,7 +83,7 @@ def _format(path: str | os.PathLike[str], format: str | None) -> str:
     return found
 
 
-def _jsonable(value: Any, chain: str, arrays_as_text: bool) -> Any:
+def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
     """Turn a Container or a leaf into what JSON knows."""
     if isinstance(value, (Nested, dict)):
         level = {}

@@ -16,7 +16,7 @@ from nbmodule.tree.settings import Settings
 _IS_MAPPING: dict[type, bool] = {}
 
 
-def is_mapping(value: Any) -> bool:
+def is_mapping(value: object) -> bool:
     """Tell whether a value is a dict or another mapping; the answer is remembered for each type."""
     kind = type(value)
     found = _IS_MAPPING.get(kind)
@@ -41,7 +41,7 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(text.replace(".", "/").split("/"))
 
 
-def key_text(key: Any) -> str:
+def key_text(key: object) -> str:
     """Give the text of a key.
 
     Raises:

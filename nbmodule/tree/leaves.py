@@ -11,7 +11,7 @@ from nbmodule.errors import DtypeError
 from nbmodule.tree.compare import describe
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Tell whether a leaf is an array: of JAX (traced too) or NumPy, or a variable that stands for one.
 
     Example:
@@ -51,7 +51,7 @@ def _same_array(first: Any, second: Any) -> bool:
     return bool(np.all((first == second) | both_nan))
 
 
-def has_axes(value: Any) -> bool:
+def has_axes(value: object) -> bool:
     """Tell whether an index means anything to a leaf: not to numbers, text, None and arrays without axes."""
     if value is None or isinstance(value, (int, float, complex, str, bytes, np.generic)):
         return False
@@ -71,7 +71,7 @@ def at_index(value: Any, index: Any) -> Any:
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
-def _check_kind(value: Any, part: Any) -> None:
+def _check_kind(value: Any, part: object) -> None:
     """Refuse what an array could not hold, as a fraction among whole numbers.
 
     Raises:

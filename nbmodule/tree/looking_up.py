@@ -13,7 +13,7 @@ from nbmodule.tree.nested import Kind, Nested
 _ABSENT = object()
 
 
-def asked_keys(container: Nested, key_chains: Any) -> list[tuple[str, ...]]:
+def asked_keys(container: Nested, key_chains: object) -> list[tuple[str, ...]]:
     """Take `key_chains` in any form apart, and check that each exists."""
     asked = keys_of_chains(container, key_chains)
     for keys in asked:
@@ -40,7 +40,7 @@ def at_key_chain(container: Nested, key_chain: str, ignore_key_errors: bool = Fa
     return container._at(keys, None) if ignore_key_errors else container._at(keys)
 
 
-def at_key_chains(container: Kind, key_chains: Any, ignore_key_errors: bool = False) -> Kind:
+def at_key_chains(container: Kind, key_chains: object, ignore_key_errors: bool = False) -> Kind:
     """Give the Container of only those key chains."""
     asked = keys_of_chains(container, key_chains) if ignore_key_errors else asked_keys(container, key_chains)
     new = container._like({})
@@ -113,7 +113,7 @@ def set_at_key_chains(container: Kind, target_dict: Mapping[str, Any], inplace: 
     return _set_all(container, target_dict, inplace, must_exist=False)
 
 
-def overwrite_at_key_chain(container: Kind, key_chain: str, val: Any, inplace: bool) -> Kind:
+def overwrite_at_key_chain(container: Kind, key_chain: str, val: object, inplace: bool) -> Kind:
     """Set a leaf or a part that exists already."""
     at_key_chain(container, key_chain)
     return set_at_key_chain(container, key_chain, val, inplace)
@@ -141,7 +141,7 @@ def _set_all(container: Kind, given: Mapping[str, Any], inplace: bool, must_exis
     return container
 
 
-def create_if_absent(container: Kind, key_chain: str, val: Any, inplace: bool) -> Kind:
+def create_if_absent(container: Kind, key_chain: str, val: object, inplace: bool) -> Kind:
     """Set a leaf or a part where there is none yet."""
     target = _target(container, inplace)
     return target if has_key_chain(target, key_chain) else set_at_key_chain(target, key_chain, val, inplace=True)
@@ -150,7 +150,7 @@ def create_if_absent(container: Kind, key_chain: str, val: Any, inplace: bool) -
 # Dropping
 
 
-def delete(container: Nested, place: Any) -> None:
+def delete(container: Nested, place: object) -> None:
     """`del container[place]`."""
     keys = container._keys_of(place)
     if keys is None:
@@ -172,7 +172,7 @@ def prune_key_chain(container: Kind, key_chain: str, inplace: bool) -> Kind:
     return prune_key_chains(container, [key_chain], inplace)
 
 
-def prune_key_chains(container: Kind, key_chains: Any, inplace: bool = False) -> Kind:
+def prune_key_chains(container: Kind, key_chains: object, inplace: bool = False) -> Kind:
     """Drop several leaves or parts, and the levels that are empty without them."""
     asked = asked_keys(container, key_chains)
     target = _target(container, inplace)
@@ -214,7 +214,7 @@ def prune_empty(container: Kind, keep_nones: bool = False) -> Kind:
     return container._like(level)
 
 
-def as_container(like: Nested, given: Any) -> Any:
+def as_container(like: Nested, given: object) -> Any:
     """Make a Container of a mapping, of the type and settings of another; a Container is handed back."""
     if isinstance(given, Nested):
         return given
@@ -223,7 +223,7 @@ def as_container(like: Nested, given: Any) -> Any:
     return new
 
 
-def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
+def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
     """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one chain."""
     if isinstance(key_chains, Mapping):
         chains: Iterable[Any] = all_key_chains(as_container(like, key_chains), include_empty=True)

@@ -86,7 +86,7 @@ def concat(containers: Sequence[Any], axis: int) -> Any:
     return multi_map(join, list(containers))
 
 
-def combine(*containers: Any) -> Any:
+def combine(*containers: object) -> Any:
     """Join Containers of different structure; where two have a leaf at one chain, the right-most wins."""
     first = next((each for each in containers if isinstance(each, Nested)), None)
     if first is None:

@@ -17,7 +17,7 @@ from nbmodule.tree.nested import Kind, Nested
 from nbmodule.tree.properties import is_of_class
 
 
-def choice(container: Nested, key_chains: Any, to_apply: bool) -> Callable[[tuple[str, ...]], bool]:
+def choice(container: Nested, key_chains: object, to_apply: bool) -> Callable[[tuple[str, ...]], bool]:
     """Give the test whether a function applies at some keys: at the given chains and below them, or everywhere else."""
     if key_chains is None:
         return lambda _: True
@@ -28,7 +28,7 @@ def choice(container: Nested, key_chains: Any, to_apply: bool) -> Callable[[tupl
 def map_leaves(
     container: Kind,
     fn: Callable[[Any, str], Any],
-    key_chains: Any = None,
+    key_chains: object = None,
     to_apply: bool = True,
     prune_unapplied: bool = False,
     map_sequences: bool = False,
@@ -37,7 +37,7 @@ def map_leaves(
     """Apply `fn(leaf, kc)` to each leaf."""
     chosen = choice(container, key_chains, to_apply)
 
-    def apply(leaf: Any, keys: tuple[str, ...]) -> Any:
+    def apply(leaf: object, keys: tuple[str, ...]) -> Any:
         if map_sequences and isinstance(leaf, (list, tuple)):
             items = [apply(item, (*keys, f"v{index}")) for index, item in enumerate(leaf)]
             return type(leaf)(*items) if hasattr(leaf, "_fields") else type(leaf)(items)
@@ -82,7 +82,7 @@ def take_over(container: Kind, new: Nested) -> Kind:
 def map_sub_conts(
     container: Nested,
     fn: Callable[[Any, str], Any],
-    key_chains: Any,
+    key_chains: object,
     to_apply: bool,
     prune_unapplied: bool,
     inplace: bool,
@@ -111,7 +111,7 @@ def map_sub_conts(
 def multi_map(
     fn: Callable[[list[Any], str], Any],
     containers: list[Any],
-    key_chains: Any = None,
+    key_chains: object = None,
     to_apply: bool = True,
     prune_unapplied: bool = False,
     map_sequences: bool = False,
@@ -120,7 +120,7 @@ def multi_map(
     first = check_all(containers, "cannot map over several Containers")
     is_tree = [isinstance(each, Nested) for each in containers]
 
-    def apply(leaf: Any, chain: str) -> Any:
+    def apply(leaf: object, chain: str) -> Any:
         keys = tuple(chain.split("/"))
         row = [each._at(keys) if tree else each for each, tree in zip(containers, is_tree, strict=True)]
         if map_sequences and isinstance(leaf, (list, tuple)):
@@ -178,7 +178,7 @@ def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
     if not all(map(callable, to_iterator_values(mapped))):
         return mapped
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         """Call the method of this name of every leaf."""
         return map_leaves(mapped, lambda method, _: method(*args, **kwargs))
 
@@ -186,14 +186,14 @@ def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
     return call
 
 
-def indexed(container: Kind, index: Any) -> Kind:
+def indexed(container: Kind, index: object) -> Kind:
     """Give what each leaf has at an index; a Container of the same structure holds an index for each."""
     if isinstance(index, Nested):
         return multi_map(lambda pair, _: at_index(*pair), [container, index])
     return map_leaves(container, lambda leaf, _: at_index(leaf, index))
 
 
-def set_indexed(container: Nested, index: Any, value: Any) -> None:
+def set_indexed(container: Nested, index: object, value: object) -> None:
     """Set the elements of each leaf at an index."""
     changed = multi_map(lambda three, _: set_at_index(*three), [container, index, value])
     for chain, leaf in to_iterator(changed):

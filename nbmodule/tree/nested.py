@@ -135,7 +135,7 @@ class Nested(dict):
         new._fill(mapping, (*within, id(value)))
         return new
 
-    def _with_settings(self, inplace: bool = False, **changes: Any) -> Self:
+    def _with_settings(self, inplace: bool = False, **changes: object) -> Self:
         """Change settings of all levels, here or in a copy."""
         target = self if inplace else self._like({})
         parts = {
@@ -210,7 +210,7 @@ class Nested(dict):
         return names
 
     # Places
-    def _keys_of(self, place: Any) -> tuple[str, ...] | None:
+    def _keys_of(self, place: object) -> tuple[str, ...] | None:
         """Split a key, a key chain or a tuple of keys; None for an index into arrays."""
         if isinstance(place, str):
             if "/" not in place and "." not in place:
@@ -224,7 +224,7 @@ class Nested(dict):
             raise PathError(f"the key chain {place!r} has an empty key.")
         return keys
 
-    def _chain(self, place: Any) -> tuple[str, ...]:
+    def _chain(self, place: object) -> tuple[str, ...]:
         """Split what must be a key or a key chain.
 
         Raises:
@@ -235,7 +235,7 @@ class Nested(dict):
             raise ArgumentTypeError(f"a key chain is text, not {type(place).__name__}.")
         return keys
 
-    def _at(self, keys: Iterable[str], default: Any = _MISSING) -> Any:
+    def _at(self, keys: Iterable[str], default: object = _MISSING) -> Any:
         """Walk down; without a default, a missing place raises `PathError` with the closest chain."""
         value: Any = self
         for key in keys:
@@ -353,12 +353,12 @@ class Nested(dict):
         level = self._level()
         return dict.items(self) if level is None else level.items()
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: object = None) -> Any:
         """Give what is at a key or a key chain, else the default."""
         keys = self._keys_of(key)
         return default if keys is None else self._at(keys, default)
 
-    def pop(self, key: Any, default: Any = _MISSING) -> Any:
+    def pop(self, key: object, default: object = _MISSING) -> Any:
         """Take out what is at a key or a key chain; a missing one gives the default, if there is one."""
         keys = self._keys_of(key)
         if default is not _MISSING and (keys is None or self._at(keys, _MISSING_HERE) is _MISSING_HERE):
@@ -371,14 +371,14 @@ class Nested(dict):
             return key, self._remove(key)
         raise PathError("popitem: the Container is empty.")
 
-    def setdefault(self, key: Any, default: Any = None) -> Any:
+    def setdefault(self, key: object, default: Any = None) -> Any:
         """Give what is at a key or a key chain; store the default there first if nothing is."""
         keys = self._chain(key)
         if self._at(keys, _MISSING_HERE) is _MISSING_HERE:
             self._put_at(keys, default)
         return self._at(keys)
 
-    def update(self, given: Any = (), /, **kwargs: Any) -> None:
+    def update(self, given: Any = (), /, **kwargs: object) -> None:
         """Set many keys or key chains of this level; a mapping replaces what was at its key."""
         pairs = given.items() if isinstance(given, Mapping) else dict(given).items()
         for key, value in [*pairs, *kwargs.items()]:

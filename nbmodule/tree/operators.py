@@ -10,14 +10,14 @@ from nbmodule.tree.nested import Nested
 
 
 def left(operation: Callable[..., Any]) -> Any:
-    def method(self: Nested, other: Any) -> Any:
+    def method(self: Nested, other: object) -> Any:
         return operate(operation, self, other)
 
     return method
 
 
 def right(operation: Callable[..., Any]) -> Any:
-    def method(self: Nested, other: Any) -> Any:
+    def method(self: Nested, other: object) -> Any:
         return operate(operation, other, self)
 
     return method

@@ -6,10 +6,8 @@ answers there must not call the property missing: what is missing lies inside of
 
 from __future__ import annotations
 
-from typing import Any
 
-
-def is_of_class(thing: Any, name: str) -> bool:
+def is_of_class(thing: object, name: str) -> bool:
     """Whether the class of `thing` has that attribute; if so, `object.__getattribute__(thing, name)` meets its own error again.
 
     Example:

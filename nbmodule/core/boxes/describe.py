@@ -8,18 +8,20 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.errors import ArgumentTypeError
 
 
-def as_flag(what: str, value: Any) -> bool:
+def as_flag(what: str, value: object) -> bool:
     """True or False, nothing else: the text "false" would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{what} must be True or False, found {value!r}. Nothing was changed.")
     return bool(value)
 
 
-def describe_shape(x: Any) -> str:
+def describe_shape(x: Shaped) -> str:
     """`float32[64, 3]`."""
     return f"{x.dtype}{list(x.shape)}"
 
@@ -45,7 +47,7 @@ def describe_array(x: Any, *, limit: int = 100) -> str:
     return ", ".join([*parts, f"device={describe_device(x)}"])
 
 
-def describe_device(x: Any) -> str:
+def describe_device(x: Array) -> str:
     """`cpu:0`, or `cpu:0,1,2` for an array that lies on several."""
     devices = sorted(x.sharding.device_set, key=lambda d: d.id)
     return f"{devices[0].platform}:" + ",".join(str(d.id) for d in devices)

@@ -106,7 +106,7 @@ class Now(threading.local):
         return tracker if tracker is not None and tracker.thread == threading.get_ident() else None
 
     @tracker.setter
-    def tracker(self, tracker: Any) -> None:
+    def tracker(self, tracker: object) -> None:
         _tracker.set(tracker)
 
     @property
@@ -124,7 +124,7 @@ now = Now()
 
 
 @contextmanager
-def calling(module: Any) -> Iterator[None]:
+def calling(module: object) -> Iterator[None]:
     """While a call of `module`, or a read of its variables, is open on the long way.
 
     What is put back is put back twice, here and wherever else this thread's notes are changed for a while: an interrupt may
@@ -163,7 +163,7 @@ class Slot:
 
     __slots__ = ("_ref",)
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self._ref = weakref.ref(thing)
 
     def __call__(self) -> Any:
@@ -175,7 +175,7 @@ class Home:
 
     __slots__ = ("frame", "trace")
 
-    def __init__(self, frame: Frame | None, trace: Any) -> None:
+    def __init__(self, frame: Frame | None, trace: object) -> None:
         self.frame, self.trace = frame, trace
 
 
@@ -370,7 +370,7 @@ def leak(box: Variable) -> TracerLeakError:
     )
 
 
-def write(box: Variable, value: Any) -> None:
+def write(box: Variable, value: object) -> None:
     """Give `box` a value that already has its shape and dtype, through the frame where there is one."""
     write_all((box,), (value,))
 

@@ -61,7 +61,9 @@ class Cold(BaseException):
     """The compiled function is not in JAX's own cache for these arguments: take the long way, with signals held back."""
 
 
-def handed_over(compiled: Any, donated: Any, kept: Any, args: Any, targets: Sequence[Any], names: Sequence[str]) -> Any:
+def handed_over(
+    compiled: Any, donated: Any, kept: Any, args: tuple[Any, ...], targets: Sequence[Any], names: Sequence[str]
+) -> Any:
     """Run a compiled function and place the values that it returns as its second item; gives all that it returned.
 
     One call into C does both: the placing pulls the values, and with the first of them the function is called. If it raises,
@@ -135,7 +137,7 @@ class held_back:
         self._previous[number](number, frame)
 
 
-def is_gone(value: Any) -> bool:
+def is_gone(value: object) -> bool:
     """Whether the memory of an array was given to another."""
     return getattr(value, "is_deleted", bool)()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock, ticks
 from nbmodule.core.boxes.commit import set_all
@@ -43,6 +43,23 @@ class Inner:
         "variables",  # what `_create_variables` returned: a nested dict of boxes
         "version",  # counts changes of structure
     )
+
+    if TYPE_CHECKING:  # what begins as None, and is something else later
+        args: tuple[Any, ...]
+        kwargs: dict[str, Any]
+        building: Any
+        compiled: Any
+        config: Any
+        current: Any
+        given: Any
+        home: Any
+        instead: Any
+        leaves: Any
+        plan: Any
+        released: Any
+        results: Any
+        shown: Any
+        slot: Any
 
     def __init__(self) -> None:
         self.args, self.kwargs = (), {}

@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import jax.core
 import numpy as np
+from jax import Array
+from jax.sharding import Mesh
 
 from nbmodule.core.boxes.clock import clock, ticks
 from nbmodule.core.boxes.commit import NOTHING, Also, set_all
@@ -21,12 +23,12 @@ _used = [False]  # whether any variable has a layout: until then nobody looks
 _joined: dict[Any, Any] = {}
 
 
-def is_spread(place: Any) -> bool:
+def is_spread(place: object) -> bool:
     """Whether a place is a sharding over several devices, named by the axes of a mesh."""
     return isinstance(place, jax.NamedSharding) and len(place.device_set) > 1
 
 
-def declare(box: Any, place: Any) -> None:
+def declare(box: object, place: object) -> None:
     """From now on `box` keeps this sharding; any other place takes a layout back."""
     set_all(*declared((box,), (place,)))
 
@@ -43,12 +45,12 @@ def declared(boxes: Sequence[Any], places: Sequence[Any]) -> Also:
     return (*targets, clock), (*repeat("_layout", len(found)), "structure"), (*layouts, next(ticks))
 
 
-def layout_of(box: Any) -> Any:
+def layout_of(box: object) -> Any:
     """The sharding that was declared for `box`, or None."""
     return getattr(box, "_layout", None) if _used[0] else None
 
 
-def whole_on(mesh: Any) -> Any:
+def whole_on(mesh: Mesh) -> Any:
     """The sharding of what has joined a mesh without a layout of its own, one object for each mesh."""
     if mesh not in _joined:
         _joined[mesh] = jax.NamedSharding(mesh, jax.P())
@@ -59,7 +61,7 @@ def is_joined(layout: Any) -> bool:
     return layout is not None and _joined.get(layout.mesh) is layout
 
 
-def join(boxes: Any) -> None:
+def join(boxes: Sequence[Any]) -> None:
     """Before boxes enter one compiled function: counters, rates and random streams lie whole on the mesh of the variables.
 
     Else a first call would find them on one device and the second on the mesh, and compile again. Without a mesh they return.
@@ -79,7 +81,7 @@ def join(boxes: Any) -> None:
                 box._layout, box._value = whole_on(mesh), spread(value, whole_on(mesh))
 
 
-def layouts_of(boxes: Any) -> tuple[Any, ...] | None:
+def layouts_of(boxes: Sequence[Any]) -> tuple[Any, ...] | None:
     """The layouts of many variables; None if none has one."""
     if not _used[0]:
         return None
@@ -87,7 +89,7 @@ def layouts_of(boxes: Any) -> tuple[Any, ...] | None:
     return found if any(layout is not None for layout in found) else None
 
 
-def laid_out(box: Any, value: Any) -> Any:
+def laid_out(box: object, value: Array) -> Any:
     """A new value of `box`, laid out as was declared for it; what is traced waits for `constrained`."""
     layout = layout_of(box)
     if layout is None or isinstance(value, jax.core.Tracer) or value.sharding.is_equivalent_to(layout, value.ndim):
@@ -95,13 +97,13 @@ def laid_out(box: Any, value: Any) -> Any:
     return spread(value, layout)
 
 
-def constrained(box: Any, value: Any) -> Any:
+def constrained(box: object, value: object) -> Any:
     """A traced value of `box` on its way out of a compiled function, with its layout prescribed to the compiler."""
     layout = layout_of(box)
     return value if layout is None else jax.lax.with_sharding_constraint(value, layout)
 
 
-def spread(value: Any, sharding: Any) -> Any:
+def spread(value: Array, sharding: Any) -> Any:
     """An array on several devices, also of other processes: from a global array, or from one that each process holds whole."""
     if sharding.is_fully_addressable:
         return jax.device_put(value, sharding)

@@ -39,7 +39,7 @@ def _binary(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def operate(self: Any, other: Any) -> Any:
+    def operate(self: Any, other: object) -> Any:
         if isinstance(other, dict):
             return NotImplemented
         return fn(jnp.asarray(other) if isinstance(other, np.ndarray) else other, self.value)
@@ -48,7 +48,7 @@ def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unary(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def operate(self: Any, *args: Any) -> Any:
+    def operate(self: Any, *args: object) -> Any:
         return fn(self.value, *args)
 
     return operate

@@ -8,6 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from nbmodule.base.kinds import DeviceLike
 
 draw_lock = threading.RLock()
 """Held while values are drawn, so that threads that read one box at once see one draw."""
@@ -22,8 +25,8 @@ class Pending:
         self,
         draw: Callable[[], Any] | None,
         shape: tuple[int, ...],
-        dtype: Any,
-        device: Any = None,
+        dtype: DTypeLike,
+        device: DeviceLike | None = None,
         follows: bool = False,
     ) -> None:
         self.draw, self.shape, self.dtype, self.device = draw, tuple(shape), jnp.dtype(dtype), device

@@ -12,7 +12,7 @@ from nbmodule.base.foreign import spelled
 from nbmodule.errors import ArgumentTypeError, DeviceError, DtypeError
 
 
-def find_device(device: Any) -> Any:
+def find_device(device: object) -> Any:
     """A `jax.Device` or a sharding from what a user gives: `cpu`, `cpu:1`, a device, a sharding, or None."""
     if device is None or isinstance(device, (jax.Device, jax.sharding.Sharding)):
         return device
@@ -41,7 +41,7 @@ def _all_devices() -> list[Any]:
     return devices
 
 
-def replicated(devices: Any) -> Any:
+def replicated(devices: object) -> Any:
     """The sharding that puts a whole copy on each of `devices`: a mesh, or devices as `find_device` takes them."""
     if isinstance(devices, jax.sharding.Mesh):
         mesh = jax.sharding.Mesh(devices.devices, devices.axis_names)  # with axes that the compiler splits by itself
@@ -59,7 +59,7 @@ def replicated(devices: Any) -> Any:
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
 
-def find_dtype(dtype: Any) -> Any:
+def find_dtype(dtype: object) -> Any:
     """A NumPy dtype that JAX can hold, or None."""
     if dtype is None:
         return None

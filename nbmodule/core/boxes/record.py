@@ -67,7 +67,7 @@ class Log:
         del self.infos[count:], self.values[count:]
         self.derived.clear()
 
-    def begin(self, module: Any, inputs: str, *, name: str, kept: bool, kind: str = "call") -> int:
+    def begin(self, module: object, inputs: str, *, name: str, kept: bool, kind: str = "call") -> int:
         """Open a call; returns its index."""
         self.infos.append(CallInfo(module, self.open, inputs=inputs, kept=kept, name=name, kind=kind))
         self.values.append({})

@@ -16,6 +16,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from nbmodule.base.jax_names import argument_tables, outside_traces
 from nbmodule.base.neighbors import OF_ARRAYS, no_such_attribute
@@ -83,11 +84,11 @@ class Variable(_LikeArray):
     has_own_name = True  # whether messages call it by its path
     remedy = "pass the model in as an argument and return it"  # for a write in a transform of JAX's own
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         register(cls)
 
-    def __init__(self, value: Any, *, dtype: Any = None, device: Any = None) -> None:
+    def __init__(self, value: Any, *, dtype: Any = None, device: object = None) -> None:
         self._frozen, self._home = False, birthplace()
         if isinstance(value, Variable):
             value = value.value
@@ -105,7 +106,7 @@ class Variable(_LikeArray):
         cls,
         draw: Callable[[], Any] | None,
         shape: tuple[int, ...],
-        dtype: Any = None,
+        dtype: object = None,
         device: Any = None,
         *,
         follows: bool = False,
@@ -204,7 +205,7 @@ class Variable(_LikeArray):
         if hasattr(self, "_value"):
             del self._value
 
-    def place(self, value: Any) -> None:
+    def place(self, value: object) -> None:
         """Put `value` into the box, past all frames."""
         commit((self,), (value,))
 
@@ -310,7 +311,7 @@ class Variable(_LikeArray):
     def __jax_array__(self) -> Any:
         return self.value
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride] - as NumPy's protocol has it
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride] - as NumPy's protocol has it
         return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
 
     def __getattr__(self, name: str) -> Any:
@@ -327,10 +328,10 @@ class Variable(_LikeArray):
         said = no_such_attribute(name, OF_ARRAYS) or ", neither of its own nor of its array."
         raise AttributePathError(f'{self.describe()} has no attribute "{name}"{said}')
 
-    def __getitem__(self, index: Any) -> jax.Array:
+    def __getitem__(self, index: object) -> jax.Array:
         return self.value[_plain(index)]
 
-    def __setitem__(self, index: Any, new: Any) -> None:
+    def __setitem__(self, index: object, new: Any) -> None:
         new = new.value if isinstance(new, Variable) else new
         given = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
         if _rank(given) > _rank(self.dtype):
@@ -440,7 +441,7 @@ def _array_of(kind: str, value: Any, dtype: Any) -> Any:
         ) from None
 
 
-def released(kind: type[Variable], shape: tuple[int, ...], dtype: Any, frozen: bool = False) -> Any:
+def released(kind: type[Variable], shape: tuple[int, ...], dtype: DTypeLike, frozen: bool = False) -> Any:
     """A box that is known by shape and dtype, and has no value of its own."""
     box = kind.pending(None, shape, dtype)
     box._frozen = frozen
@@ -457,7 +458,7 @@ def _restore_key(kind: type[Variable], data: np.ndarray, impl: str, frozen: bool
     return _restore(kind, jax.random.wrap_key_data(jnp.asarray(data), impl=impl), frozen)  # type: ignore[arg-type]
 
 
-def _no_array(box: Variable, held: Any) -> AttributePathError:
+def _no_array(box: Variable, held: object) -> AttributePathError:
     """A tree function of another library has put something else into the box, to mark it, or in place of its array."""
     return AttributePathError(
         f"this {type(box).__name__} holds a {type(held).__name__} where its array was: a function over PyTrees has put it there. "
@@ -465,13 +466,13 @@ def _no_array(box: Variable, held: Any) -> AttributePathError:
     )
 
 
-def _plain(index: Any) -> Any:
+def _plain(index: object) -> Any:
     if isinstance(index, tuple):
         return tuple(_plain(part) for part in index)
     return index.value if isinstance(index, Variable) else index
 
 
-def _rank(dtype: Any) -> int:
+def _rank(dtype: DTypeLike) -> int:
     """Kinds from narrow to wide: a write may widen the kind of its values, never narrow it."""
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return 9

@@ -17,16 +17,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.erfinv import erfinv
-from nbmodule.core.numbers.threefry import KeyLike, bit_blocks, checked_shape, is_threefry, key_data, setting
+from nbmodule.core.numbers.threefry import bit_blocks, checked_shape, is_threefry, key_data, setting
 from nbmodule.errors import ArgumentError, DtypeError
 
 
 def _fill(
     key: KeyLike,
     shape: Sequence[int],
-    dtype: Any,
+    dtype: DTypeLike,
     low: float,
     high: float,
     transform: Callable[[np.ndarray], np.ndarray] | None,
@@ -80,7 +82,7 @@ _LAYOUT = {  # random bits drawn for each number and how many of them become its
 }
 
 
-def _host_dtype(dtype: Any) -> np.dtype:
+def _host_dtype(dtype: DTypeLike) -> np.dtype:
     dtype = np.dtype(dtype)
     if dtype not in _LAYOUT:
         raise DtypeError(f"expected float32, float64, float16 or bfloat16 to draw on the host, found {dtype}.")
@@ -93,7 +95,7 @@ def _round(x: Any, dtype: np.dtype, work: Any) -> Any:
 
 
 def uniform(
-    key: KeyLike, shape: Sequence[int] = (), low: float = 0.0, high: float = 1.0, dtype: Any = np.float32
+    key: KeyLike, shape: Sequence[int] = (), low: float = 0.0, high: float = 1.0, dtype: DTypeLike = np.float32
 ) -> np.ndarray:
     """Draw numbers uniformly from [low, high); the same as `jax.random.uniform`, to rounding.
 
@@ -104,7 +106,7 @@ def uniform(
     return _fill(key, shape, dtype, low, high, None)
 
 
-def normal(key: KeyLike, shape: Sequence[int] = (), dtype: Any = np.float32) -> np.ndarray:
+def normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike = np.float32) -> np.ndarray:
     """Draw numbers from the normal distribution of mean 0 and deviation 1; the same as `jax.random.normal`, to rounding.
 
     Example:
@@ -117,7 +119,7 @@ def normal(key: KeyLike, shape: Sequence[int] = (), dtype: Any = np.float32) -> 
 
 
 def truncated_normal(
-    key: KeyLike, lower: float, upper: float, shape: Sequence[int] = (), dtype: Any = np.float32
+    key: KeyLike, lower: float, upper: float, shape: Sequence[int] = (), dtype: DTypeLike = np.float32
 ) -> np.ndarray:
     """Draw from the standard normal distribution, cut to (lower, upper); as `jax.random.truncated_normal`, to rounding.
 
@@ -155,7 +157,7 @@ def _normal_of(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
     return transform
 
 
-def _on_host(key: KeyLike, dtype: Any) -> bool:
+def _on_host(key: KeyLike, dtype: DTypeLike) -> bool:
     return dtype in _LAYOUT and bool(setting("threefry_partitionable")) and is_threefry(key)
 
 
@@ -165,17 +167,18 @@ def typed_key(key: KeyLike) -> Any:
         return jax.random.key(key, impl="threefry2x32")
     if jnp.issubdtype(getattr(key, "dtype", np.float32), jax.dtypes.prng_key):
         return key
-    if getattr(key, "dtype", None) != np.uint32 or np.shape(key) != (2,):
-        key = key_data(key)
-    return jax.random.wrap_key_data(key, impl="threefry2x32")
+    words: Any = key
+    if getattr(key, "dtype", None) != np.uint32 or np.shape(words) != (2,):
+        words = key_data(key)
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
-def _canonical(dtype: Any) -> np.dtype:
+def _canonical(dtype: object) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
 
 
 def draw_uniform(
-    key: KeyLike, shape: Sequence[int] = (), low: float = 0.0, high: float = 1.0, dtype: Any = None
+    key: KeyLike, shape: Sequence[int] = (), low: float = 0.0, high: float = 1.0, dtype: DTypeLike | None = None
 ) -> np.ndarray | jax.Array:
     """Draw uniform numbers: a NumPy array where the host can, else what `jax.random.uniform` gives.
 
@@ -191,7 +194,7 @@ def draw_uniform(
     return jax.random.uniform(typed_key(key), checked_shape(shape), dtype, low, high)
 
 
-def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: Any = None) -> np.ndarray | jax.Array:
+def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike | None = None) -> np.ndarray | jax.Array:
     """Draw standard normal numbers: a NumPy array where the host can, else what `jax.random.normal` gives.
 
     Example:
@@ -205,7 +208,7 @@ def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: Any = None) -> n
 
 
 def draw_truncated_normal(
-    key: KeyLike, lower: float, upper: float, shape: Sequence[int] = (), dtype: Any = None
+    key: KeyLike, lower: float, upper: float, shape: Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> np.ndarray | jax.Array:
     """Draw cut normal numbers: a NumPy array where the host can, else what `jax.random.truncated_normal` gives.
 

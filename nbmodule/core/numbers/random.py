@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.jax_names import is_eager, is_only_looked_at, is_repeated, outside_traces
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.describe import describe_shape
 from nbmodule.core.boxes.frame import Frame, here, now
@@ -113,7 +114,7 @@ class RandomStream:
     state: Any  # a Buffer, or its StateKey once exported
     _unwatched = frozenset(("_making", "_nbm"))  # no part of the structure: they change without a retrace
 
-    def __init__(self, seed: Any = 0) -> None:
+    def __init__(self, seed: KeyLike = 0) -> None:
         self._revive()
         self.state = StreamState.pending(lambda: np.zeros(3, np.uint32), (3,), np.uint32)
         self.seed(seed)
@@ -126,11 +127,11 @@ class RandomStream:
     def _made(self) -> int:
         return self._making.count.number
 
-    def _go_to(self, key: Any, made: int) -> None:
+    def _go_to(self, key: object, made: int) -> None:
         """Set the making lane: its key, None to be told from the state, and how many keys it has given."""
         self._making.key, self._making.count._count = key, made
 
-    def seed(self, seed: Any) -> None:
+    def seed(self, seed: KeyLike) -> None:
         """Begin again from `seed`."""
         key = as_key(seed)
         self._go_to(None, 0)
@@ -236,7 +237,7 @@ def _folded(key: Any, number: Any) -> Any:
     return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number))
 
 
-def drawn(state: Any) -> int:
+def drawn(state: object) -> int:
     """How many keys a drawing lane in this state has given."""
     return int(np.asarray(state)[2]) - _DRAWING
 
@@ -264,7 +265,7 @@ def as_key(seed: Any) -> Any:
 default = RandomStream(0)
 
 
-def seed(seed: Any) -> None:
+def seed(seed: KeyLike) -> None:
     """Set the default random stream, from which initial values, Dropout and `nb.batches` draw. Same seed, same numbers.
 
     Args:

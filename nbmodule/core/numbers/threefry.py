@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-
-KeyLike: TypeAlias = Any
-"""A typed JAX key, key data `uint32[2]` (NumPy or JAX), or an integer seed."""
 
 _MASK = 0xFFFFFFFF
 _PARITY = 0x1BD11BDA

@@ -40,12 +40,12 @@ class StaticLeaf:
 jax.tree_util.register_static(StaticLeaf)
 
 
-def as_values(tree: Any) -> Any:
+def as_values(tree: object) -> Any:
     """`tree` as it can leave a transform: boxes by their values, what is no array set aside."""
     return jax.tree.map(_as_value, tree, is_leaf=lambda leaf: isinstance(leaf, Variable))
 
 
-def _as_value(leaf: Any) -> Any:
+def _as_value(leaf: object) -> Any:
     if isinstance(leaf, Variable):
         return leaf.value
     if isinstance(leaf, ForeignArray):
@@ -53,7 +53,7 @@ def _as_value(leaf: Any) -> Any:
     return leaf if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else StaticLeaf(leaf)
 
 
-def as_given(tree: Any) -> Any:
+def as_given(tree: object) -> Any:
     """The user's tree again, with what was set aside in its place."""
     return jax.tree.map(
         lambda leaf: leaf.static.value if isinstance(leaf, StaticLeaf) else leaf,

@@ -14,12 +14,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from nbmodule.core.boxes.frame import now
 
 
 @jax.custom_jvp
-def tap(x: Any, d: Any) -> Any:
+def tap(x: object, d: object) -> Any:
     """`x`, whose derivative by `d` is one."""
     return x
 
@@ -38,7 +39,7 @@ class Taps:
         self.given, self.count = given, 0
         self.asked: list[jax.ShapeDtypeStruct] = []
 
-    def ask(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def ask(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """The zero for the next return; None while asking."""
         if self.given is None:
             self.asked.append(jax.ShapeDtypeStruct(shape, dtype))
@@ -61,7 +62,7 @@ class Later:
 
     __slots__ = ("mask", "tree")
 
-    def __init__(self, tree: Any, mask: tuple[bool, ...]) -> None:
+    def __init__(self, tree: object, mask: tuple[bool, ...]) -> None:
         self.tree, self.mask = tree, mask  # structure of the return, and which of its leaves have a gradient
 
     def __eq__(self, other: object) -> bool:
@@ -92,7 +93,7 @@ def serving(taps: Taps | None) -> Iterator[Taps | None]:
         now.taps = before
 
 
-def tapped(outputs: Any) -> tuple[Any, Later]:
+def tapped(outputs: object) -> tuple[Any, Later]:
     """What a submodule returns, passed through taps, and what stands for its gradient."""
     leaves, tree = jax.tree.flatten(outputs)
     mask = tuple(isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -18,6 +18,9 @@ from nbmodule.base.compiling import compiled_seconds
 from nbmodule.core.boxes.frame import EAGER, Slot, current_log, gate, here, is_captured, now
 from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording import taps
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 
 @contextmanager
@@ -37,7 +40,7 @@ class Ending:
     Whether it is open, and what follows from that, is asked of the lock.
     """
 
-    def __get__(self, thing: Any, kind: Any = None) -> Any:
+    def __get__(self, thing: Any, kind: object = None) -> Any:
         return self if thing is None else thing.ending()
 
     def __call__(self, thing: Any, *exc: object) -> Any:  # by way of the class, as `contextlib.ExitStack` does
@@ -141,7 +144,7 @@ class Tracker:
             tracker = tracker.outer
         return tracker
 
-    def kept_by_any(self, module: Any) -> list[Tracker]:
+    def kept_by_any(self, module: Hull) -> list[Tracker]:
         """The trackers, this one and those around it, that want the values of `module`."""
         found, tracker = [], self
         while tracker is not None:
@@ -150,7 +153,7 @@ class Tracker:
             tracker = tracker.around()
         return found
 
-    def replaces(self, module: Any) -> bool:
+    def replaces(self, module: Hull) -> bool:
         """Whether an intervention changes what `module` returns."""
         tracker: Tracker | None = self
         while tracker is not None and module not in tracker.replacements:
@@ -168,14 +171,14 @@ class Tracker:
         return found[::-1]
 
     def given(
-        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the call of `module` is to be given instead of these arguments."""
         for change in self.changes_of(module):
             args, kwargs = change.before(args, kwargs)
         return args, kwargs
 
-    def replaced(self, module: Any, args: tuple[Any, ...], outputs: Any) -> Any:
+    def replaced(self, module: Hull, args: tuple[Any, ...], outputs: object) -> Any:
         """What the call of `module` is to return instead of `outputs`: the innermost intervention decides."""
         tracker: Tracker | None = self
         while tracker is not None:
@@ -187,14 +190,14 @@ class Tracker:
             outputs = change.after(args, outputs)
         return self.tapped(module, outputs)
 
-    def tapped(self, module: Any, outputs: Any) -> Any:
+    def tapped(self, module: Hull, outputs: object) -> Any:
         """The return, passed through taps if its gradient is asked for."""
         if is_captured() and any(tracker.keep_gradient is not None for tracker in self.kept_by_any(module)):
             log: Any = current_log()
             outputs, log.values[log.open]["gradient"] = taps.tapped(outputs)
         return outputs
 
-    def gradient_kept(self, gradient: Any, of: str = "return") -> dict[str, Any]:
+    def gradient_kept(self, gradient: object, of: str = "return") -> dict[str, Any]:
         """What all trackers keep of the gradient by one return, or (`of="variables"`) by variables, a dict by name."""
         found: dict[str, Any] = {}
         tracker: Tracker | None = self
@@ -217,7 +220,7 @@ def nobody() -> None:
     """Stands for the module where a record belongs to none."""
 
 
-def begin(module: Any, inputs: tuple[Any, dict[str, Any]]) -> int:
+def begin(module: Hull, inputs: tuple[Any, dict[str, Any]]) -> int:
     """Log that a call of `module` begins; returns its index in the current log."""
     log: Any = current_log()
     args, kwargs = inputs
@@ -235,7 +238,7 @@ def begin(module: Any, inputs: tuple[Any, dict[str, Any]]) -> int:
     return index
 
 
-def end(index: int, module: Any, inputs: tuple[Any, dict[str, Any]], outputs: Any) -> None:
+def end(index: int, module: Hull, inputs: tuple[Any, dict[str, Any]], outputs: object) -> None:
     """Log that the call returned."""
     log: Any = current_log()
     values: dict[str, Any] = {}

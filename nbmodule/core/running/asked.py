@@ -7,7 +7,7 @@ kept alive: arrays are kept as shapes, other objects weakly.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -17,10 +17,13 @@ from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.walk import is_module
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
-def remember(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keep the shapes of these arguments; from now on calls may take the short way."""
     inner = module._nbm
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
@@ -58,7 +61,7 @@ def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     return jax.tree.unflatten(tree, leaves)
 
 
-def _is_whole(thing: Any) -> bool:
+def _is_whole(thing: object) -> bool:
     return isinstance(thing, Variable) or hasattr(type(thing), "_is_stateful") or is_module(thing)
 
 

@@ -7,7 +7,7 @@ are captured, it is compiled, it is given variables, it is observed in its scope
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.running.asked import remember_return
@@ -17,6 +17,9 @@ from nbmodule.core.running.preparing import OPTIONS, prepare, take_options
 from nbmodule.core.running.stages import ModuleCall, Run, Stages, way_of
 from nbmodule.core.running.variables import check_variables, warn_of_constants
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 STAGES: Stages = (
     (is_captured, capture_submodules),
     (has_captured, forget_captured),
@@ -25,7 +28,7 @@ STAGES: Stages = (
 )
 
 
-def call(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module` with all that may belong to it."""
     __tracebackhide__ = True
     options = take_options(module, kwargs) if kwargs and not OPTIONS.isdisjoint(kwargs) else {}

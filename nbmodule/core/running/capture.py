@@ -6,9 +6,9 @@ extra outputs, and the request is fulfilled when they are out: no traced value e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
@@ -30,6 +30,9 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.tree.container import Container
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 
 class SubmodRets(Container):
     """`submod_rets`: a list of returns for each submodule."""
@@ -47,7 +50,7 @@ class Request:
     __slots__ = ("bounded", "expected", "module", "order", "rets", "wanted")
 
     def __init__(
-        self, module: Slot, rets: bool, order: bool, expected: Any, wanted: frozenset[Slot], bounded: bool
+        self, module: Slot, rets: bool, order: bool, expected: object, wanted: frozenset[Slot], bounded: bool
     ) -> None:
         self.module, self.rets, self.order, self.expected, self.wanted = module, rets, order, expected, wanted
         self.bounded = bounded  # whether calls of other modules, also of such as are no part of the model, are left out
@@ -114,16 +117,16 @@ def hand_over(tracker: Tracker) -> None:
     deliver(tuple(log.infos), log.values)
 
 
-def _nothing(module: Any) -> bool:
+def _nothing(module: CoreModule) -> bool:
     return False
 
 
-def keep_outputs(module: Any, inputs: Any, outputs: Any) -> dict[str, Any]:
+def keep_outputs(module: CoreModule, inputs: object, outputs: object) -> dict[str, Any]:
     return {"output": as_values(outputs)}
 
 
 # -- which modules -----------------------------------------------------------------------------------
-def depths(root: Any) -> dict[Any, int]:
+def depths(root: CoreModule) -> dict[Any, int]:
     """For each module below `root` how many levels down it is."""
     found = {root: 0}
     for module, place in plan_of(root).modules.items():
@@ -131,7 +134,7 @@ def depths(root: Any) -> dict[Any, int]:
     return found
 
 
-def wanted_modules(root: Any, depth: Any, only: Any) -> set[Any]:
+def wanted_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
     """The submodules that are to be tracked: those at depths 1 to `depth`, among `only` if given."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(
@@ -145,7 +148,7 @@ def wanted_modules(root: Any, depth: Any, only: Any) -> set[Any]:
     return found & {module for entry in only for module in find_modules(root, entry)}
 
 
-def find_modules(root: Any, entry: Any) -> list[Any]:
+def find_modules(root: CoreModule, entry: object) -> list[Any]:
     """Modules below `root` by identity, by dotted path or by a glob such as `blocks.*`."""
     if is_module(entry):
         return [entry]
@@ -168,7 +171,7 @@ def key_of(place: Any) -> str:
     return "__".join(part.removeprefix("_") for part in place.name.split("."))
 
 
-def make_replacements(root: Any, given: Any) -> dict[Any, Callable[[Any], Any]]:
+def make_replacements(root: CoreModule, given: object) -> dict[Any, Callable[[Any], Any]]:
     """Interventions by module; arrays become buffers, so that a compiled call takes them as inputs."""
     if given is None:
         return {}
@@ -191,11 +194,11 @@ class Instead:
     A number, or an array without axes, fills the whole return; any other array must have its shape.
     """
 
-    def __init__(self, boxes: list[Buffer], tree: Any, name: str) -> None:
+    def __init__(self, boxes: list[Buffer], tree: object, name: str) -> None:
         self.boxes, self.tree, self.name = boxes, tree, name
 
     @staticmethod
-    def of(module: Any, given: Any) -> Instead:
+    def of(module: CoreModule, given: object) -> Instead:
         leaves, tree = jax.tree.flatten(given)
         arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
         if any(isinstance(array, jax.core.Tracer) for array in arrays):  # part of what is being traced: nothing to keep
@@ -211,7 +214,7 @@ class Instead:
         module._nbm.instead = Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
         return module._nbm.instead
 
-    def __call__(self, outputs: Any) -> Any:
+    def __call__(self, outputs: object) -> Any:
         leaves, tree = jax.tree.flatten(outputs)
         values = [box.value for box in self.boxes]
         if len(values) == 1 and values[0].ndim == 0:
@@ -266,7 +269,7 @@ def ran(value: dict[str, Any]) -> bool:
     return mark is None or np.ndim(mark) > 0 or bool(mark)
 
 
-def returns(module: Any, request: Request, infos: Any, values: Any, below: list[int]) -> Container:
+def returns(module: Any, request: Request, infos: Sequence[Any], values: Sequence[Any], below: list[int]) -> Container:
     """Returns by submodule, a list for each, in the order in which they first returned."""
     places = plan_of(module).modules
     found: dict[str, list[Any]] = {}
@@ -279,7 +282,7 @@ def returns(module: Any, request: Request, infos: Any, values: Any, below: list[
     return SubmodRets(found, alphabetical_keys=False)
 
 
-def callers(infos: Any, root: int, shown: list[int]) -> dict[int, int]:
+def callers(infos: Sequence[Any], root: int, shown: list[int]) -> dict[int, int]:
     """For each shown call of a module the innermost shown call around it; `root` is shown too."""
     calls = {root: root} | {index: index for index in shown if infos[index].kind == "call"}
     found: dict[int, int] = {}
@@ -291,7 +294,7 @@ def callers(infos: Any, root: int, shown: list[int]) -> dict[int, int]:
     return found
 
 
-def call_order(module: Any, infos: Any, root: int, shown: list[int]) -> Container:
+def call_order(module: Any, infos: Sequence[Any], root: int, shown: list[int]) -> Container:
     """Nested calls in the order in which they began; at the bottom the variables of the submodule."""
     around = callers(infos, root, shown)
     children: dict[int, list[int]] = {}
@@ -320,7 +323,7 @@ def call_order(module: Any, infos: Any, root: int, shown: list[int]) -> Containe
     return order
 
 
-def order_facts(module: Any, infos: Any, callers: dict[int, int]) -> list[dict[str, Any]]:
+def order_facts(module: CoreModule, infos: Sequence[Any], callers: dict[int, int]) -> list[dict[str, Any]]:
     """The same calls as rows, for a display: path, parent, class, shapes, error."""
     places = plan_of(module).modules
     rows: dict[int, dict[str, Any]] = {}

@@ -7,10 +7,11 @@ import types
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
+from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.running.asked import remember
@@ -25,6 +26,9 @@ from nbmodule.core.transforms.jit import Jit, jit
 from nbmodule.core.transforms.options import OPTIONS, Places, check_names, places_of, refusal
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 _NUMBERS = (bool, int, float, complex)
 _TAKEN = [
     name for name in OPTIONS if name not in ("donate_argnums", "donate_argnames", "in_shardings")
@@ -34,7 +38,7 @@ _TAKEN = [
 class Compiled:
     """The compiled call of one module."""
 
-    def __init__(self, module: Any, options: dict[str, Any]) -> None:
+    def __init__(self, module: CoreModule, options: dict[str, Any]) -> None:
         check_names(f"{type(module).__name__}.compile", options, _TAKEN)
         self.options = options = dict(options)
         self.static = places_of(
@@ -44,7 +48,14 @@ class Compiled:
         self.warned = False
         self.mark = object()  # what things that are no modules do while they are traced is known of this module alone
 
-    def __call__(self, module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> Any:
+    def __call__(
+        self,
+        module: object,
+        v: Mapping[str, Any],
+        things: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
         """The call, with all that it changes in these things."""
         __tracebackhide__ = True
         plain = [thing for thing in things if not is_stateful(thing)]
@@ -63,7 +74,7 @@ class Compiled:
             _put(thing, _unfixed(content))
         return outputs
 
-    def lower(self, module: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+    def lower(self, module: CoreModule, things: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile for these arguments; nothing is run, and no variable changes."""
         plain = [thing for thing in things if not is_stateful(thing)]
         fixed = fixed_arguments(self.static, args, kwargs)
@@ -97,7 +108,7 @@ def fixed_arguments(
     )
 
 
-def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwargs: Any) -> tuple[Any, ...]:
+def step_arguments(module: Any, v: object, things: tuple[Any, ...], args: object, kwargs: object) -> tuple[Any, ...]:
     """The arguments of the compiled step: what things that are no modules hold goes in beside them."""
     plain = [thing for thing in things if not is_stateful(thing)]
     if not plain:
@@ -107,7 +118,7 @@ def step_arguments(module: Any, v: Any, things: tuple[Any, ...], args: Any, kwar
     return (module, v, (given, *rest), *_with_places((args, kwargs), plain))
 
 
-def _called(module: Any, v: Any, stateful: Any, args: Any, kwargs: Any) -> Any:
+def _called(module: object, v: Mapping[str, Any], stateful: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What is compiled. Things that are no modules hold traced values while it is traced, and then what they held before."""
     args = tuple([x.value if isinstance(x, _Fixed) else x for x in args])
     kwargs = {name: x.value if isinstance(x, _Fixed) else x for name, x in kwargs.items()}
@@ -126,7 +137,7 @@ def _called(module: Any, v: Any, stateful: Any, args: Any, kwargs: Any) -> Any:
             _put(thing, content)
 
 
-def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+def compile_module(module: CoreModule, args: object, kwargs: object, options: dict[str, Any]) -> Any:
     """Compile the calls of `module`; with arguments at once, else at the next call."""
     if args is not None and not isinstance(args, (tuple, list)):
         raise ArgumentTypeError(
@@ -228,7 +239,7 @@ _open = _Open()
 class Given:
     """What the things of a call held when it began. What was traced with them serves no other module, see `Compiled.mark`."""
 
-    def __init__(self, contents: list[Any], mark: Any) -> None:
+    def __init__(self, contents: list[Any], mark: object) -> None:
         self.contents, self.mark = contents, mark
 
 
@@ -265,37 +276,37 @@ jax.tree_util.register_static(_Place)
 jax.tree_util.register_static(_Fixed)
 
 
-def _with_places(arguments: Any, things: list[Any]) -> Any:
-    def replaced(leaf: Any) -> Any:
+def _with_places(arguments: object, things: list[Any]) -> Any:
+    def replaced(leaf: object) -> Any:
         return next((_Place(i) for i, thing in enumerate(things) if thing is leaf), leaf)
 
     return jax.tree.map(replaced, arguments, is_leaf=lambda x: is_stateful(x) or any(x is thing for thing in things))
 
 
-def _with_things(arguments: Any, things: list[Any]) -> Any:
-    def replaced(leaf: Any) -> Any:
+def _with_things(arguments: object, things: list[Any]) -> Any:
+    def replaced(leaf: object) -> Any:
         return things[leaf.number] if isinstance(leaf, _Place) else leaf
 
     return jax.tree.map(replaced, arguments, is_leaf=lambda x: is_stateful(x) or isinstance(x, _Place))
 
 
-def _shallow(thing: Any) -> Any:
+def _shallow(thing: object) -> Any:
     """What a thing holds, in a dict or list of its own."""
     if isinstance(thing, Mapping):
         return {key: _shallow(x) if isinstance(x, Mapping) else x for key, x in thing.items()}
     return list(thing) if isinstance(thing, list) else dict(vars(thing))
 
 
-def _content(thing: Any) -> Any:
+def _content(thing: object) -> Any:
     """The same as JAX takes it: arrays and numbers are values, all else is fixed."""
 
-    def leaf(x: Any) -> Any:
+    def leaf(x: Shaped) -> Any:
         return x if isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x)) else _Fixed(x)
 
     return jax.tree.map(leaf, _shallow(thing), is_leaf=is_stateful)
 
 
-def _unfixed(content: Any) -> Any:
+def _unfixed(content: object) -> Any:
     return jax.tree.map(
         lambda x: x.value if isinstance(x, _Fixed) else x, content, is_leaf=lambda x: isinstance(x, _Fixed)
     )

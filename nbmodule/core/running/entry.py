@@ -50,7 +50,7 @@ class ModuleMeta(ABCMeta):
     arguments for those of each constructor.
     """
 
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: object) -> None:
         super().__init__(name, bases, namespace, **kwargs)
         if "__call__" in namespace:
             type.__setattr__(cls, "_user_call", namespace["__call__"])

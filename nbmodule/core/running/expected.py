@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
@@ -11,8 +11,11 @@ import numpy as np
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
-def check_expected(module: Any, expected: Any) -> Any:
+
+def check_expected(module: CoreModule, expected: object) -> Any:
     if expected is not None and not isinstance(expected, Mapping):
         raise ArgumentTypeError(
             f"expected_submod_rets takes a Container or a dict, by submodule; found {type(expected).__name__}. Nothing was computed."
@@ -31,7 +34,7 @@ def check_expected(module: Any, expected: Any) -> Any:
     return expected
 
 
-def compare(module: Any, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def compare(module: CoreModule, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise for the first submodule whose return differs from what was expected."""
     for key, returned in rets.items():
         wanted = expected.get(key)
@@ -52,7 +55,9 @@ def _nth(given: Any, number: int, default: float) -> float:
     return default if given is None else float(given)
 
 
-def _compare_one(module: Any, key: str, number: int, actual: Any, expected: Any, atol: float, rtol: float) -> None:
+def _compare_one(
+    module: CoreModule, key: str, number: int, actual: object, expected: object, atol: float, rtol: float
+) -> None:
     leaves, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
     title = f'{type(module).__name__}: the return of "{key}", call {number},'
     if len(leaves) != len(wanted):
@@ -78,7 +83,7 @@ def _compare_one(module: Any, key: str, number: int, actual: Any, expected: Any,
             raise _raised(text, key, number, value, found)
 
 
-def _raised(text: str, path: str, number: int, expected: Any, actual: Any) -> SubmoduleReturnError:
+def _raised(text: str, path: str, number: int, expected: object, actual: object) -> SubmoduleReturnError:
     error: Any = SubmoduleReturnError(text)
     error.path, error.number, error.expected, error.actual = path, number, expected, actual
     return error

@@ -80,7 +80,7 @@ class Retrace:
         return "\n".join([head, *(lines or ["  nothing that is known here: JAX itself let go of it"])])
 
 
-def explain_retrace(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Retrace:
+def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Retrace:
     """Say why a call of a compiled function was traced again, or would be; nothing is traced or run.
 
     Before the call it tells what to expect. After the call it tells why the trace that the call uses was made, although
@@ -169,7 +169,7 @@ def _compiled(
     )
 
 
-def _parameters(fn: Any) -> list[str]:
+def _parameters(fn: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):

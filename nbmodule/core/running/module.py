@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from jax.typing import DTypeLike
+
 from nbmodule.base.format import shown
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.neighbors import fields_told
 from nbmodule.core.boxes.commit import freeze
 from nbmodule.core.boxes.describe import as_flag
@@ -87,7 +90,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         cls._is_plainly_made = cls.__new__ is CoreModule.__new__
         structure.register(cls)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         module = object.__new__(cls)
         inner = Inner()
         inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
@@ -96,21 +99,21 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
     def __init__(
         self,
-        *args: Any,
-        device: Any = None,
-        v: Any = None,
+        *args: object,
+        device: DeviceLike | None = None,
+        v: Mapping[str, Any] | None = None,
         build_mode: str = "on_init",
         compile_on_next_step: bool = False,
         store_vars: bool = True,
-        stateful: Any = None,
-        arg_stateful_idxs: Any = None,
-        kwarg_stateful_idxs: Any = None,
+        stateful: object = None,
+        arg_stateful_idxs: object = None,
+        kwarg_stateful_idxs: object = None,
         fallback_to_non_compiled: bool = False,
         with_partial_v: bool = False,
-        devices: Any = None,
-        dtype: Any = None,
+        devices: object = None,
+        dtype: DTypeLike | None = None,
         dynamic_backend: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         inner, kind = self._nbm, type(self)
         if kind._build is CoreModule._build:
@@ -160,12 +163,12 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     # -- building ------------------------------------------------------------------------------------
     def build(
         self,
-        *args: Any,
+        *args: object,
         from_call: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         dynamic_backend: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Any:
         """Make the variables now; returns `v` when there are variables, else True.
 
@@ -290,7 +293,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """Leave training mode, here and below; returns the module."""
         return self.train(False)
 
-    def apply(self, fn: Callable[[CoreModule], Any], *inputs: Any) -> Self:
+    def apply(self, fn: Callable[[CoreModule], Any], *inputs: object) -> Self:
         """Call `fn` on each module, children before their parents; returns the module."""
         if inputs or not callable(fn):
             raise ArgumentTypeError(
@@ -307,7 +310,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         freeze([parameter for parameter in self.parameters() if parameter._frozen == flag], not flag)
         return self
 
-    def to(self, device_or_sharding: Any = None, dtype: Any = None) -> Self:
+    def to(self, device_or_sharding: object = None, dtype: DTypeLike | None = None) -> Self:
         """Move all variables to a device or sharding, and the floating ones to a dtype; returns the module."""
         return naming.move_all(self, device_or_sharding, dtype)
 
@@ -346,7 +349,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """All variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`, of the variables themselves)."""
         return state_dict.state_dict(self, prefix, keep_var)
 
-    def load_state_dict(self, mapping: Any, strict: bool = True, *, layout: str | None = None) -> Any:
+    def load_state_dict(self, mapping: object, strict: bool = True, *, layout: str | None = None) -> Any:
         """Set all variables from a mapping, or from a function `(name, variable) -> array or None`; all or nothing.
 
         Args:
@@ -391,7 +394,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     def __setstate__(self, state: dict[str, Any]) -> None:
         copying.restore(self, state)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return copying.reduced(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Self:
@@ -409,7 +412,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return naming.describe_module(self)
 
 
-def _older_form(kind: type, args: tuple[Any, ...], device: Any, v: Any) -> tuple[Any, Any]:
+def _older_form(kind: type, args: tuple[Any, ...], device: object, v: object) -> tuple[Any, Any]:
     """Positional arguments `(device, v)`, the older form of the constructor."""
     if args and isinstance(args[0], (int, float, tuple, list)):
         raise ArgumentTypeError(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.dialects import ARGUMENTS
 from nbmodule.base.format import printable
 from nbmodule.base.neighbors import cure_of
 from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.shape.walk import name_within, plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 _ENDS = 5  # modules at each end of a long way out that an exception tells of
 
@@ -53,7 +56,7 @@ class _Passed:
 
     __slots__ = ("module", "name", "shapes")
 
-    def __init__(self, module: Any, shapes: str) -> None:
+    def __init__(self, module: CoreModule, shapes: str) -> None:
         self.module, self.shapes, self.name = module, shapes, None
 
 

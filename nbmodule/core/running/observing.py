@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.recording import tracker
@@ -10,6 +10,9 @@ from nbmodule.core.running.notes import annotate
 from nbmodule.core.running.scopes import scope_of
 from nbmodule.core.running.stages import ModuleCall, Run, Way, go_on
 from nbmodule.core.shape import hooks
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 
 def observe(call: ModuleCall, way: Way) -> Any:
@@ -42,7 +45,7 @@ def observe(call: ModuleCall, way: Way) -> Any:
     return outputs
 
 
-def observed(module: Any, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call that is not the module's own way of being called, such as that of a foreign part; hooks and all."""
     __tracebackhide__ = True
     call = ModuleCall(module, run, args, kwargs, {})

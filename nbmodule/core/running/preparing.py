@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.running.asked import remember
 from nbmodule.core.shape.building import build_for_call, move, settle
 from nbmodule.core.shape.walk import plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 TRACKING = (
     "track_submod_rets",
@@ -33,7 +36,7 @@ def take_options(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def prepare(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Build if this is the first call, and follow JAX's default device if asked to."""
     inner = module._nbm
     if now.keep is not None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.shape.walk import name_within, plan_of
 
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
-def scope_of(module: Any) -> Any:
+
+def scope_of(module: CoreModule) -> Any:
     """While tracing, the name scope that graphs read: the child's own escaped name, numbered from its second call on."""
     if here() == EAGER or getattr(type(module), "_has_scope_already", False):
         return nullcontext()

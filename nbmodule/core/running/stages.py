@@ -6,8 +6,11 @@ for are on its way, so what is not asked for costs no call within a call: models
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 Run = Callable[..., Any]
 Way = tuple[Callable[["ModuleCall", Any], Any], ...]
@@ -21,12 +24,12 @@ class ModuleCall:
 
     def __init__(
         self,
-        module: Any,
+        module: CoreModule,
         run: Run,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: dict[str, Any],
-        v: Any = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         self.module, self.run, self.args, self.kwargs = module, run, args, kwargs
         self.options = options

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar
 
 import jax
 
@@ -33,6 +33,10 @@ from nbmodule.core.transforms.carried import packed
 from nbmodule.core.transforms.jit import Jit, split
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import TraceError
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
+
 
 Result = TypeVar("Result")
 
@@ -61,7 +65,9 @@ class Staged(NamedTuple):
     aliases: dict[str, str]
 
 
-def staged(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[Staged], Result]) -> Result:
+def staged(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[Staged], Result]
+) -> Result:
     """Give `use` the function with its variables taken out, and give back what it returns.
 
     Modules may be the function itself, arguments, or come from the surrounding code. Tracing finds out which variables
@@ -99,7 +105,7 @@ def staged(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable
 class _Stage:
     """A function, the things among its arguments, and all things that it is known to use."""
 
-    def __init__(self, fn: Any, given: list[Any], things: list[Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], given: list[Any], things: list[Any]) -> None:
         self.fn, self.given, self.things = fn, given, things
         self.frame: Frame | None = None
         self.boxes: list[Variable] = []
@@ -121,7 +127,7 @@ class _Stage:
         fn = functools.wraps(whole)(lambda *a, **k: whole(*a, **k)[0])
         return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases)
 
-    def _name(self, thing: Any) -> str:
+    def _name(self, thing: SupportsIndex) -> str:
         if is_module(thing):
             return own_name(thing)
         if thing is random.default or thing is random.default.state:
@@ -129,7 +135,7 @@ class _Stage:
         return type(thing).__name__.lower()
 
     def _pure(self, names: dict[Variable, str]) -> Callable[..., tuple[Any, dict[str, Any]]]:
-        def pure(values: Any, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        def pure(values: Sequence[Any], *args: object, **kwargs: object) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
             self.frame = frame = Frame(zip(self.boxes, values), wall=True)
             with closing(frame), frame:
@@ -185,7 +191,7 @@ def _variables(thing: Any, prefix: str) -> Iterator[tuple[Variable, str]]:
         yield box, ".".join(filter(None, (prefix, places[box].name)))
 
 
-def _paths(root: Any, prefix: str) -> tuple[dict[str, str], dict[str, str]]:
+def _paths(root: CoreModule, prefix: str) -> tuple[dict[str, str], dict[str, str]]:
     """The class of each module by its path, and its path by each other one that calls may take to it."""
     titles = {} if prefix == type(root).__name__ else {prefix: type(root).__name__}  # not the same word twice
     own = {module: ".".join(filter(None, (prefix, place.name))) for module, place in plan_of(root).modules.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -15,6 +15,9 @@ from nbmodule.core.running.stages import ModuleCall, Way, go_on
 from nbmodule.core.shape.linked import matched
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 _warned = False
 
@@ -28,7 +31,8 @@ def give_variables(call: ModuleCall, way: Way) -> Any:
     __tracebackhide__ = True
     module = call.module
     what = f"cannot call {type(module).__name__} with v="
-    pairs = matched(plan_of(module).template, call.v, what=what, partial=module._nbm.config.with_partial_v)
+    given: Any = call.v
+    pairs = matched(plan_of(module).template, given, what=what, partial=module._nbm.config.with_partial_v)
     values = [(box, jax.lax.stop_gradient(array) if box._frozen else array) for _, box, array in pairs]
 
     def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
@@ -41,7 +45,7 @@ def give_variables(call: ModuleCall, way: Way) -> Any:
     return outputs
 
 
-def refuse_later(module: Any, outputs: Any) -> None:
+def refuse_later(module: CoreModule, outputs: object) -> None:
     """Refuse a forward that only begins: it would go on when the variables of the call are gone."""
     if not isinstance(outputs, (GeneratorType, CoroutineType, AsyncGeneratorType)):
         return
@@ -65,7 +69,7 @@ def check_variables(call: ModuleCall) -> None:
         )
 
 
-def has_values(module: Any) -> bool:
+def has_values(module: CoreModule) -> bool:
     """Whether a frame gives values to a module that keeps none itself."""
     frame, released = now.frame, plan_of(module).released
     while frame is not None and released:
@@ -75,7 +79,7 @@ def has_values(module: Any) -> bool:
     return not released
 
 
-def warn_of_constants(module: Any) -> None:
+def warn_of_constants(module: CoreModule) -> None:
     """Say, once, that a raw `jax.jit` is about to take variables from outside as constants."""
     global _warned
     if _warned or here() == EAGER or not is_jit_being_traced():

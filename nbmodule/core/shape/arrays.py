@@ -8,7 +8,7 @@ so `self.means[0] = x` keeps the variable, and a compiled function sees another 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
@@ -20,22 +20,25 @@ from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.errors import TracerLeakError
 from nbmodule.tree.container import Container
 
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
-def is_array(value: Any) -> bool:
+
+def is_array(value: object) -> bool:
     """Whether `value` is an array that a variable can hold; arrays of text or objects are not."""
     if isinstance(value, jax.Array):
         return True
     return isinstance(value, np.ndarray) and (value.dtype.kind in "biufc" or jnp.issubdtype(value.dtype, np.number))
 
 
-def is_holder(value: Any) -> bool:
+def is_holder(value: object) -> bool:
     """Whether arrays in `value` are made buffers; a Container is a snapshot of variables and stays as it is."""
     return isinstance(value, (list, tuple, dict)) and not isinstance(value, Container)
 
 
 def boxed(
     holder: Any,
-    before: Any = (),
+    before: object = (),
     *,
     deep: bool = True,
     local: bool = True,
@@ -85,13 +88,13 @@ def _places(holder: Any) -> Iterable[tuple[Any, Any]]:
     return list(holder.items()) if isinstance(holder, dict) else enumerate(holder)
 
 
-def _at(before: Any, key: Any) -> Any:
+def _at(before: object, key: object) -> Any:
     if isinstance(before, dict):
         return before.get(key)
     return before[key] if isinstance(before, list | tuple) and isinstance(key, int) and key < len(before) else None
 
 
-def _is_one_of(arguments: Sequence[Any], value: Any) -> bool:
+def _is_one_of(arguments: Sequence[Any], value: object) -> bool:
     return isinstance(value, jax.core.Tracer) and any(value is argument for argument in arguments)
 
 
@@ -99,7 +102,7 @@ def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(value.shape, value.dtype)
 
 
-def _box_of(value: Any, old: Any, holder: Any, local: bool) -> Variable:
+def _box_of(value: Any, old: Any, holder: Hull, local: bool) -> Variable:
     """The buffer for an array: that which stood at its place, where it fits and has not moved, or a new one."""
     traced = isinstance(value, jax.core.Tracer)
     if isinstance(old, Buffer) and old.shape == value.shape and old.dtype == value.dtype:

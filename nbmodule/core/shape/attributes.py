@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -21,11 +21,14 @@ from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
 from nbmodule.tree.properties import is_of_class
 
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
+
 _ARRAYS = (jax.Array, np.ndarray)
 _NUMBERS = (np.generic, int, float, complex)
 
 
-def assign(module: Any, name: str, value: Any) -> None:
+def assign(module: Hull, name: str, value: Any) -> None:
     """`module.name = value`: arrays go into the box that is there, or become a Buffer; anything else is bound."""
     if name == "trainable" and module._nbm.built and not hasattr(module, name):
         raise AttributePathError(
@@ -54,13 +57,13 @@ def assign(module: Any, name: str, value: Any) -> None:
     bind(module, name, value)
 
 
-def own_box(module: Any, name: str) -> Variable | None:
+def own_box(module: Hull, name: str) -> Variable | None:
     """The variable that the attribute holds, if it holds one."""
     known = module.__dict__.get(name, module._nbm.variables.get(name))
     return known if isinstance(known, Variable) else None
 
 
-def bind(module: Any, name: str, value: Any) -> None:
+def bind(module: Hull, name: str, value: object) -> None:
     inner = module._nbm
     if is_property(type(module), name):
         object.__setattr__(module, name, value)
@@ -75,7 +78,7 @@ def bind(module: Any, name: str, value: Any) -> None:
         note_children(module, value)
 
 
-def delete(module: Any, name: str) -> None:
+def delete(module: Hull, name: str) -> None:
     inner = module._nbm
     if name not in module.__dict__ and name in inner.variables:
         del inner.variables[name]
@@ -85,7 +88,7 @@ def delete(module: Any, name: str) -> None:
     clock.structure_changed()
 
 
-def missing(module: Any, name: str) -> Any:
+def missing(module: Hull, name: str) -> Any:
     """What Python did not find: a variable from `_create_variables`, or an error with the closest name, or a property's own."""
     if type(module._nbm) is Folded:
         unfolded(module)
@@ -111,7 +114,7 @@ def is_property(kind: type, name: str) -> bool:
     return hasattr(type(found), "__set__") and not isinstance(found, Variable)
 
 
-def note_children(parent: Any, value: Any) -> None:
+def note_children(parent: Hull, value: object) -> None:
     """Tell modules that have just become part of `parent` where they are."""
     if is_module(value):
         remember_parent(value, parent)
@@ -121,7 +124,7 @@ def note_children(parent: Any, value: Any) -> None:
                 note_children(parent, item.value)
 
 
-def adopt(module: Any, name: str, value: Any) -> None:
+def adopt(module: Hull, name: str, value: Any) -> None:
     """A module from outside is given an attribute while a function is traced."""
     boxes: tuple[Variable, ...] = (value,) if isinstance(value, Variable) else ()
     if is_module(value) or (not boxes and is_branch(value)):

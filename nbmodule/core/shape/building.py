@@ -6,12 +6,15 @@ import inspect
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.layout import declared, spread
@@ -22,6 +25,9 @@ from nbmodule.core.shape.linked import flat, matched, v_of
 from nbmodule.core.shape.older import in_older_form
 from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 BUILD_MODES = ("on_init", "explicit", "on_call")
 
@@ -67,7 +73,7 @@ def _config_elsewhere(device: str | None, choices: dict[str, Any]) -> Config:
 PLAIN = Config()
 
 
-def make_config(build_mode: str, device: Any, devices: Any, dtype: Any, **choices: Any) -> Config:
+def make_config(build_mode: str, device: Any, devices: object, dtype: Any, **choices: Any) -> Config:
     """Check the constructor's choices."""
     if build_mode not in BUILD_MODES:
         raise ArgumentError(
@@ -83,7 +89,7 @@ def make_config(build_mode: str, device: Any, devices: Any, dtype: Any, **choice
     return PLAIN if config == PLAIN else config
 
 
-def _indices(name: str, given: Any) -> tuple[Any, ...]:
+def _indices(name: str, given: object) -> tuple[Any, ...]:
     if given is None:
         return ()
     if not isinstance(given, (list, tuple)):
@@ -96,7 +102,7 @@ def _indices(name: str, given: Any) -> tuple[Any, ...]:
 
 
 # -- when --------------------------------------------------------------------------------------------
-def finish(module: Any) -> None:
+def finish(module: Hull) -> None:
     """After the whole constructor has run: build now if that is the mode, and settle how calls go."""
     inner = module._nbm
     if inner.config is None:
@@ -106,7 +112,7 @@ def finish(module: Any) -> None:
     settle(module)
 
 
-def settle(module: Any) -> None:
+def settle(module: Hull) -> None:
     """Decide whether calls of `module` may take the short way."""
     inner = module._nbm
     config = inner.config
@@ -142,7 +148,7 @@ def has_own_build(module: Any) -> bool:
     return kind._build is not kind._base_build or kind._create_variables is not kind._base_create_variables
 
 
-def build_for_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def build_for_call(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The build that a first call asks for."""
     inner = module._nbm
     if inner.built or inner.building:
@@ -160,13 +166,13 @@ def build_for_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def build(
-    module: Any,
-    *args: Any,
+    module: Hull,
+    *args: object,
     from_call: bool = False,
-    device: Any = None,
-    dtype: Any = None,
+    device: DeviceLike | None = None,
+    dtype: DTypeLike | None = None,
     dynamic_backend: bool | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Any:
     """Make the variables; see `Module.build`."""
     inner = module._nbm
@@ -265,7 +271,7 @@ def create(module: Any) -> dict[str, Any]:
     return boxes
 
 
-def _boxed(module: Any, name: str, value: Any, lent: dict[int, Variable]) -> Any:
+def _boxed(module: Hull, name: str, value: Any, lent: dict[int, Variable]) -> Any:
     if not isinstance(name, str):
         raise ArgumentTypeError(
             f"{type(module).__name__}._create_variables: names must be text, found {name!r}. The module has no variables yet."
@@ -293,7 +299,7 @@ def move(boxes: Sequence[Variable], place: Any, dtype: Any) -> None:
     move_each(boxes, [place] * len(boxes), dtype)
 
 
-def move_each(boxes: Sequence[Variable], places: Sequence[Any], dtype: Any = None) -> None:
+def move_each(boxes: Sequence[Variable], places: Sequence[Any], dtype: DTypeLike | None = None) -> None:
     """As `move`, with a place for each variable; all of them move at the same moment."""
     pairs = list(zip(boxes, places, strict=True))
     waiting = [(box, place) for box, place in pairs if box.is_pending]
@@ -310,7 +316,7 @@ def move_each(boxes: Sequence[Variable], places: Sequence[Any], dtype: Any = Non
     )
 
 
-def _cast(box: Variable, dtype: Any) -> Any:
+def _cast(box: Variable, dtype: object) -> Any:
     """The dtype that a variable is to be cast to, if any."""
     return dtype if dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype else None
 
@@ -323,7 +329,7 @@ def _moved_draw(old: Pending, place: Any, dtype: Any) -> Pending:
     return Pending(draw, old.shape, dtype or old.dtype, place if place is not None else old.device, old.follows)
 
 
-def _moved(value: Any, place: Any, dtype: Any) -> Any:
+def _moved(value: Array, place: object, dtype: Any) -> Any:
     if dtype is not None:
         value = value.astype(dtype)
     if place is not None:
@@ -331,7 +337,7 @@ def _moved(value: Any, place: Any, dtype: Any) -> Any:
     return value
 
 
-def use_given(module: Any, given: Mapping[str, Any]) -> None:
+def use_given(module: Hull, given: Mapping[str, Any]) -> None:
     """Take over variables that were handed to the constructor; parts of children that are not built yet wait there."""
     plan = plan_of(module)
     rest = dict(flat(given))
@@ -350,7 +356,7 @@ def use_given(module: Any, given: Mapping[str, Any]) -> None:
     write_all([box for _, box, _ in pairs], [box.admitted(array) for _, box, array in pairs])
 
 
-def _release(module: Any) -> None:
+def _release(module: Hull) -> None:
     """With store_vars=False: keep only the shapes of the variables; `build` hands them out, once."""
     module._nbm.released = v_of(module).cont_copy()
     plan = plan_of(module)
@@ -364,7 +370,7 @@ def _release(module: Any) -> None:
     clock.value_changed()
 
 
-def is_built(module: Any) -> bool:
+def is_built(module: Hull) -> bool:
     """Whether the module and all modules below it are built."""
     ensure_built(module)
     return module._nbm.built and all(below._nbm.built for below in plan_of(module).modules)

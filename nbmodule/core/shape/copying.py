@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.shape import building
 from nbmodule.core.shape.walk import plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 _KEY = "nbmodule: parts that are copied before what holds them"  # in the memo of a copy that is under way
 _KEPT = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
@@ -19,14 +22,14 @@ def blank(kind: Any) -> Any:
     return kind.__new__(kind)
 
 
-def reduced(module: Any) -> tuple[Any, ...]:
+def reduced(module: Hull) -> tuple[Any, ...]:
     """How a module is pickled."""
     if not any(parent() is not None for parent in module._nbm.parents):
         plan_of(module)  # makes room, if the model is deep
     return blank, (type(module),), module.__getstate__()
 
 
-def state_of(module: Any) -> dict[str, Any]:
+def state_of(module: Hull) -> dict[str, Any]:
     """All that a copy needs: attributes, private state and hooks; nothing that is derived."""
     inner = module._nbm
     return {
@@ -55,7 +58,7 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
     return other
 
 
-def restore(module: Any, state: dict[str, Any]) -> None:
+def restore(module: Hull, state: dict[str, Any]) -> None:
     inner = module._nbm
     module.__dict__.update(state["attributes"])
     for name, value in state["inner"].items():
@@ -67,7 +70,7 @@ def restore(module: Any, state: dict[str, Any]) -> None:
     clock.structure_changed()
 
 
-def shallow(module: Any) -> Any:
+def shallow(module: Hull) -> Any:
     """A module of its own with the same attributes: variables and submodules are shared."""
     other = blank(type(module))
     restore(other, state_of(module))

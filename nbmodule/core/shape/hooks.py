@@ -5,11 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.errors import ArgumentTypeError
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 _numbers = count()
 
@@ -42,7 +45,7 @@ class HookHandle:
 
     __slots__ = ("_module", "hook")
 
-    def __init__(self, module: Any, hook: Hook) -> None:
+    def __init__(self, module: Hull, hook: Hook) -> None:
         self._module, self.hook = weakref.ref(module), hook
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,7 +69,7 @@ class HookHandle:
 
 
 def register(
-    module: Any, group: dict[int, Hook], fn: Callable[..., Any], *, prepend: bool, with_kwargs: bool
+    module: Hull, group: dict[int, Hook], fn: Callable[..., Any], *, prepend: bool, with_kwargs: bool
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
     if not callable(fn):
@@ -91,7 +94,7 @@ def changed(inner: Inner) -> None:
     clock.structure_changed()
 
 
-def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def before(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Run the pre-hooks; gives the arguments of the call. Hooks may add and remove hooks meanwhile."""
     for hook in list(module._nbm.pre_hooks.values()):
         if hook.with_kwargs:
@@ -105,7 +108,7 @@ def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
     return args, kwargs
 
 
-def after(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
+def after(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object) -> Any:
     """Run the forward hooks; gives the return of the call."""
     for hook in list(module._nbm.hooks.values()):
         result = hook.fn(module, args, kwargs, outputs) if hook.with_kwargs else hook.fn(module, args, outputs)
@@ -114,7 +117,7 @@ def after(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: A
     return outputs
 
 
-def _pair(hook: Hook, result: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _pair(hook: Hook, result: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], tuple) and isinstance(result[1], dict):
         return result
     raise ArgumentTypeError(

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nbmodule.core.boxes.inner import Inner
 
 
 class Hull:
-    """What modules are made of."""
+    """What modules are made of, and what the rooms below `Module` ask of one."""
 
     __slots__ = ("__dict__", "__weakref__", "_nbm")
+
+    if TYPE_CHECKING:
+        _nbm: Inner
+        _short_names: dict[str, str]
 
 
 attributes_of: Callable[[Any], dict[str, Any]] = vars(Hull)["__dict__"].__get__

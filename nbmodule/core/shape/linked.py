@@ -13,7 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -26,19 +26,22 @@ from nbmodule.errors import ShapeStructureError, StructureError
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
+
 
 class Tie:
     """Ties one level of a module's container to the variables there."""
 
     __slots__ = ("embedders", "level", "module", "root")
 
-    def __init__(self, module: Any, level: dict[str, Any]) -> None:
+    def __init__(self, module: Hull, level: dict[str, Any]) -> None:
         self.module = weakref.ref(module)
         self.level = level
         self.root: weakref.ref[Container] | None = None  # the module's whole container, which holds this level
         self.embedders: list[tuple[weakref.ref[Container], str]] = []  # levels of other containers that hold this one
 
-    def setting(self, container: Container, key: str, value: Any) -> Any:
+    def setting(self, container: Container, key: str, value: object) -> Any:
         """Called before `container[key] = value`; gives the value to store."""
         module = self.module()
         if module is None or not self.is_current(module):
@@ -73,7 +76,7 @@ class Tie:
         if module is not None and self.is_current(module):
             forget(module)
 
-    def is_current(self, module: Any) -> bool:
+    def is_current(self, module: Hull) -> bool:
         root = self.root() if self.root is not None else None
         return root is not None and known_current(module) is root and holds(root, plan_of(module).template)
 
@@ -112,7 +115,7 @@ def _detach(outer: Container, key: str) -> None:
         outer._link = link
 
 
-def known_current(module: Any) -> Container | None:
+def known_current(module: Hull) -> Container | None:
     """The container last given out as `module.v`, in the frame that is open or outside all frames."""
     if now.frame is not None:
         return now.frame.views.get(id(module), (None, None))[1]
@@ -120,14 +123,14 @@ def known_current(module: Any) -> Container | None:
     return None if current is None else current[1]
 
 
-def remember(module: Any, container: Container) -> None:
+def remember(module: Hull, container: Container) -> None:
     if now.frame is not None:
         now.frame.views[id(module)] = (module, container)
     else:
         module._nbm.current = (clock.values, container, module._nbm.plan)
 
 
-def forget(module: Any) -> None:
+def forget(module: Hull) -> None:
     """The container given out last is on its own from now on."""
     if now.frame is not None:
         now.frame.views.pop(id(module), None)
@@ -149,7 +152,7 @@ def holds(container: Mapping[str, Any], level: dict[str, Any]) -> bool:
     return True
 
 
-def v_of(module: Any) -> Container:
+def v_of(module: Hull) -> Container:
     """The current container of the arrays of all Parameters of `module`."""
     plan = plan_of(module)
     if now.lent is not None:
@@ -166,14 +169,14 @@ def v_of(module: Any) -> Container:
     return container
 
 
-def set_roots(container: Container, root: weakref.ref[Container], module: Any) -> None:
+def set_roots(container: Container, root: weakref.ref[Container], module: Hull) -> None:
     for part in dict.values(container):
         if isinstance(part, Container) and part._link is not None and part._link.module() is module:
             part._link.root = root
             set_roots(part, root, module)
 
 
-def build_whole(module: Any, plan: Plan, template: dict[str, Any]) -> Container:
+def build_whole(module: Hull, plan: Plan, template: dict[str, Any]) -> Container:
     """The container of a module, whose levels know that they are its."""
     container = build_level(module, plan, template)
     container._link.root = weakref.ref(container)
@@ -181,7 +184,7 @@ def build_whole(module: Any, plan: Plan, template: dict[str, Any]) -> Container:
     return container
 
 
-def part_of(submodule: Any, plan: Plan, level: dict[str, Any]) -> Container:
+def part_of(submodule: Hull, plan: Plan, level: dict[str, Any]) -> Container:
     """The current container of a submodule whose `v` is this level of the root's; the submodule is not walked for it."""
     container = known_current(submodule)
     if container is None or not holds(container, level):
@@ -190,7 +193,7 @@ def part_of(submodule: Any, plan: Plan, level: dict[str, Any]) -> Container:
     return container
 
 
-def build_level(module: Any, plan: Plan, level: dict[str, Any]) -> Container:
+def build_level(module: Hull, plan: Plan, level: dict[str, Any]) -> Container:
     """One level of `v`, made of arrays, of levels, and of the containers of submodules."""
     leaves: dict[str, Any] = {}
     for key, target in level.items():
@@ -276,7 +279,7 @@ def matched(
     ]
 
 
-def set_v(module: Any, given: Mapping[str, Any]) -> None:
+def set_v(module: Hull, given: Mapping[str, Any]) -> None:
     """`module.v = given`: all or nothing."""
     pairs = matched(plan_of(module).template, given, what=f"cannot set the variables of {type(module).__name__}")
     # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros: each variable keeps its dtype.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.walk import plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 _DERIVED = frozenset({"current", "leaves", "parents", "plan", "slot", "version"})
 
@@ -44,7 +47,7 @@ def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
             _put_back(*state)
 
 
-def _private(module: Any) -> dict[str, Any]:
+def _private(module: object) -> dict[str, Any]:
     inner = getattr(module, "_nbm", None)
     if inner is None:
         return {}
@@ -52,7 +55,7 @@ def _private(module: Any) -> dict[str, Any]:
     return {name: dict(value) if name in ("hooks", "pre_hooks") else value for name, value in state.items()}
 
 
-def _put_back(module: Any, attributes: dict[str, Any], private: dict[str, Any]) -> None:
+def _put_back(module: Hull, attributes: dict[str, Any], private: dict[str, Any]) -> None:
     own, inner = vars(module), getattr(module, "_nbm", None)
     changed = own.keys() != attributes.keys() or any(own[name] is not value for name, value in attributes.items())
     if changed:

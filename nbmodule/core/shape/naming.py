@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.depth import allow
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.building import ensure_built, move
 from nbmodule.core.shape.walk import is_branch, is_module, listed_items, plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 PARAMETERS, BUFFERS, TENSORS = (Parameter,), (Buffer,), (Variable,)
 
@@ -26,7 +29,7 @@ def joined(prefix: str | None, name: str) -> str:
 
 
 def named_variables(
-    module: Any, kinds: tuple[type, ...], prefix: str | None, recursive: bool
+    module: Hull, kinds: tuple[type, ...], prefix: str | None, recursive: bool
 ) -> Iterator[tuple[str, Variable]]:
     ensure_built(module)
     for box, place in plan_of(module).places.items():
@@ -34,14 +37,14 @@ def named_variables(
             yield joined(prefix, place.name), box
 
 
-def named_children(module: Any) -> Iterator[tuple[str, Any]]:
+def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
     ensure_built(module)
     for child, place in plan_of(module).modules.items():
         if place.owner is None or place.owner is module:
             yield place.name, child
 
 
-def named_modules(module: Any, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
+def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
     ensure_built(module)
     yield (joined(prefix, ""), module, None) if with_parent else (joined(prefix, ""), module)
     for below, place in plan_of(module).modules.items():
@@ -49,7 +52,7 @@ def named_modules(module: Any, prefix: str | None, with_parent: bool) -> Iterato
         yield (name, below, place.owner or module) if with_parent else (name, below)
 
 
-def move_all(module: Any, place: Any, dtype: Any) -> Any:
+def move_all(module: Hull, place: Any, dtype: Any) -> Any:
     """Move all variables, or none if the device or dtype makes no sense."""
     ensure_built(module)
     place, dtype = find_device(place), find_dtype(dtype)
@@ -89,7 +92,7 @@ def _folded(texts: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             k = end
 
 
-def defined_children(thing: Any, prefix: str = "", seen: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+def defined_children(thing: object, prefix: str = "", seen: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Children in the order of their definition; those in lists and dicts as `list.0`."""
     if id(thing) in seen:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -12,6 +12,9 @@ from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.structure import Structure, rebuild, structure_of
 from nbmodule.core.shape.walk import Plan, plan_of
 from nbmodule.errors import ArgumentTypeError, MissingKeysError, UnexpectedKeysError
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 Filter = type | Callable[[Any], Any]
 
@@ -62,7 +65,7 @@ class Definition:
 jax.tree_util.register_static(Definition)
 
 
-def partition(module: Any, *filters: Filter) -> tuple[Any, ...]:
+def partition(module: Hull, *filters: Filter) -> tuple[Any, ...]:
     """Split a model; see `Module.partition`."""
     for chosen in filters:
         if not isinstance(chosen, type) and not callable(chosen):
@@ -88,7 +91,7 @@ class _Matches:
         self.filters = filters
         self.known: dict[int, int | None] = {}
 
-    def __call__(self, thing: Any) -> int | None:
+    def __call__(self, thing: object) -> int | None:
         if id(thing) not in self.known:
             self.known[id(thing)] = next(
                 (i for i, chosen in enumerate(self.filters) if _satisfies(thing, chosen)), None
@@ -96,11 +99,11 @@ class _Matches:
         return self.known[id(thing)]
 
 
-def _satisfies(thing: Any, chosen: Filter) -> bool:
+def _satisfies(thing: object, chosen: Filter) -> bool:
     return isinstance(thing, chosen) if isinstance(chosen, type) else bool(chosen(thing))
 
 
-def _modules_above(root: Any, plan: Plan, place: Any) -> list[Any]:
+def _modules_above(root: object, plan: Plan, place: Any) -> list[Any]:
     """Modules on the way from the root to a place, outermost first."""
     line, owner = [], place.owner
     while owner is not None and owner is not root:

@@ -35,7 +35,7 @@ class StateEntry:
 
     __slots__ = ("__weakref__", "value")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value.value if isinstance(value, Variable) else value
 
     def __hash__(self) -> int:
@@ -80,7 +80,7 @@ class StateKey:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StateKey) and self.key == other.key
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return self.key < other.key if isinstance(other, StateKey) else NotImplemented
 
     def __hash__(self) -> int:
@@ -94,7 +94,7 @@ class StateKey:
 jax.tree_util.register_static(StateKey)
 
 
-def export_state(tree: Any) -> tuple[Any, dict[StateKey, Any]]:
+def export_state(tree: object) -> tuple[Any, dict[StateKey, Any]]:
     """Take the state out of a model or any PyTree of models: gives `(tree with keys, state)`. The input is untouched.
 
     Entries become keys, one for each entry however often it is shared. Stateful layers of the library (BatchNorm, Dropout with a

@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
 import numpy as np
 
 from nbmodule.base.foreign import as_layout, is_of_torch
+from nbmodule.base.kinds import Shaped
 from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.handing import at_one_moment
@@ -23,8 +24,11 @@ from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, Une
 from nbmodule.tree.container import Container
 from nbmodule.tree.sockets import socket
 
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
-def state_dict(module: Any, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
+
+def state_dict(module: Hull, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
     ensure_built(module)
     pairs = [(joined(prefix, name), box) for name, box in aliases(module)]
     if keep_var:
@@ -42,7 +46,7 @@ def frozen_copy(value: Any) -> Any:
     return array
 
 
-def load_state_dict(module: Any, source: Any, strict: bool, layout: str | None = None) -> Any:
+def load_state_dict(module: Hull, source: object, strict: bool, layout: str | None = None) -> Any:
     strict, layout = as_flag("strict of load_state_dict()", strict), as_layout("load_state_dict()", layout)
     ensure_built(module)
     names = dict(aliases(module))
@@ -122,7 +126,7 @@ def _check_names(title: str, names: Mapping[str, Any], given: Mapping[str, Any],
         )
 
 
-def _check_shape(name: str, box: Variable, array: Any, cure: str) -> None:
+def _check_shape(name: str, box: Variable, array: Shaped, cure: str) -> None:
     if tuple(np.shape(array)) != box.shape:
         found = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
         raise ShapeError(
@@ -131,5 +135,5 @@ def _check_shape(name: str, box: Variable, array: Any, cure: str) -> None:
         )
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: object, b: object) -> bool:
     return a is b or bool(np.array_equal(np.asarray(a), np.asarray(b)))

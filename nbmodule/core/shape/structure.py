@@ -13,7 +13,7 @@ import threading
 import types
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -25,6 +25,9 @@ from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Variable, released
 from nbmodule.core.shape.hull import attributes_of
 from nbmodule.core.shape.walk import Plan, are_same, is_branch, is_module, plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 _SAFE = (int, float, bool, complex, str, bytes, type(None))
 
@@ -75,7 +78,7 @@ class _Same:
 
     __slots__ = ("thing",)
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self.thing = thing
 
     def __eq__(self, other: object) -> bool:
@@ -150,7 +153,7 @@ def structure_of(root: Any) -> Structure:
     return structure
 
 
-def functions_of(module: Any) -> tuple[Any, ...]:
+def functions_of(module: object) -> tuple[Any, ...]:
     """The functions that a call of `module` runs: its forward and its hooks."""
     run, inner = getattr(type(module), "_run", None), getattr(module, "_nbm", None)
     if inner is None or not (inner.hooks or inner.pre_hooks):
@@ -158,12 +161,12 @@ def functions_of(module: Any) -> tuple[Any, ...]:
     return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
 
 
-def module_codes(module: Any) -> tuple[Any, ...]:
+def module_codes(module: object) -> tuple[Any, ...]:
     """The code of those functions, as part of the structure."""
     return tuple(getattr(fn, "__code__", fn) for fn in functions_of(module))
 
 
-def _intern(root: Any, plan: Plan, codes: tuple[Any, ...]) -> Structure:
+def _intern(root: Hull, plan: Plan, codes: tuple[Any, ...]) -> Structure:
     table = _Table(plan)
     table.enter(root)
     boxes = tuple((type(box), box._frozen) for box in plan.boxes)
@@ -211,7 +214,7 @@ class _Table:
         return number
 
 
-def _shape_of(thing: Any) -> str:
+def _shape_of(thing: object) -> str:
     return "mapping" if isinstance(thing, Mapping) else "sequence"
 
 
@@ -241,7 +244,7 @@ class Folded:
     __slots__ = ("_home", "_leaves", "_root", "_structure")
     leaves: Any = None  # see `flatten`
 
-    def __init__(self, root: Any, structure: Structure, leaves: tuple[Any, ...], home: Home | None) -> None:
+    def __init__(self, root: object, structure: Structure, leaves: tuple[Any, ...], home: Home | None) -> None:
         for name, value in (
             ("_root", weakref.ref(root)),
             ("_structure", structure),
@@ -260,7 +263,7 @@ class Folded:
 _unfolding = threading.RLock()
 
 
-def unfolded(module: Any) -> Inner:
+def unfolded(module: Hull) -> Inner:
     """The private state of `module`, with all its attributes in their places."""
     with _unfolding:
         folded = module._nbm
@@ -397,7 +400,7 @@ class CompositeKey:
         return hash(self.path)
 
 
-def flatten(module: Any) -> tuple[tuple[Any, ...], Structure]:
+def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
     inner = module._nbm
     known = inner.leaves
     if known is not None:
@@ -434,7 +437,7 @@ def codes_hold(codes: tuple[Any, ...]) -> bool:
     return True
 
 
-def flatten_with_keys(module: Any) -> tuple[tuple[tuple[Any, Any], ...], Structure]:
+def flatten_with_keys(module: Hull) -> tuple[tuple[tuple[Any, Any], ...], Structure]:
     leaves, structure = flatten(module)
     return tuple(zip(structure.keys, leaves)), structure
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.shape.walk import plan_of
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 _SHOWN = 3
 _OURS = {"nbmodule", "jax", "jaxtyping", "functools", "contextlib"}
@@ -23,7 +26,7 @@ def level_of_the_user() -> int:
     return level
 
 
-def warn_if_nothing_trains(model: Any, what: str) -> None:
+def warn_if_nothing_trains(model: Hull, what: str) -> None:
     """Warn, once for each model, where it has floating arrays and none of them is a Parameter.
 
     Args:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from operator import is_
 from sys import stdlib_module_names
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,6 +26,9 @@ from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.shape.arrays import boxed, is_holder, restored
 from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.sockets import plug
+
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
 Path = tuple[Any, ...]
 _LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.FunctionType, types.BuiltinFunctionType, type,
@@ -54,7 +57,7 @@ class Place(NamedTuple):
     owner: Any = None  # the module that holds it; None for the root itself
     ends: tuple[int, ...] = ()  # how long the chain is after each step of the path
 
-    def step(self, item: Item, owner: Any, claimed: bool, order: int) -> Place:
+    def step(self, item: Item, owner: object, claimed: bool, order: int) -> Place:
         """The place of what lies directly below this one."""
         dotted = f"{self.name}.{item.name}" if self.name else item.name
         chain = self.chain + item.chain
@@ -70,7 +73,7 @@ class Place(NamedTuple):
             start = end
 
 
-def items(thing: Any) -> list[Item]:
+def items(thing: object) -> list[Item]:
     """What is directly below `thing`, in canonical order: attributes and dict keys sorted, list items by number."""
     if isinstance(thing, (list, tuple)):
         return [Item(SequenceKey(i), str(i), (f"v{i}",), value) for i, value in enumerate(thing)]
@@ -93,7 +96,7 @@ def items(thing: Any) -> list[Item]:
     return found
 
 
-def listed_items(thing: Any, listed: str) -> list[Item]:
+def listed_items(thing: object, listed: str) -> list[Item]:
     """The items of a module that is itself a list: its layers stand directly below it, by number or by name.
 
     In `v` there is one level more, `submodules`, as the stateful library has it.
@@ -106,7 +109,7 @@ def listed_items(thing: Any, listed: str) -> list[Item]:
     return [Item(SequenceKey(i), str(i), (level, f"v{i}"), value) for i, value in enumerate(layers)]
 
 
-def is_module(thing: Any) -> bool:
+def is_module(thing: object) -> bool:
     return hasattr(type(thing), "_is_module")
 
 
@@ -116,7 +119,7 @@ def keeps_nothing(thing: Any) -> bool:
     return config is not None and not config.store_vars
 
 
-def is_branch(thing: Any) -> bool:
+def is_branch(thing: object) -> bool:
     """Whether the walk goes on below `thing`, which is neither a module nor a variable."""
     kind = type(thing)
     if kind in (list, tuple, dict):
@@ -161,7 +164,7 @@ class Plan:
         "watched",
     )
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Hull) -> None:
         self.epoch, self.flags = clock.structure, clock.flags
         self.structure: Any = None  # see structure.py, linked.py
         self._template: Any = None
@@ -233,7 +236,7 @@ def nest(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
 
 
 class _Walker:
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Hull) -> None:
         self.boxes: dict[Variable, list[Place]] = {}
         self.modules: dict[Any, Place] = {}
         self.lists: list[tuple[list[Any], list[Any]]] = []  # lists of nothing but modules: `==` is identity, and fast
@@ -302,12 +305,12 @@ class _Walker:
         if self.parameters == before:
             self.without.add(id(thing))
 
-    def met_again(self, thing: Any, owner: Any) -> None:
+    def met_again(self, thing: object, owner: object) -> None:
         if id(thing) not in self.without:
             self.parameters += 1
             self.again.append((thing, owner))
 
-    def box_arrays(self, holder: Any, module: Any) -> None:
+    def box_arrays(self, holder: Any, module: Hull) -> None:
         """Make buffers of arrays that were put into a list or dict of `module` since the last walk."""
         before, home = self.before.get(id(holder), ()), module._nbm.home
         trace = here()
@@ -334,7 +337,7 @@ class _Walker:
         self.boxes.setdefault(box, []).append(place)
 
 
-def _compares_by_identity(thing: Any) -> bool:
+def _compares_by_identity(thing: object) -> bool:
     return is_module(thing) and type(thing).__eq__ is object.__eq__
 
 
@@ -347,7 +350,7 @@ def _unchanged(pair: tuple[Any, Any]) -> bool:
     return all(map(is_, now, then))
 
 
-def _partial(root: Any, plan: Plan, walker: _Walker, chosen: dict[Variable, Place]) -> set[Any]:
+def _partial(root: object, plan: Plan, walker: _Walker, chosen: dict[Variable, Place]) -> set[Any]:
     """Modules that hold Parameters which are listed elsewhere: what they show by themselves may be no part of what the root shows.
 
     What is reachable twice is listed once. Of the modules around its other places, those that do not also hold the place where it
@@ -370,7 +373,7 @@ def _partial(root: Any, plan: Plan, walker: _Walker, chosen: dict[Variable, Plac
     return found
 
 
-def _upward(module: Any, plan: Plan) -> Iterator[Any]:
+def _upward(module: Hull, plan: Plan) -> Iterator[Any]:
     """A module below the root, and those that hold it."""
     place = plan.modules.get(module)
     while place is not None:
@@ -379,7 +382,7 @@ def _upward(module: Any, plan: Plan) -> Iterator[Any]:
         place = plan.modules.get(module)
 
 
-def _check_spellings(root: Any, plan: Plan) -> None:
+def _check_spellings(root: object, plan: Plan) -> None:
     """Two places with one spelling, a variable where another place has a branch, or one spelling of two branches are an error.
 
     `_linear` and `linear` give one chain, `linear`: their variables would be mixed.
@@ -401,20 +404,20 @@ def _check_spellings(root: Any, plan: Plan) -> None:
             level = known[1]
 
 
-def _clash(root: Any, a: Place, b: Place, chain: str) -> StructureError:
+def _clash(root: object, a: Place, b: Place, chain: str) -> StructureError:
     return StructureError(
         f'{type(root).__name__} has two places that are both spelled "{chain}": {jax.tree_util.keystr(a.path)} and '
         f"{jax.tree_util.keystr(b.path)}. Nothing was changed. Rename one of them."
     )
 
 
-def name_within(holder: Any, module: Any) -> str | None:
+def name_within(holder: object, module: Hull) -> str | None:
     """The name of `module` where `holder` itself holds it, also in lists and dicts; None if it does not. Nothing else is walked."""
     found = _named_within(holder, module, ())
     return found.removeprefix(".") if found is not None else None
 
 
-def _named_within(thing: Any, module: Any, above: tuple[int, ...]) -> str | None:
+def _named_within(thing: object, module: Hull, above: tuple[int, ...]) -> str | None:
     for item in items(thing):
         if item.value is module:
             return f".{item.name}"
@@ -430,7 +433,7 @@ def _named_within(thing: Any, module: Any, above: tuple[int, ...]) -> str | None
     return None
 
 
-def remember_parent(child: Any, parent: Any) -> None:
+def remember_parent(child: Any, parent: Hull) -> None:
     """Note weakly that `parent` holds `child`."""
     parents = child._nbm.parents
     if not any(ref() is parent for ref in parents):
@@ -475,7 +478,7 @@ def _named_in(box: Variable, modules: Iterable[Any]) -> str:
 plug("named", _named_in)
 
 
-def aliases(root: Any) -> Iterator[tuple[str, Variable]]:
+def aliases(root: Hull) -> Iterator[tuple[str, Variable]]:
     """Every name of every variable, shared ones under each of them: own variables first, then those below."""
     plan_of(root)  # arrays that were put into lists have their boxes then
     yield from _aliases(root, "", (), False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import printable
 from nbmodule.core.shape.building import ensure_built
@@ -18,14 +18,17 @@ from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
 from nbmodule.tree.text import container_text, wants_color
 
+if TYPE_CHECKING:
+    from nbmodule.core.shape.hull import Hull
 
-def _depth(depth: Any, name: str = "depth") -> int | None:
+
+def _depth(depth: object, name: str = "depth") -> int | None:
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise ArgumentError(f"{name} counts levels: None or a number of at least 0 is wanted, found {depth!r}.")
     return depth
 
 
-def parent_of(module: Any) -> Any:
+def parent_of(module: Hull) -> Any:
     """The module that holds `module`, or None for a root."""
     for reference in list(module._nbm.parents):
         parent = reference()
@@ -35,7 +38,7 @@ def parent_of(module: Any) -> Any:
     return None
 
 
-def line_of(module: Any, depth: int | None = None) -> list[Any]:
+def line_of(module: Hull, depth: int | None = None) -> list[Any]:
     """From the module `depth` levels up (None: the root) down to `module` itself."""
     line = [module]
     while depth is None or len(line) <= depth:
@@ -46,7 +49,7 @@ def line_of(module: Any, depth: int | None = None) -> list[Any]:
     return line
 
 
-def step_name(parent: Any, child: Any) -> str:
+def step_name(parent: Hull, child: Hull) -> str:
     """The name of a child below the module that holds it, as part of a key."""
     name = name_within(parent, child) or ""
     return "__".join(part.removeprefix("_") for part in name.split("."))
@@ -80,7 +83,7 @@ def mod_height(self: Any) -> int:
     return max(heights.values())
 
 
-def _children(module: Any) -> dict[Any, list[Any]]:
+def _children(module: Hull) -> dict[Any, list[Any]]:
     """For each module from this one down the modules that are directly below it."""
     found: dict[Any, list[Any]] = {}
     for child, place in plan_of(module).modules.items():
@@ -96,7 +99,7 @@ def sub_mods(self: Any, *, show_v: bool = True, depth: int | None = None, flatte
     return _flattened(_sub_mods(self, _children(self), show_v, depth), flatten_key_chains)
 
 
-def _sub_mods(module: Any, children: dict[Any, list[Any]], show_v: bool, depth: int | None) -> Any:
+def _sub_mods(module: Hull, children: dict[Any, list[Any]], show_v: bool, depth: int | None) -> Any:
     if depth == 0 or module not in children:
         return v_of(module).cont_copy() if show_v else ""
     below = None if depth is None else depth - 1
@@ -118,7 +121,7 @@ def v_with_top_v_key_chains(self: Any, *, depth: int | None = None, flatten_key_
     return _flattened(found, flatten_key_chains)
 
 
-def _has_chain(template: Any, chain: tuple[str, ...]) -> bool:
+def _has_chain(template: object, chain: tuple[str, ...]) -> bool:
     for key in chain:
         if not isinstance(template, dict) or key not in template:
             return False
@@ -142,12 +145,12 @@ def get_mod_key(self: Any) -> str:
     return path_key(line_of(self)) or type(self).__name__
 
 
-def _flattened(tree: Any, flatten: bool) -> Any:
+def _flattened(tree: object, flatten: bool) -> Any:
     return tree.cont_flatten_key_chains() if flatten and isinstance(tree, Container) else tree
 
 
 # -- showing -----------------------------------------------------------------------------------------
-def show_marked(tree: Any, marked: Iterable[str]) -> None:
+def show_marked(tree: object, marked: Iterable[str]) -> None:
     """Print a tree with parts of it marked by a sign at the start of the line; in color on a terminal."""
     if not isinstance(tree, Container):
         print(tree)
@@ -193,7 +196,7 @@ def show_structure(self: Any) -> None:
     print("\n".join(map(printable, [type(self).__name__, *_structure(self, children, "    ")])))
 
 
-def _structure(module: Any, children: dict[Any, list[Any]], indent: str) -> Iterator[str]:
+def _structure(module: Hull, children: dict[Any, list[Any]], indent: str) -> Iterator[str]:
     for child in children.get(module, ()):
         yield f"{indent}{step_name(module, child)}: {type(child).__name__}"
         yield from _structure(child, children, indent + "    ")

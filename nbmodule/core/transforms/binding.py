@@ -172,7 +172,7 @@ class Binding:
         boxes = self.boxes
         return list(map(_value, boxes)) if now.frame is None else [box.value for box in boxes]
 
-    def run(self, args: Any, kwargs: dict[str, Any]) -> Any:
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the compiled function and commit its effects; outputs may be packed."""
         outermost = now.frame is None and is_eager()
         if self.donated and outermost:
@@ -183,7 +183,7 @@ class Binding:
             made = (self.compiled if outermost else self.program.inner)(*given, *args, **kwargs)
         return self._taken(made)
 
-    def _run_donated(self, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _run_donated(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call of a function that overwrites what it is given: as one act, or while it is new, with signals held back."""
         program = self.program
         if readers.reading:
@@ -207,7 +207,7 @@ class Binding:
         program.note_warm()
         return outputs
 
-    def _handed_over(self, compiled: Any, donated: Any, kept: Any, args: Any) -> Any:
+    def _handed_over(self, compiled: Any, donated: Any, kept: Any, args: tuple[Any, ...]) -> Any:
         if self.aim is NO_AIM:
             self.aim = self._aimed(self.program.facts)
         with self.being_called():
@@ -354,7 +354,7 @@ class Binding:
 
         return call
 
-    def _taken(self, made: Any) -> Any:
+    def _taken(self, made: object) -> Any:
         """Commit what a compiled function has returned; gives its outputs."""
         if type(made) is not Made:
             return made

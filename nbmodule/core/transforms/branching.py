@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 @shortened
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: object) -> Any:
     """Call `true_fun(*operands)` or `false_fun(*operands)`; variables that either writes are carried through both.
 
     Example:
@@ -93,7 +93,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 def _branch_shapes(
     branch: Callable[..., Any], operands: Any, things: list[Any]
 ) -> tuple[Any, EffectNames, list[Variable]]:
-    def run(*operands: Any) -> Any:
+    def run(*operands: object) -> Any:
         outputs, effects = carried(lambda *args: branch(*fill(args, things)), operands, {})
         return outputs, effects.values, effects.records, EffectNames(effects.names)
 
@@ -125,7 +125,7 @@ def _joined(traced: list[Any], infos: list[Any]) -> list[Any]:
 
 
 @shortened
-def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: object) -> Any:
     """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from turn to turn.
 
     The number of turns is not known beforehand, so the calls of submodules in the body are recorded without what they return.

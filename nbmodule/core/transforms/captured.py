@@ -7,7 +7,8 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import CellType
 from typing import Any
 
 from nbmodule.core.transforms.carried import is_stateful
@@ -32,7 +33,7 @@ _INNER = ("__func__", "func", "__wrapped__")
 _FEW = 64  # items of a list, dict or object without models whose kinds are compared at each call
 
 
-def guess(fn: Any) -> list[Any]:
+def guess(fn: Callable[..., Any]) -> list[Any]:
     """Modules, optimizers, streams and boxes that `fn` can reach through itself, its closure, its defaults and globals."""
     found: dict[int, Any] = {}
     for thing in _surroundings(fn, set()):
@@ -50,7 +51,7 @@ def _inside(thing: Any) -> Iterator[Any]:
         yield from (item for item in thing.values() if is_stateful(item))
 
 
-def _surroundings(fn: Any, seen: set[int]) -> Iterator[Any]:
+def _surroundings(fn: Callable[..., Any], seen: set[int]) -> Iterator[Any]:
     if id(fn) in seen:
         return
     seen.add(id(fn))
@@ -98,7 +99,7 @@ def _texts(code: types.CodeType) -> Iterator[str]:
             yield constant
 
 
-def is_users(fn: Any) -> bool:
+def is_users(fn: Callable[..., Any]) -> bool:
     """Whether `fn` is code that a user may be editing, not part of a library that is settled."""
     return (getattr(fn, "__module__", None) or "__main__").partition(".")[0] not in _SETTLED
 
@@ -228,7 +229,7 @@ class _Places:
             self.bindings[id(value), key] = (value, key, id(item))
         return bool(held)
 
-    def look_at_settings(self, owner: Any, names: frozenset[str], code: types.CodeType) -> None:
+    def look_at_settings(self, owner: object, names: frozenset[str], code: types.CodeType) -> None:
         """Watch numbers, texts and flags of the object that a method belongs to, but for those that the method itself sets."""
         if is_stateful(owner) or not _is_plain_object(owner):
             return
@@ -243,7 +244,7 @@ class _Places:
         if len(thing) <= _FEW:
             self.kinds[id(thing)] = (live, list(map(type, live)))
 
-    def _look_into_sequence(self, values: Any) -> bool:
+    def _look_into_sequence(self, values: Sequence[Any]) -> bool:
         if len(values) >= _MOST or not any(map(is_stateful, values)):
             if type(values) is list:
                 self._note_kinds(values, values)
@@ -253,7 +254,7 @@ class _Places:
         return True
 
 
-def _may_change(value: Any) -> bool:
+def _may_change(value: object) -> bool:
     """Whether a name may well stand for something of another kind later; one of an imported module does not."""
     return not isinstance(value, types.ModuleType)
 
@@ -269,7 +270,7 @@ def _globals_read(fn: types.FunctionType) -> set[str]:
     return {name for name in found if name in fn.__globals__ or name not in known}
 
 
-def _holds_model(value: Any) -> bool:
+def _holds_model(value: object) -> bool:
     return _is_plain_object(value) and any(map(is_stateful, list(vars(value).values())))
 
 
@@ -277,7 +278,7 @@ def _set_names(code: types.CodeType) -> set[str]:
     return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether an object has a dict of attributes of its own; a proxy's, which it makes up or has elsewhere, is none."""
     kind = type(value)
     if issubclass(kind, (type, types.FunctionType, types.BuiltinFunctionType)):
@@ -286,19 +287,19 @@ def _is_plain_object(value: Any) -> bool:
     return type(made) in (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
-def _is_settled(value: Any) -> bool:
+def _is_settled(value: object) -> bool:
     """Whether it is a library that holds no model of the user's; the names it has grow as they are loaded."""
     return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _SETTLED
 
 
-def _contents(cell: Any) -> Any:
+def _contents(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
         return None
 
 
-def _function(fn: Any) -> Any:
+def _function(fn: Callable[..., Any]) -> Any:
     """The function below methods, partials and decorators; a proxy that answers any name leads nowhere."""
     while not isinstance(fn, types.FunctionType):
         name = next((each for each in _INNER if inspect.getattr_static(fn, each, None) is not None), None)

@@ -12,7 +12,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.walk import is_module
 
 
-def is_stateful(thing: Any) -> bool:
+def is_stateful(thing: object) -> bool:
     """Whether `thing` has variables that a transform must carry: a module, an optimizer, a random stream, a box."""
     kind = type(thing)  # and not `isinstance`, which asks a proxy for the class that it pretends to be
     return issubclass(kind, Variable) or hasattr(kind, "_is_stateful") or is_module(thing)
@@ -23,7 +23,7 @@ class Packed:
 
     __slots__ = ("leaves", "tree")
 
-    def __init__(self, leaves: list[Any], tree: Any) -> None:
+    def __init__(self, leaves: list[Any], tree: object) -> None:
         self.leaves, self.tree = leaves, tree
 
 
@@ -32,14 +32,14 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def packed(outputs: Any) -> Any:
+def packed(outputs: object) -> Any:
     """Outputs as plain arrays; to be called inside the frame."""
     if any(map(is_stateful, jax.tree.leaves(outputs, is_leaf=is_stateful))):
         return Packed(*jax.tree.flatten(outputs))
     return outputs
 
 
-def unpacked(outputs: Any) -> Any:
+def unpacked(outputs: object) -> Any:
     """The user's outputs again; modules and boxes among them are copies."""
     return jax.tree.unflatten(outputs.tree, outputs.leaves) if isinstance(outputs, Packed) else outputs
 
@@ -56,7 +56,7 @@ def carried(
     return framed(body, values)
 
 
-def shapes_of(fn: Callable[..., Any], *args: Any) -> Any:
+def shapes_of(fn: Callable[..., Any], *args: object) -> Any:
     """What `fn` would return, as shapes. The calls of this trial are none of the program: the next one is not numbered after them."""
     known = dict(now.counts[-1]) if now.counts else None
     try:

@@ -84,7 +84,7 @@ class Closure:
         self.holders = self._held_weakly()
         self.current: Binding | None = None  # the one of the steady state
 
-    def _lost(self, _: Any) -> None:
+    def _lost(self, _: object) -> None:
         """Something captured is gone: the closure will not be used again, and lets go of its boxes and of what it watched."""
         self.alive = False
         self.watch.let_go()
@@ -162,7 +162,7 @@ class Closure:
 
 
 def adopted(
-    programs: Sequence[Program], fn: Any, holes: Any, things: list[Any], history: TraceHistory
+    programs: Sequence[Program], fn: Callable[..., Any], holes: object, things: list[Any], history: TraceHistory
 ) -> Closure | None:
     """`fn` with one of these programs, traced for another function or for other captured things; None if none fits."""
     if not programs:
@@ -186,7 +186,12 @@ def adopted(
 
 
 def _taken_over(
-    program: Program, fn: Any, environment: Environment, holes: Any, things: list[Any], history: TraceHistory
+    program: Program,
+    fn: Callable[..., Any],
+    environment: Environment,
+    holes: object,
+    things: list[Any],
+    history: TraceHistory,
 ) -> Closure | None:
     terms = program.terms
     if terms is None or not terms.hold_in(environment):
@@ -230,7 +235,7 @@ def sharing_of(things: Sequence[Any]) -> tuple[int, ...]:
     return tuple(index.setdefault(box, len(index)) for thing in things for box in boxes_of(thing))
 
 
-def _is_lasting(signature: Any) -> bool:
+def _is_lasting(signature: object) -> bool:
     """Whether what is kept of a thing keeps nothing alive that a user has made."""
     own = signature[0] if type(signature) is tuple and type(signature[0]) is Structure else signature
     return is_lasting(own) if type(own) is Structure else True
@@ -243,7 +248,7 @@ class _Shelf:
         self._programs: OrderedDict[int, tuple[Any, Program]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def put(self, family: Any, program: Program) -> None:
+    def put(self, family: object, program: Program) -> None:
         """Keep a program, as the one that was used last."""
         with self._lock:
             self._programs[id(program)] = (family, program)
@@ -251,7 +256,7 @@ class _Shelf:
             while len(self._programs) > _MOST:
                 self._programs.popitem(last=False)
 
-    def of(self, family: Any) -> Iterator[Program]:
+    def of(self, family: object) -> Iterator[Program]:
         """The programs of one family, those used last first."""
         with self._lock:
             known = list(self._programs.values())

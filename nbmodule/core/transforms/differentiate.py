@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -48,7 +48,7 @@ class Wrt:
     def _all(self) -> tuple[Variable, ...]:
         return (self.argument,) if isinstance(self.argument, Variable) else plan_of(self.argument).boxes
 
-    def filled(self, arrays: Any) -> tuple[Any, list[tuple[Variable, Any]]]:
+    def filled(self, arrays: Sequence[Any]) -> tuple[Any, list[tuple[Variable, Any]]]:
         """The argument for the function, and the values of boxes for its frame."""
         if is_stateful(self.argument):
             return self.argument, list(zip(self.boxes, arrays))
@@ -56,7 +56,7 @@ class Wrt:
             return self._container(iter(arrays), lambda leaf: leaf), []
         return arrays, []
 
-    def gradient(self, arrays: Any) -> Any:
+    def gradient(self, arrays: Sequence[Any]) -> Any:
         if hasattr(self, "leaves"):
             return self._container(iter(arrays), jnp.zeros_like)
         if not is_stateful(self.argument):
@@ -75,7 +75,7 @@ class Wrt:
             )
         )
 
-    def record(self, arrays: Any) -> None:
+    def record(self, arrays: Sequence[Any]) -> None:
         """Log the gradients by variables, for whoever tracks them."""
         if not is_captured():
             return
@@ -105,15 +105,15 @@ class Wrt:
         )
 
 
-def _plain(leaf: Any) -> Any:
+def _plain(leaf: object) -> Any:
     return leaf.value if isinstance(leaf, Variable) else leaf
 
 
-def _other(leaf: Any, fn: Callable[[Any], Any]) -> Any:
+def _other(leaf: object, fn: Callable[[Any], Any]) -> Any:
     return fn(leaf) if hasattr(leaf, "dtype") else leaf
 
 
-def is_floating(x: Any) -> bool:
+def is_floating(x: object) -> bool:
     """Whether gradients can be taken by `x`."""
     dtype = getattr(x, "dtype", None)
     return isinstance(x, (float, complex)) if dtype is None else jnp.issubdtype(dtype, jnp.inexact)
@@ -197,7 +197,7 @@ def value_and_grad(
     return differentiated
 
 
-def _position(fn: Any, number: int, count: int) -> int:
+def _position(fn: Callable[..., Any], number: int, count: int) -> int:
     if not -count <= number < count:
         raise ArgumentError(
             f"cannot differentiate {getattr(fn, '__name__', fn)!s} by argument {number}: it was called with {count} positional arguments."
@@ -205,7 +205,7 @@ def _position(fn: Any, number: int, count: int) -> int:
     return number % count
 
 
-def _pair(fn: Any, outputs: Any) -> Any:
+def _pair(fn: Callable[..., Any], outputs: object) -> Any:
     if not isinstance(outputs, (tuple, list)) or len(outputs) != 2:
         raise GradientError(
             f"with has_aux=True, {getattr(fn, '__name__', fn)!s} must return a pair (value, auxiliary data); "
@@ -214,7 +214,7 @@ def _pair(fn: Any, outputs: Any) -> Any:
     return outputs
 
 
-def _check_scalar(fn: Any, value: Any) -> None:
+def _check_scalar(fn: Callable[..., Any], value: object) -> None:
     shape = getattr(value, "shape", () if isinstance(value, (int, float, complex)) else None)
     if shape is None:
         raise GradientError(
@@ -282,7 +282,7 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
         )
     is_tuple = False
 
-    def pair(v: Any) -> Any:
+    def pair(v: Mapping[str, Any]) -> Any:
         nonlocal is_tuple
         outputs = fn(v)
         is_tuple = isinstance(outputs, tuple)

@@ -20,6 +20,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CellType
 from typing import Any, Generic, NamedTuple, Protocol
 
 import jax
@@ -78,7 +79,7 @@ class SameObject:
 
     __slots__ = ("_number", "_reference")
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self._number = id(thing)
         try:
             self._reference: Callable[[], Any] = weakref.ref(thing)
@@ -118,7 +119,7 @@ class Environment:
     def __init__(self, marks: dict[Place, Any], things: dict[Place, Any], whole: bool, weight: int) -> None:
         self.marks, self.things, self.whole, self.weight = marks, things, whole, weight
 
-    def address_of(self, thing: Any) -> Address | None:
+    def address_of(self, thing: object) -> Address | None:
         """Where `thing` is; None if no name leads to it."""
         for place, known in self.things.items():
             if known is thing:
@@ -145,7 +146,7 @@ class Environment:
         return parts[address.number] if address.number < len(parts) else None
 
 
-def environment_of(fn: Any, things: Sequence[Any] = ()) -> Environment:
+def environment_of(fn: Callable[..., Any], things: Sequence[Any] = ()) -> Environment:
     """What `fn` can read, called with these things among its arguments.
 
     Example:
@@ -256,7 +257,7 @@ class _Reader:
         else:
             self.whole = False
 
-    def _same(self, value: Any, place: Place) -> None:
+    def _same(self, value: object, place: Place) -> None:
         self.marks[place] = SameObject(value)
 
     def _array(self, value: Any, place: Place) -> None:
@@ -307,7 +308,7 @@ class _Reader:
         for name in self._wanted(vars(fn)):
             self.look(vars(fn)[name], (*place, "attribute", name))
 
-    def _cell(self, cell: Any, place: Place) -> None:
+    def _cell(self, cell: CellType, place: Place) -> None:
         try:
             value = cell.cell_contents
         except ValueError:  # a name that is not bound yet
@@ -339,7 +340,7 @@ class _Reader:
             if callable(own) and name != "__wrapped__":
                 self.look(own, (*place, name))
 
-    def _descriptor(self, value: Any, place: Place) -> None:
+    def _descriptor(self, value: object, place: Place) -> None:
         self.marks[place] = type(value).__name__
         for name in ("__func__", "func", "fget", "fset"):
             if hasattr(value, name):
@@ -391,7 +392,7 @@ class _Reader:
         for key, value in values.items():
             self.look(value, (*place, static_key(key)))
 
-    def _set(self, values: Any, place: Place) -> None:
+    def _set(self, values: Sequence[Any], place: Place) -> None:
         if len(values) > _MOST or not all(type(value) in _VALUES for value in values):
             self.whole = False
         self.marks[place] = (type(values).__name__, frozenset(map(static_key, values)) if self.whole else None)
@@ -410,7 +411,7 @@ class _Reader:
         for name, own in getattr(value, "__dict__", {}).items():
             self.look(own, (*place, "attribute", name))
 
-    def _object(self, value: Any, place: Place) -> None:
+    def _object(self, value: object, place: Place) -> None:
         own = vars(value)
         wanted = tuple(self._wanted(own))
         self.marks[place] = ("object", wanted)

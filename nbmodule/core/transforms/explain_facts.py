@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from types import CellType
 from typing import Any, NamedTuple
 
 import jax
 from jax.core import Tracer
+from jax.typing import DTypeLike
 
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.frame import now
@@ -155,14 +157,14 @@ class TraceHistory:
 
 
 def trace_of(
-    fn: Any,
+    fn: Callable[..., Any],
     holes: Iterable[tuple[int, int]],
     things: Sequence[Any],
     captured: Sequence[Any],
     codes: Iterable[tuple[Any, Any]],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    is_static: Any = None,
+    is_static: object = None,
 ) -> Trace:
     """What a call depends on.
 
@@ -199,7 +201,7 @@ def trace_of(
     )
 
 
-def _named(fn: Any, captured: Sequence[Any]) -> list[UsedThing]:
+def _named(fn: Callable[..., Any], captured: Sequence[Any]) -> list[UsedThing]:
     found: dict[str, int] = {}
     held = []
     for thing in captured:
@@ -226,11 +228,11 @@ def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any], is_static: Any) -
     return facts, labels
 
 
-def _is_hole(leaf: Any) -> bool:
+def _is_hole(leaf: object) -> bool:
     return hasattr(type(leaf), "number") and type(leaf).__name__ == "Hole"
 
 
-def _key_text(key: Any) -> str:
+def _key_text(key: object) -> str:
     for attribute in ("name", "key", "idx"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute)).lstrip(".")
@@ -247,7 +249,7 @@ def _leaf_fact(leaf: Any) -> Fact:
     return Fact(f"{text} from a Python number" if weak else text, (tuple(aval.shape), str(aval.dtype), weak))
 
 
-def array_text(shape: Sequence[int], dtype: Any) -> str:
+def array_text(shape: Sequence[int], dtype: DTypeLike) -> str:
     """Dtype and shape as in all our texts.
 
     >>> array_text((2, 3), "float32")
@@ -301,7 +303,7 @@ def _codes(codes: Iterable[tuple[Any, Any]]) -> dict[str, frozenset[Any]]:
     return {name: frozenset(codes) for name, codes in found.items()}
 
 
-def surrounding_name(fn: Any, thing: Any) -> str:
+def surrounding_name(fn: Callable[..., Any], thing: object) -> str:
     """The name by which a function knows something of its surroundings, else its class."""
     if thing is random.default or thing is random.default.state:
         return "the default random stream"
@@ -313,7 +315,7 @@ def surrounding_name(fn: Any, thing: Any) -> str:
     return next((name for name, found in names if found is thing), type(thing).__name__)
 
 
-def _contents(cell: Any) -> Any:
+def _contents(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # a name that is not bound yet

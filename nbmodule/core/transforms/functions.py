@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
 
 
-def check_function(transform: str, fn: Any, role: str = "a function or a module") -> None:
+def check_function(transform: str, fn: Callable[..., Any], role: str = "a function or a module") -> None:
     """Refuse what cannot be called, with what was probably meant.
 
     Args:
@@ -21,7 +22,7 @@ def check_function(transform: str, fn: Any, role: str = "a function or a module"
         )
 
 
-def _cure(transform: str, fn: Any) -> str:
+def _cure(transform: str, fn: Callable[..., Any]) -> str:
     if isinstance(fn, classmethod):
         return f"; put @classmethod above @{transform}"
     if isinstance(fn, str):

@@ -46,7 +46,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def split(arguments: Any) -> tuple[Any, list[Any]]:
+def split(arguments: object) -> tuple[Any, list[Any]]:
     """Arguments with holes, and the stateful things that were there, each once."""
     leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
     things: dict[int, Any] = {}
@@ -177,7 +177,13 @@ class Jit(Generic[P, R]):
         return None, ()
 
     def _traced(
-        self, key: Any, binding: Binding, things: list[Any], use: Callable[[Binding], Any], args: Any, kwargs: Any
+        self,
+        key: Any,
+        binding: Binding,
+        things: list[Any],
+        use: Callable[[Binding], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Use the binding; each box that is met for the first time is added, and the function is traced again."""
         __tracebackhide__ = True
@@ -235,7 +241,7 @@ class Jit(Generic[P, R]):
         program = Program(getattr(self.fn, "__name__", type(self.fn).__name__), key[2][1], self.options, self.donate)
         return self._added(key, Closure(self.fn, program, key[2][0], things, captured, self.history), things)
 
-    def _added(self, key: Any, closure: Closure, things: list[Any]) -> Binding:
+    def _added(self, key: object, closure: Closure, things: list[Any]) -> Binding:
         closures = self.closures.setdefault(key, [])
         idle = [other for other in closures if not other.watch.is_bound()]
         dropped = [other for other in idle if other.program.terms is not None and not other.watch.is_light]
@@ -253,7 +259,7 @@ class Jit(Generic[P, R]):
         self.closures[key] = [other for other in self.closures.get(key, ()) if other is not closure]
         return self._begun(key, things, [*closure.captured_now(), missing(missed.box, missed.modules)])
 
-    def _keep(self, key: Any, program: Program) -> None:
+    def _keep(self, key: object, program: Program) -> None:
         """After a call on the long way: if others may take the program over, it stays when what it was used with is gone."""
         if program.terms is None:
             return
@@ -262,7 +268,7 @@ class Jit(Generic[P, R]):
         else:
             self._kept = {key: [program]}
 
-    def _family(self, key: Any) -> Any:
+    def _family(self, key: object) -> Any:
         """Functions whose programs may serve this one."""
         return key, self.donate, self._asked
 
@@ -288,7 +294,7 @@ class Jit(Generic[P, R]):
 
     # -- looking at it -------------------------------------------------------------------------------
     @shortened
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
+    def lower(self, *args: object, **kwargs: object) -> Any:
         """JAX's lowered form of the function for these arguments; nothing is run and no variable changes."""
         return self.look("lower", args, kwargs)
 
@@ -298,7 +304,7 @@ class Jit(Generic[P, R]):
         return self._bound(self._key(things, holes, len(args)), things).program
 
     @shortened
-    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+    def eval_shape(self, *args: object, **kwargs: object) -> Any:
         """Shapes and dtypes of the outputs; nothing is run and no variable changes."""
         made = self.look("eval_shape", args, kwargs)
         if type(made) is not Made:
@@ -307,7 +313,7 @@ class Jit(Generic[P, R]):
         return unpacked(outputs if tree is None else jax.tree.unflatten(tree, outputs))
 
     @shortened
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, *args: object, **kwargs: object) -> Any:
         """JAX's traced form of the function for these arguments; nothing is run and no variable changes."""
         return self.look("trace", args, kwargs)
 
@@ -358,7 +364,7 @@ class Bound(Jit[P, R]):
 
     __slots__ = ("_owner",)
 
-    def __init__(self, form: Jit[P, R], owner: Any) -> None:
+    def __init__(self, form: Jit[P, R], owner: object) -> None:
         self.__dict__ = form.__dict__
         self._owner = owner
 
@@ -472,7 +478,7 @@ def _without_self(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 @shortened
-def eval_shape(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def eval_shape(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Shapes and dtypes of what `fn(*args, **kwargs)` would return; nothing is run and no variable changes.
 
     What `jax.eval_shape` is to pure functions: `fn` may be a module, a training step, an `nb.jit` of one.
@@ -506,13 +512,13 @@ def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fn, updated=())
     @shortened
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def made(*args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
         return compiled(fn).trace(*args, **kwargs).jaxpr
 
     return made
 
 
-def compiled(fn: Any) -> Jit:
+def compiled(fn: Callable[..., Any]) -> Jit:
     """`fn` itself if it is compiled, else a compiled form of it."""
     return fn if isinstance(fn, Jit) else jit(fn)  # pyright: ignore[reportReturnType] - of a function it makes one

@@ -61,7 +61,7 @@ def is_heard() -> bool:
     return listener.thread == threading.get_ident() and now.frame is None
 
 
-def call_heard(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_heard(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call on the long way, and tell of it; nothing that is called inside is told."""
     __tracebackhide__ = True
     listener = ears.listener
@@ -85,7 +85,7 @@ class deaf:
         ears.is_deaf = self._before
 
 
-def told(function: Any, steady: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
+def told(function: Callable[..., Any], steady: Callable[[tuple[Any, ...]], Any]) -> Callable[..., Any]:
     """The shortest way of a call, which tells of itself as long as the same one listens as now."""
     listener = ears.listener
     if listener is None or listener.thread != threading.get_ident():

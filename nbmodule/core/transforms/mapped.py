@@ -117,7 +117,7 @@ def vmap(
             with handing_on(zeros):
                 return framed(body, axes=(name,) if split_streams else ())
 
-        def run(out: Any, zeros: list[Any] | None = None) -> Any:
+        def run(out: object, zeros: list[Any] | None = None) -> Any:
             return jax.vmap(
                 inner, in_axes=(tuple(axes), 0, 0), out_axes=(out_axes, out, 0, None, stacks.out_axes, None), axis_name=name,
                 axis_size=axis_size, spmd_axis_name=spmd_axis_name,
@@ -147,7 +147,7 @@ def _depth() -> int:
     return depth
 
 
-def _size(args: list[Any], axes: list[Any], kwargs: Any, size: int | None) -> int:
+def _size(args: list[Any], axes: list[Any], kwargs: object, size: int | None) -> int:
     if size is not None:
         return size
     for argument, axis in zip(args, axes):
@@ -187,8 +187,8 @@ def _refusal(boxes: list[Variable]) -> BatchedWriteError:
 @shortened
 def scan(
     f: Callable[..., Any],
-    init: Any,
-    xs: Any = None,
+    init: object,
+    xs: object = None,
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
@@ -271,6 +271,6 @@ def _written(trial: Callable[[list[Variable]], EffectNames]) -> list[Variable]:
         boxes = boxes + new
 
 
-def _steps(xs: Any, length: int | None) -> int:
+def _steps(xs: object, length: int | None) -> int:
     leaves = jax.tree.leaves(xs)
     return leaves[0].shape[0] if leaves else length or 0

@@ -15,7 +15,7 @@ from nbmodule.core.transforms.options import is_traceable
 class Method:
     """A function with the object that it is called on, held weakly: who holds the compiled form does not keep the object."""
 
-    def __init__(self, fn: Callable[..., Any], owner: Any) -> None:
+    def __init__(self, fn: Callable[..., Any], owner: object) -> None:
         self.__func__, self._owner = fn, weakref.ref(owner)
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
         self.__qualname__, self.__doc__ = getattr(fn, "__qualname__", self.__name__), fn.__doc__
@@ -26,7 +26,7 @@ class Method:
     def __self__(self) -> Any:
         return self._owner()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
         return self.__func__(self._owner(), *args, **kwargs)
 
@@ -47,7 +47,7 @@ class Methods:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
-    def of(self, owner: Any, make: Callable[[], Any]) -> Any:
+    def of(self, owner: object, make: Callable[[], Any]) -> Any:
         """The compiled form for `owner`, made by `make` when it is first asked for."""
         known = self._known.get(id(owner))
         if known is not None and known[0]() is owner:
@@ -57,7 +57,7 @@ class Methods:
         return forms[number][1]
 
 
-def is_plain(owner: Any) -> bool:
+def is_plain(owner: object) -> bool:
     """Whether an object stands for itself: it is no tree of arrays, nothing that is traced, and can be held weakly."""
     try:
         weakref.ref(owner)

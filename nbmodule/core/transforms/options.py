@@ -78,7 +78,7 @@ def _nothing() -> None:
     """Stands for a function that is compiled."""
 
 
-def places_of(fn: Callable[..., Any], which: str, numbers: Any, names: Any) -> Places:
+def places_of(fn: Callable[..., Any], which: str, numbers: object, names: object) -> Places:
     """The arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each found from the other as JAX does.
 
     Raises:
@@ -144,7 +144,7 @@ def _as_names(option: str, given: Any) -> tuple[str, ...]:
 
 
 # -- what a compiled function is given ---------------------------------------------------------------
-def is_traceable(leaf: Any) -> bool:
+def is_traceable(leaf: object) -> bool:
     """Whether JAX, or we, can take this as an input or output of a compiled function."""
     if is_stateful(leaf):
         return True
@@ -201,7 +201,7 @@ def describe(leaf: Any) -> str:
     return f"an object of class {type(leaf).__name__}"
 
 
-def check_outputs(fn: Callable[..., Any], outputs: Any) -> None:
+def check_outputs(fn: Callable[..., Any], outputs: object) -> None:
     """Refuse outputs that cannot leave a compiled function.
 
     Raises:

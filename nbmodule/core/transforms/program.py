@@ -51,7 +51,7 @@ class Hole:
 jax.tree_util.register_static(Hole)
 
 
-def fill(arguments: Any, things: list[Any]) -> Any:
+def fill(arguments: object, things: list[Any]) -> Any:
     """Put the stateful things back into their holes."""
     if not things:
         return arguments
@@ -66,7 +66,7 @@ def is_plain(tree: Any) -> bool:
     return known and all(map(is_plain, tree.children()))
 
 
-def as_leaves(values: Any) -> tuple[Any, Any]:
+def as_leaves(values: object) -> tuple[Any, Any]:
     """Values and None, or where making them runs Python, their leaves and their structure."""
     leaves, tree = jax.tree.flatten(values)
     return (values, None) if is_plain(tree) else (leaves, tree)
@@ -101,7 +101,7 @@ class Program:
         if "out_shardings" in options:
             options["out_shardings"] = Made((options["out_shardings"], None, None, None))
 
-        def flat(*args: Any, **kwargs: Any) -> Any:  # a function of its own for each form: JAX's caches key on it
+        def flat(*args: object, **kwargs: object) -> Any:  # a function of its own for each form: JAX's caches key on it
             return self._flat(*args, **kwargs) if self.donates else self._flat((), *args, **kwargs)
 
         flat.__name__ = self.name
@@ -112,7 +112,7 @@ class Program:
             donated = (0, *options.pop("donate_argnums", ()))
             self.compiled = jax.jit(flat, donate_argnums=donated, **options)
 
-    def learn(self, binding: Binding, args: Any, kwargs: dict[str, Any]) -> None:
+    def learn(self, binding: Binding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Find out, without running anything, which boxes are written: they are the ones to donate."""
         with binding.called_cold(), serving(None):
             made = self.compiled.eval_shape((), [box.value for box in binding.boxes], *args, **kwargs)
@@ -194,7 +194,7 @@ class Program:
             if is_run:
                 raise Cold
 
-    def _as_leaves(self, outputs: Any) -> tuple[Any, Any]:
+    def _as_leaves(self, outputs: object) -> tuple[Any, Any]:
         leaves, tree = as_leaves(outputs)
         if tree is not None and "out_shardings" in self.options:  # which follow the structure of the outputs
             self.is_bare = self.is_warm = False
@@ -225,5 +225,5 @@ def _called(info: CallInfo, modules: list[Any]) -> CallInfo:
     return replace(info, module=slot_of(modules[number][i]))
 
 
-def _renamed(info: CallInfo, module: Any) -> CallInfo:
+def _renamed(info: CallInfo, module: object) -> CallInfo:
     return info if info.module is module else replace(info, module=module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -64,12 +64,12 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
     return jax.tree.unflatten(jax.tree.structure(members[0]), [jnp.stack(row) for row in zip(*leaves)])
 
 
-def _typed(key: Any) -> Any:
+def _typed(key: SupportsIndex) -> Any:
     words = as_key(key)
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
-def _check_member(member: Any, first: Any) -> None:
+def _check_member(member: Any, first: object) -> None:
     """Refuse what cannot stand in one stack with the first member."""
     if not is_module(member):
         raise ArgumentError(f"nb.stack: make() must give a module, it gave {type(member).__name__}. No stack was made.")
@@ -97,18 +97,18 @@ def _check_member(member: Any, first: Any) -> None:
 _COPIED, _WHOLE = object(), object()  # in place of an axis: the boxes are copies; all rows have the same
 
 
-def has_boxes(thing: Any) -> bool:
+def has_boxes(thing: object) -> bool:
     """Whether `thing` is a module or a variable; both are nodes of a PyTree."""
     return isinstance(thing, Variable) or is_module(thing)
 
 
-def stacked_boxes(arguments: Any) -> list[Variable]:
+def stacked_boxes(arguments: object) -> list[Variable]:
     """The boxes of the modules among the arguments, in the order of their leaves."""
     things = jax.tree.leaves(arguments, is_leaf=has_boxes)
     return [box for thing in things if has_boxes(thing) for box in boxes_of(thing)]
 
 
-def stacked_modules(arguments: Any) -> list[Any]:
+def stacked_modules(arguments: object) -> list[Any]:
     """The modules among the arguments and all below them, in the order of the walk."""
     roots = filter(is_module, jax.tree.leaves(arguments, is_leaf=has_boxes))
     return [module for root in roots for module in (root, *plan_of(root).modules)]
@@ -119,7 +119,7 @@ class Rows:
 
     __slots__ = ("_before", "_boxes")
 
-    def __init__(self, arguments: Any) -> None:
+    def __init__(self, arguments: object) -> None:
         self._boxes = stacked_boxes(arguments)
         self._before = [box._value for box in self._boxes]
 
@@ -150,7 +150,7 @@ class Stacks:
                 self.axes += [own] * len(stacked_boxes(thing))
         self.kinds = list(dict.fromkeys(self.axes))
 
-    def row(self, arguments: Any, kwargs: Any) -> Any:
+    def row(self, arguments: object, kwargs: object) -> Any:
         """Copies of the modules among them, born in this frame: JAX has made them outside of it.
 
         What is recorded of them is recorded of the stack, so that tracking shows its layers under its paths.
@@ -179,7 +179,7 @@ class Stacks:
         return [self.boxes[i] for i in numbers], [value for own in values for value in own]
 
 
-def _spread(axis: Any, tree: Any, count: int) -> list[Any]:
+def _spread(axis: object, tree: Any, count: int) -> list[Any]:
     """The axis of each of `count` things in an argument, from one for all or a tree of them."""
     if isinstance(axis, int):
         return [axis] * count

@@ -141,7 +141,7 @@ class CompilerCost(NamedTuple):
     transcendentals: float
 
 
-def compiler_cost(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> CompilerCost:
+def compiler_cost(fn: Callable[..., Any], *args: object, **kwargs: object) -> CompilerCost:
     """Compile the function for these arguments and give the compiler's own cost analysis of the whole.
 
     Nothing is run. A backend without such an analysis gives zeros.

@@ -15,7 +15,7 @@ from nbmodule.flow.model import WRITTEN, Computation, Group, Literal, Node, Ref
 Values = dict[Ref, Any]
 
 
-def evaluate(graph: Computation, *args: Any, **kwargs: Any) -> Any:
+def evaluate(graph: Computation, *args: object, **kwargs: object) -> Any:
     """Run the operations of a graph one after another, loops as Python loops, and give what the function gives.
 
     Args:
@@ -43,7 +43,7 @@ def evaluate(graph: Computation, *args: Any, **kwargs: Any) -> Any:
     return jax.tree.unflatten(signature.result, results)
 
 
-def evaluate_written(graph: Computation, *args: Any, **kwargs: Any) -> dict[str, Any]:
+def evaluate_written(graph: Computation, *args: object, **kwargs: object) -> dict[str, Any]:
     """Run the operations of a graph, and give what its function writes into variables, by their names.
 
     Example:

@@ -81,7 +81,7 @@ def _attempt(fn: Callable[..., Any], arrays: Sequence[Any], context: Callable[[]
     for keep_operands in (True, False):  # operands that belong to an inner trace cannot be results of the outer one
         scopes: list[tuple[Scope, ...]] = [()]
 
-        def caught(*args: Any, keep: bool = keep_operands, scopes: list = scopes) -> tuple[Any, ...]:
+        def caught(*args: object, keep: bool = keep_operands, scopes: list = scopes) -> tuple[Any, ...]:
             seen: dict[int, tuple[Scope, ...]] = {}
             try:
                 with _watch_scopes(seen):

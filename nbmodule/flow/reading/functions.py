@@ -127,7 +127,7 @@ class FunctionFinder:
                 places[frame.number] = place if places.get(frame.number, place) == place else None
         return [_worthy(stack, place, sizes, places, whole[place]) for stack, place in zip(named, scopes, strict=True)]
 
-    def _stack(self, traceback: Any) -> Stack:
+    def _stack(self, traceback: object) -> Stack:
         found = self._stacks.get(id(traceback))
         if found is None:
             codes, offsets = raw_frames(traceback)

@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
+from jax.typing import DTypeLike
 
 from nbmodule.base.folder import LAYERS
 from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, scan_counts, source_info_util
@@ -70,11 +71,11 @@ def _layer(where: Where | None) -> Source | None:
 
 
 @lru_cache(maxsize=4096)
-def _value(shape: tuple[int, ...], dtype: Any) -> Value:
+def _value(shape: tuple[int, ...], dtype: DTypeLike) -> Value:
     return Value(tuple(shape), str(dtype), getattr(dtype, "itemsize", 4))
 
 
-def value_of(aval: Any) -> Value:
+def value_of(aval: object) -> Value:
     """Shape and dtype of an abstract value; a token or reference without them is empty."""
     inner = getattr(aval, "inner_aval", aval)
     return _value(getattr(inner, "shape", ()), getattr(inner, "dtype", type(aval).__name__))
@@ -107,7 +108,7 @@ def _function_name(equation: Any, inner: Any) -> str:
     return "lambda" if name in ("<lambda>", "<unnamed function>") else str(name or equation.primitive.name).lstrip("_")
 
 
-def _is_single(jaxpr: Any) -> bool:
+def _is_single(jaxpr: object) -> bool:
     """Whether at most one operation comes out of this jaxpr, through wrappers around it too."""
     inner, _ = _plain(jaxpr)
     if len(inner.eqns) != 1:
@@ -119,7 +120,7 @@ def _is_single(jaxpr: Any) -> bool:
     return name not in ("scan", "while", "cond", "custom_linear_solve") and _opaque_body(equation) is None
 
 
-def _wraps_one_call(jaxpr: Any) -> bool:
+def _wraps_one_call(jaxpr: object) -> bool:
     """Whether a jaxpr does nothing but call one compiled function; then one group for both is enough."""
     inner, _ = _plain(jaxpr)
     if len(inner.eqns) != 1:
@@ -141,7 +142,7 @@ def _opaque_body(equation: Any) -> Any:
     return bodies[0] if fits else None
 
 
-def count_equations(jaxpr: Any) -> int:
+def count_equations(jaxpr: object) -> int:
     """How many equations a jaxpr holds, those inside of others included."""
     inner, _ = _plain(jaxpr)
     total = len(inner.eqns)
@@ -170,7 +171,7 @@ class Reader(Builder):
         """Nodes that act on the world (prints, callbacks, writes into references)."""
         return frozenset(self._effects)
 
-    def constant(self, value: Any) -> Ref:
+    def constant(self, value: object) -> Ref:
         """The node of an array that the function closes over; one node for each array."""
         if id(value) not in self.constants:
             shape = value_of(jax.typeof(value))
@@ -179,7 +180,7 @@ class Reader(Builder):
         return self.constants[id(value)][0]
 
     def read(
-        self, jaxpr: Any, inputs: Sequence[Operand], base: Group, within: str = "", merged: bool = False
+        self, jaxpr: object, inputs: Sequence[Operand], base: Group, within: str = "", merged: bool = False
     ) -> list[Operand]:
         """Walk through a jaxpr inside a group; give the operands that stand for its results.
 

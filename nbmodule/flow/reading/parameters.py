@@ -41,11 +41,11 @@ def _general(params: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _is_numbers(value: Any) -> bool:
+def _is_numbers(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(x, (int, float, str)) for x in value)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

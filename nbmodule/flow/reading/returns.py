@@ -66,7 +66,7 @@ def seconds_by_path(values: Any) -> dict[str, float]:
     return found
 
 
-def bad_by_path(values: Any) -> dict[str, float]:
+def bad_by_path(values: object) -> dict[str, float]:
     """How many elements of the returns of each path are not finite."""
     known = values_by_path(values)
     return {path: float(sum(call["bad"] for call in returns_of(found))) for path, found in known.items()}

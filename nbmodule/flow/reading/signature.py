@@ -14,7 +14,7 @@ from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.flow.model import Value
 
 
-def is_array(leaf: Any) -> bool:
+def is_array(leaf: object) -> bool:
     """Whether a leaf is data: an array, or a stand-in with shape and dtype. Python's own values are fixed.
 
     >>> is_array(np.ones(3)), is_array(3), is_array("sum")
@@ -123,7 +123,7 @@ def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
     return names + [f"argument {i}" for i in range(len(names), count)]
 
 
-def _key_text(key: Any) -> str:
+def _key_text(key: object) -> str:
     for attribute in ("name", "key", "idx"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute)).lstrip(".")

@@ -75,7 +75,7 @@ class GraphComparison(Sequence[GraphChange]):
     def __str__(self) -> str:
         return "\n".join([self.headline, *map(str, self.changes)])
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         return socket("display")(self)
 
 

@@ -28,14 +28,14 @@ class Table:
         self.all: list[Any] = []
         self._numbers: dict[Any, int] = {}
 
-    def __getitem__(self, thing: Any) -> int:
+    def __getitem__(self, thing: object) -> int:
         number = self._numbers.setdefault(thing, len(self.all))
         if number == len(self.all):
             self.all.append(thing)
         return number
 
 
-def data(graph: Computation, *, budget: int = BUDGET, **options: Any) -> dict[str, Any]:
+def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict[str, Any]:
     """Everything the front end needs to draw a graph, as JSON.
 
     Args:

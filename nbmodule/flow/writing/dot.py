@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbmodule.base.format import printable_lines
 from nbmodule.errors import MissingDependencyError, TraceError
@@ -14,9 +14,6 @@ from nbmodule.flow.placing.scene import Box, Place
 from nbmodule.flow.writing.hover import Look, hover_texts
 from nbmodule.flow.writing.options import Drawing
 from nbmodule.flow.writing.svg import stroke_width
-
-if TYPE_CHECKING:
-    pass
 
 SECONDS = 20.0
 GRAPH = {

@@ -20,7 +20,7 @@ ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
 MOST_FOR_GRAPHVIZ = 200
 
 
-def to_svg(graph: Computation, **options: Any) -> str:
+def to_svg(graph: Computation, **options: object) -> str:
     """The graph as SVG text, drawn without Graphviz.
 
     Args:
@@ -37,7 +37,7 @@ def to_svg(graph: Computation, **options: Any) -> str:
     return draw(scene, drawing.forms.labels, drawing.look(scene), headline(graph))
 
 
-def to_dot(graph: Computation, **options: Any) -> str:
+def to_dot(graph: Computation, **options: object) -> str:
     """The graph in the language of Graphviz.
 
     >>> import jax.numpy as jnp
@@ -53,7 +53,7 @@ def save(
     path: str | os.PathLike[str],
     *,
     html: Callable[[Any, Options], str] | None = None,
-    **options: Any,
+    **options: object,
 ) -> Path:
     """Write the graph to a file; the file appears whole or not at all.
 

@@ -12,12 +12,12 @@ from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, l
 from nbmodule.interop.frameworks.interception import intercepted, owner_of
 
 
-def modules_of(model: Any) -> dict[Path, Any]:
+def modules_of(model: object) -> dict[Path, Any]:
     """All modules of a model by path, itself first."""
     kind = need("equinox", "a model of Equinox").Module
     found: dict[Path, Any] = {}
 
-    def below(module: Any, path: Path) -> None:
+    def below(module: object, path: Path) -> None:
         found[path] = module
         is_leaf = lambda x: x is not module and isinstance(x, kind)  # noqa: E731 - a predicate for one call
         for keys, value in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_leaf)[0]:
@@ -33,7 +33,7 @@ class EquinoxFunction(Function):
 
     framework = "equinox"
 
-    def __init__(self, model: Any, state: Any, call: Callable[..., Any] | None) -> None:
+    def __init__(self, model: object, state: object, call: Callable[..., Any] | None) -> None:
         self.eqx = eqx = need("equinox", "nb.from_equinox")
         self.name, self.call, self.state = type(model).__name__, call, state
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(model)
@@ -53,7 +53,7 @@ class EquinoxFunction(Function):
                 for below, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[0]:
                     self.numbers[(*path_of(keys), *path_of(below))] = number
 
-    def state_leaves(self, state: Any) -> dict[Path, Any]:
+    def state_leaves(self, state: object) -> dict[Path, Any]:
         """Arrays of a state by the path of the index that they belong to."""
         leaves = jax.tree.leaves(state)
         return {path: leaves[number] for path, number in self.numbers.items()}
@@ -66,14 +66,14 @@ class EquinoxFunction(Function):
         *,
         around: Around,
         training: bool,
-        draw: Any,
+        draw: object,
     ) -> tuple[Any, dict[Path, Any]]:
         model = self.made(values)
         if not training:
             model = self.eqx.nn.inference_mode(model)
         known = {id(module): (path, module) for path, module in modules_of(model).items() if path in self.parts}
 
-        def told(module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def told(module: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             path, _ = known.get(id(module), (None, None))
             return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
 
@@ -101,7 +101,7 @@ class EquinoxFunction(Function):
 
 
 def unpack(
-    model: Any, state: Any = None, *, call: Callable[..., Any] | None = None
+    model: object, state: object = None, *, call: Callable[..., Any] | None = None
 ) -> tuple[EquinoxFunction, dict[Path, Leaf]]:
     """The pair of an Equinox model: floating arrays are trained, other arrays and state are not.
 
@@ -151,16 +151,16 @@ def _packed_class() -> type:
         function: Callable[..., Any] = eqx.field(static=True)
         name: str = eqx.field(static=True)
 
-        def _called(self, args: Any, kwargs: Any) -> Any:
+        def _called(self, args: object, kwargs: object) -> Any:
             values = leaves_at(self.parameters, self.paths) | {
                 path: jax.lax.stop_gradient(value) for path, value in leaves_at(self.buffers, self.buffer_paths).items()
             }
             return self.function(values, args, kwargs)
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, *args: object, **kwargs: object) -> Any:
             return self._called(args, kwargs)[0]
 
-        def update(self, *args: Any, **kwargs: Any) -> Any:
+        def update(self, *args: object, **kwargs: object) -> Any:
             """What the call returns, and the model with the buffers that it has changed."""
             outputs, changed = self._called(args, kwargs)
             buffers = nested(leaves_at(self.buffers, self.buffer_paths) | changed)

@@ -76,7 +76,7 @@ class LinenFunction(Function):
 
     @staticmethod
     def interceptor(around: Around) -> Callable[..., Any]:
-        def intercept(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        def intercept(following: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
             path = tuple(context.module.path)
             if context.method_name != "__call__" or not path:
                 return following(*args, **kwargs)
@@ -91,7 +91,7 @@ def guessed(name: str) -> str:
     return found[1] if found else "Module"
 
 
-def unboxed(tree: Any) -> Any:
+def unboxed(tree: object) -> Any:
     """Values without Flax's own boxes around them, in plain dicts."""
     meta = need("flax.core.meta", "nb.from_flax")
     tree = meta.unbox(tree)
@@ -99,7 +99,7 @@ def unboxed(tree: Any) -> Any:
     return unfreeze(tree) if hasattr(tree, "unfreeze") else tree
 
 
-def unpack(module: Any, variables: Any, *, rngs: tuple[str, ...] = ()) -> tuple[LinenFunction, dict[Path, Leaf]]:
+def unpack(module: object, variables: object, *, rngs: tuple[str, ...] = ()) -> tuple[LinenFunction, dict[Path, Leaf]]:
     """The pair of a linen module and its variables: `params` are trained, other collections change by calls.
 
     Args:
@@ -127,7 +127,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
         """A model of nbmodule as a linen module: parameters in `params`, buffers in `buffers`."""
 
         @linen.compact
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, *args: object, **kwargs: object) -> Any:
             values = {
                 path: self.param(joined(path), lambda _, v=value: jnp.array(v)) for path, value in trained.items()
             }

@@ -12,7 +12,7 @@ from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, l
 from nbmodule.interop.frameworks.interception import intercepted, owner_of
 
 
-def modules_of(model: Any) -> dict[Path, Any]:
+def modules_of(model: object) -> dict[Path, Any]:
     """Modules of a model by path, itself first; one that is held twice stands under its first path."""
     nnx = need("flax.nnx", "a model of Flax")
     found = {tuple(path): module for path, module in nnx.iter_modules(model)}
@@ -24,7 +24,7 @@ class NnxFunction(Function):
 
     framework = "flax_nnx"
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         self.nnx = nnx = need("flax.nnx", "nb.from_flax")
         self.name = type(model).__name__
         self.definition, state = nnx.split(model)
@@ -44,14 +44,14 @@ class NnxFunction(Function):
         *,
         around: Around,
         training: bool,
-        draw: Any,
+        draw: object,
     ) -> tuple[Any, dict[Path, Any]]:
         model = self.restored(values)
         if not training:
             model.eval()
         known = {id(module): (path, module) for path, module in modules_of(model).items() if path in self.parts}
 
-        def told(module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def told(module: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             path, _ = known.get(id(module), (None, None))
             return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
 
@@ -65,7 +65,7 @@ class NnxFunction(Function):
         return self.nnx.merge(self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths]))
 
 
-def unpack(model: Any) -> tuple[NnxFunction, dict[Path, Leaf]]:
+def unpack(model: object) -> tuple[NnxFunction, dict[Path, Leaf]]:
     """The pair of an NNX model: `nnx.Param` is trained, statistics and random streams are not."""
     nnx = need("flax.nnx", "nb.from_flax")
     function = NnxFunction(model)
@@ -78,7 +78,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
     """An NNX module of `function(values, args, kwargs)`: parameters are `nnx.Param`, buffers `nnx.BatchStat`, nested by path."""
     nnx = need("flax.nnx", "to_flax")
 
-    def within(level: Any) -> Any:
+    def within(level: object) -> Any:
         return nnx.Dict({key: within(value) for key, value in level.items()}) if isinstance(level, dict) else level
 
     class Converted(nnx.Module):
@@ -91,7 +91,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             }
             self.variables = within(nested(made))
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def __call__(self, *args: object, **kwargs: object) -> Any:
             held = leaves_at(self.variables, tuple(variables))
             outputs, changed = function({path: variable[...] for path, variable in held.items()}, args, kwargs)
             for path, value in changed.items():

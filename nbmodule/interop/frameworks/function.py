@@ -53,7 +53,7 @@ class Function:
         *,
         around: Around,
         training: bool,
-        draw: Any,
+        draw: object,
     ) -> tuple[Any, dict[Path, Any]]:
         """Call the model.
 

@@ -84,7 +84,7 @@ class HaikuFunction(Function):
 
     @staticmethod
     def interceptor(around: Around) -> Callable[..., Any]:
-        def intercept(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        def intercept(following: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
             if context.method_name != "__call__":
                 return following(*args, **kwargs)
             return around(place_of(context.module.module_name), context.module, following, args, kwargs)
@@ -93,7 +93,7 @@ class HaikuFunction(Function):
 
 
 def unpack(
-    transformed: Any, params: Any, state: Any = None, *, with_rng: bool = False
+    transformed: object, params: object, state: object = None, *, with_rng: bool = False
 ) -> tuple[HaikuFunction, dict[Path, Leaf]]:
     """The pair of a transformed function, its parameters and its state.
 
@@ -125,7 +125,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
     """`hk.transform_with_state` of `function(values, args, kwargs)`, its parameters and its state."""
     hk = need("haiku", "to_haiku")
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: object, **kwargs: object) -> Any:
         values = {}
         for path, leaf in variables.items():
             get = hk.get_parameter if leaf.trained else hk.get_state

@@ -80,7 +80,7 @@ def _leave(owner: type, block: object) -> None:
 
 def _around(original: Any) -> Callable[..., Any]:
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
         run = original.__get__(self, type(self))
         if not _local.listeners or (_local.open and _local.open[-1] is self):  # reached again through super()

@@ -60,7 +60,7 @@ class KerasFunction(Function):
         if getattr(self.model, "_call_has_training_arg", True):
             kwargs = {"training": training} | kwargs
 
-        def told(layer: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def told(layer: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             path, _ = self.layers.get(id(layer), (None, None))
             return run(*args, **kwargs) if not path else around(path, layer, run, args, kwargs)
 
@@ -137,7 +137,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
                 box.assign(leaf.value)
             self.built = True
 
-        def call(self, *args: Any, **kwargs: Any) -> Any:
+        def call(self, *args: object, **kwargs: object) -> Any:
             boxes = dict(zip(trained, self.trainable_variables)) | dict(zip(others, self.non_trainable_variables))
             outputs, changed = function({path: box.value for path, box in boxes.items()}, args, kwargs)
             for path, value in changed.items():

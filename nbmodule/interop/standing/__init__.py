@@ -11,7 +11,7 @@ from nbmodule.tree.sockets import plug
 
 
 def as_it_stands(
-    verb: str, model: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **options: Any
+    verb: str, model: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, **options: object
 ) -> Any:
     """What a verb that looks at a model says of one of another framework."""
     if framework_of(model) == "torch":

@@ -56,7 +56,7 @@ def unpacked(model: Any) -> tuple[Any, dict[Path, Leaf]]:
     return unpack(model)
 
 
-def apart(model: Any, verb: str) -> ArgumentTypeError:
+def apart(model: object, verb: str) -> ArgumentTypeError:
     """The error where the variables of a model that stand beside it were not given."""
     what, variables, given = APART[framework_of(model) or ""]
     return ArgumentTypeError(
@@ -82,7 +82,7 @@ def _of_linen(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrappe
     return wrapped, args, kwargs
 
 
-def _of_haiku(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+def _of_haiku(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
     from nbmodule.interop.frameworks.haiku import takes_key, unpack
 
     has_state = type(model).__name__ == "TransformedWithState"
@@ -99,31 +99,31 @@ def _of_haiku(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrappe
 
 
 # -- verbs -------------------------------------------------------------------------------------------
-def summarized(model: Any, args: Args, kwargs: Kwargs) -> Any:
+def summarized(model: object, args: Args, kwargs: Kwargs) -> Any:
     module, args, kwargs = as_module(model, args, kwargs, "nb.summary")
     return summary(module, *args, **kwargs)
 
 
-def graphed(model: Any, args: Args, kwargs: Kwargs) -> Any:
+def graphed(model: object, args: Args, kwargs: Kwargs) -> Any:
     module, args, kwargs = as_module(model, args, kwargs, "nb.graph")
     return graph(module, *args, **kwargs)
 
 
-def searched(model: Any, args: Args, kwargs: Kwargs, backward: bool) -> Any:
+def searched(model: object, args: Args, kwargs: Kwargs, backward: bool) -> Any:
     module, args, kwargs = as_module(model, args, kwargs, "nb.first_nonfinite")
     return first_nonfinite(module, *args, backward=backward, **kwargs)
 
 
-def inspected(model: Any, args: Args, kwargs: Kwargs) -> Any:
+def inspected(model: object, args: Args, kwargs: Kwargs) -> Any:
     return parts_of(*as_module(model, args, kwargs, "nb.inspect"))
 
 
-def patched(model: Any, args: Args, kwargs: Kwargs, corrupt: Args, path: Any) -> Any:
+def patched(model: object, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Any:
     module, clean, _ = as_module(model, args, kwargs, "nb.patch")
     return patch(module, clean, tuple(corrupt[len(args) - len(clean) :]), path)
 
 
-def shown(model: Any, args: Args, kwargs: Kwargs) -> Any:
+def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
     if framework_of(model) in APART and getattr(model, "scope", None) is None:
         what, variables, given = APART[framework_of(model) or ""]
         name = type(model).__name__
@@ -134,16 +134,16 @@ def shown(model: Any, args: Args, kwargs: Kwargs) -> Any:
     return module_tree(as_module(model, args, kwargs, "nb.show")[0])
 
 
-def variables_of(model: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def variables_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """Arrays by dotted path."""
     return {text_of(path): leaf.value for path, leaf in unpacked(model)[1].items()}
 
 
-def touched(model: Any, args: Args, kwargs: Kwargs) -> tuple[Wrapped, Args, Kwargs]:
+def touched(model: object, args: Args, kwargs: Kwargs) -> tuple[Wrapped, Args, Kwargs]:
     return as_module(model, args, kwargs, "nb.what_if")
 
 
-def parameters_of(model: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def parameters_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """Those that are trained."""
     return {text_of(path): leaf.value for path, leaf in unpacked(model)[1].items() if leaf.trained}
 

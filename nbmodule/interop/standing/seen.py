@@ -26,7 +26,7 @@ class Standing:
     class and the paths of its modules; the copy's submodules are then known while it is called.
     """
 
-    def __init__(self, model: Any, modules_of: Callable[[Any], dict[Path, Any]]) -> None:
+    def __init__(self, model: object, modules_of: Callable[[Any], dict[Path, Any]]) -> None:
         self.model, self.modules_of = model, modules_of
         modules = modules_of(model)
         self.name, self.paths = type(model).__name__, frozenset(modules)
@@ -36,7 +36,7 @@ class Standing:
         self.known = {id(module): path for path, module in reversed(list(modules.items()))}
         self.copies: list[tuple[Any, dict[int, Path]]] = []
 
-    def path(self, instance: Any) -> Path | None:
+    def path(self, instance: object) -> Path | None:
         for _, known in reversed(self.copies):
             if id(instance) in known:
                 return known[id(instance)]
@@ -44,7 +44,7 @@ class Standing:
 
     @contextmanager
     def watch(self, told: Told) -> Iterator[None]:
-        def seen(instance: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def seen(instance: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             path = self.path(instance)
             if path is None and type(instance) is type(self.model):
                 modules = self.modules_of(instance)
@@ -64,14 +64,14 @@ class Standing:
 class StandingLinen:
     """A linen module: its submodules exist while it is applied, and are named then."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: object) -> None:
         self.module, self.name, self.parts = module, type(module).__name__, {}
 
     @contextmanager
     def watch(self, told: Told) -> Iterator[None]:
         thread, depth = threading.get_ident(), [0]
 
-        def seen(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        def seen(following: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
             path, is_call = tuple(context.module.path), context.method_name == "__call__"
             if not is_call or threading.get_ident() != thread:
                 return following(*args, **kwargs)
@@ -93,14 +93,14 @@ class StandingLinen:
 class StandingHaiku:
     """A transformed function: its modules exist while it is applied. The function itself cannot be seen, its outermost modules can."""
 
-    def __init__(self, transformed: Any) -> None:
+    def __init__(self, transformed: object) -> None:
         self.name, self.parts = "Transformed", {}
 
     @contextmanager
     def watch(self, told: Told) -> Iterator[None]:
         thread = threading.get_ident()
 
-        def seen(following: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        def seen(following: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
             if context.method_name != "__call__" or threading.get_ident() != thread:
                 return following(*args, **kwargs)
             return told(haiku.place_of(context.module.module_name), context.module, following, args, kwargs)
@@ -120,7 +120,7 @@ class StandingKeras:
 
     @contextmanager
     def watch(self, told: Told) -> Iterator[None]:
-        def seen(layer: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def seen(layer: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             path = () if layer is self.model else self.paths.get(id(layer))
             return run(*args, **kwargs) if path is None else told(path, layer, run, args, kwargs)
 
@@ -128,7 +128,7 @@ class StandingKeras:
             yield
 
 
-def standing(model: Any) -> Any:
+def standing(model: object) -> Any:
     """What watches a foreign model; None if it comes from no framework that can be watched."""
     kind = framework_of(model)
     if kind == "equinox":

@@ -32,7 +32,7 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def watched(model: Any) -> StandIn:
+def watched(model: object) -> StandIn:
     """What watches a model: one for all who do so at the same time, since paths are those of its stand-in."""
     known = next((known for known in _local.watched if known.model is model), None)
     if known is not None:
@@ -53,14 +53,14 @@ class StandIn:
 
     module: Wrapped
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         self.model = model
         self._open: dict[object, None] = {}  # the blocks in which it is watched
         self._whole: Any = None  # for all of them
         self._entered: list[Generator[None, None, None]] = []
         self._prepare(model)
 
-    def _prepare(self, model: Any) -> None:
+    def _prepare(self, model: object) -> None:
         """Find the parts of the model."""
         self.standing = standing(model)
         if self.standing is None:
@@ -115,7 +115,7 @@ class StandIn:
             yield
 
     def told(
-        self, path: Path, instance: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, path: Path, instance: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """One call of the model or of a submodule."""
         __tracebackhide__ = True

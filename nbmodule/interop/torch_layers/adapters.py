@@ -22,7 +22,7 @@ from nbmodule.nn.transformer import TransformerEncoderLayer as _TransformerEncod
 class TorchBatchNorm1d(_BatchNorm1d):
     """Called on `(batch, channels)` or `(batch, channels, length)`."""
 
-    def forward(self, x: Any, *args: Any) -> Any:
+    def forward(self, x: Any, *args: object) -> Any:
         if jnp.ndim(x) < 3:
             return super().forward(x, *args)
         return jnp.moveaxis(super().forward(jnp.moveaxis(jnp.asarray(x), 1, -1), *args), -1, 1)
@@ -31,14 +31,14 @@ class TorchBatchNorm1d(_BatchNorm1d):
 class TorchGroupNorm(_GroupNorm):
     """Called on `(batch, channels, ...)`."""
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: object) -> Any:
         return jnp.moveaxis(super().forward(jnp.moveaxis(jnp.asarray(x), 1, -1)), -1, 1)
 
 
 class _TimeFirst:
     """Called on `(time, batch, features)`, or on `(time, features)`."""
 
-    def forward(self, x: Any, state: Any = None) -> Any:
+    def forward(self, x: Any, state: object = None) -> Any:
         if jnp.ndim(x) < 3:
             return super().forward(x, state)  # type: ignore[misc]
         ys, state = super().forward(jnp.swapaxes(x, 0, 1), state)  # type: ignore[misc]
@@ -70,11 +70,11 @@ class MultiheadAttention(_MultiHeadAttention):
     def forward(
         self,
         query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        key: object,
+        value: object,
+        key_padding_mask: object = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: object = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
@@ -91,7 +91,9 @@ class TorchTransformerEncoderLayer(_TransformerEncoderLayer):
 
     batch_first = True
 
-    def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
+    def forward(
+        self, src: object, src_mask: object = None, src_key_padding_mask: object = None, is_causal: bool = False
+    ) -> Any:
         turn = turned(self.batch_first)
         masks = {"mask": mask_of(src_mask), "key_mask": mask_of(src_key_padding_mask)}
         return turn(super().forward(turn(src), **masks))
@@ -103,7 +105,7 @@ class TorchTransformerEncoder(_TransformerEncoder):
     batch_first = True
 
     def forward(
-        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+        self, src: object, mask: object = None, src_key_padding_mask: object = None, is_causal: bool | None = None
     ) -> Any:
         turn = turned(self.batch_first)
         masks = {"mask": mask_of(mask), "key_mask": mask_of(src_key_padding_mask)}
@@ -117,12 +119,12 @@ class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
 
     def forward(
         self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
+        tgt: object,
+        memory: object,
+        tgt_mask: object = None,
+        memory_mask: object = None,
+        tgt_key_padding_mask: object = None,
+        memory_key_padding_mask: object = None,
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Any:

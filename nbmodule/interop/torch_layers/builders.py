@@ -20,7 +20,7 @@ class Unlike(Exception):
     """A layer has an option that the library's counterpart does not have."""
 
 
-def only(layer: Any, **usual: Any) -> None:
+def only(layer: object, **usual: object) -> None:
     for name, value in usual.items():
         if getattr(layer, name, value) != value:
             raise Unlike(f"{name}={getattr(layer, name)!r}")

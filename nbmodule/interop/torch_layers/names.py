@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from nbmodule.nn.convolution import (
     DepthwiseConv2d,
 )
 from nbmodule.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
+
+if TYPE_CHECKING:
+    from nbmodule.doors.module import Module
 
 CONVOLUTIONS = (Conv1d, Conv2d, Conv3d, DepthwiseConv2d)
 TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
@@ -42,7 +45,7 @@ class TorchTensor(NamedTuple):
     """The boxes' arrays from that of the tensor."""
 
 
-def entries_of(model: Any, *, once: bool = True) -> Iterator[TorchTensor]:
+def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
     """All tensors that PyTorch would have for a model, with their full names; a shared variable stands under its first, if it is `once`."""
     ensure_built(model)
     known: set[Any] = set()
@@ -62,7 +65,7 @@ def entries_of(model: Any, *, once: bool = True) -> Iterator[TorchTensor]:
                 yield entry._replace(name=prefix + entry.name)
 
 
-def laid_out_otherwise(model: Any) -> dict[Any, str]:
+def laid_out_otherwise(model: Module) -> dict[Any, str]:
     """The variables whose axes PyTorch has in another order, and the class of the layer that each belongs to."""
     found = {}
     for _, module, _ in named_modules(model, None, True):
@@ -73,7 +76,7 @@ def laid_out_otherwise(model: Any) -> dict[Any, str]:
     return found
 
 
-def own_entries(module: Any) -> Iterator[TorchTensor]:
+def own_entries(module: Module) -> Iterator[TorchTensor]:
     """The tensors of one layer."""
     if isinstance(module, MultiHeadAttention):
         yield from attention_entries(module)
@@ -95,13 +98,13 @@ def own_entries(module: Any) -> Iterator[TorchTensor]:
         yield TorchTensor(COUNT, (), lambda _: np.zeros((), np.int64), lambda _: ())
 
 
-def swapped(weight: Any, groups: int, source: tuple[int, int], target: tuple[int, int]) -> Any:
+def swapped(weight: object, groups: int, source: tuple[int, int], target: tuple[int, int]) -> Any:
     """Move axes of each group's part; `(out, *kernel, in / groups)` and torch's `(in, out / groups, *kernel)` differ so."""
     parts = np.split(np.asarray(weight), groups)
     return np.concatenate([np.moveaxis(part, source, target) for part in parts], 0)
 
 
-def attention_entries(module: Any) -> Iterator[TorchTensor]:
+def attention_entries(module: Module) -> Iterator[TorchTensor]:
     """Queries, keys and values lie in one tensor where they have the same features."""
     parts = [module.query, module.key, module.value]
     if len({part.weight.shape for part in parts}) == 1:
@@ -120,7 +123,7 @@ def joined(name: str, boxes: list[Any]) -> TorchTensor:
     return TorchTensor(name, tuple(boxes), np.concatenate, lambda a: tuple(np.split(a, ends)))
 
 
-def to_torch(model: Any) -> Any:
+def to_torch(model: Module) -> Any:
     """See `Module.to_torch`."""
     found = {
         entry.name: entry.out([np.asarray(box.value) for box in entry.boxes]) for entry in entries_of(model, once=False)

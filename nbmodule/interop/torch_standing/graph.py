@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.flow import Graph
 from nbmodule.flow.model import Failure, Group, Literal, Ref, Value
@@ -12,6 +12,9 @@ from nbmodule.flow.reading.trace import add_totals, mark_dead
 from nbmodule.interop.torch_standing.operations import ModuleRun, RunListener, TorchOperation, followed
 from nbmodule.interop.torch_standing.parts import unchanged, without_compiled
 from nbmodule.interop.torch_standing.tensors import dtype_of, mapped, tensors_in
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def graph(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
@@ -39,7 +42,7 @@ class _Drawing(RunListener):
         self.inputs = [self.end("input", tensor, name) for name, tensor in named(model, args, kwargs)]
         self.last: TorchOperation | None = None
 
-    def end(self, kind: str, tensor: Any, name: str) -> int:
+    def end(self, kind: str, tensor: Tensor, name: str) -> int:
         known = self.made.get(id(tensor))
         if known is None:
             ref = self.builder.add(self.builder.root, kind, kind, (), (value_of(tensor),), name=name)
@@ -55,7 +58,7 @@ class _Drawing(RunListener):
             made.title = run.class_name
             self.groups.append(made)
 
-    def left(self, run: ModuleRun, outputs: Any) -> None:
+    def left(self, run: ModuleRun, outputs: object) -> None:
         if run.path:
             self.groups.pop()
 
@@ -70,14 +73,14 @@ class _Drawing(RunListener):
         for number, tensor in enumerate(ran.outputs):
             self.made[id(tensor)] = (tensor, Ref(ref.node, number))
 
-    def operand(self, tensor: Any) -> Ref | Literal:
+    def operand(self, tensor: Tensor) -> Ref | Literal:
         known = self.made.get(id(tensor))
         if known is not None:
             return known[1]
         name = self.names.get(id(tensor), "")
         return Ref(self.end("variable" if name else "constant", tensor, name))
 
-    def finished(self, outputs: Any, error: Exception | None) -> Graph:
+    def finished(self, outputs: object, error: Exception | None) -> Graph:
         builder, failure = self.builder, None
         if error is None:
             ends = [
@@ -120,11 +123,11 @@ def named(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tup
     return found
 
 
-def value_of(tensor: Any) -> Value:
+def value_of(tensor: Tensor) -> Value:
     return Value(tuple(tensor.shape), dtype_of(tensor), tensor.element_size())
 
 
-def shapes_of(tree: Any) -> Any:
+def shapes_of(tree: object) -> Any:
     """Nested values with the shape and dtype of each tensor in its place."""
     import jax
 

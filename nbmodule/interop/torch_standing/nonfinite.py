@@ -45,7 +45,7 @@ class _Search(RunListener):
     def entered(self, run: ModuleRun) -> None:
         self.runs.append(run)
 
-    def left(self, run: ModuleRun, outputs: Any) -> None:
+    def left(self, run: ModuleRun, outputs: object) -> None:
         self.runs.pop()
 
     def operation(self, ran: TorchOperation) -> None:
@@ -58,7 +58,7 @@ class _Search(RunListener):
         if self.found is None and bad(ran.outputs) and not bad(ran.inputs):
             self.found = record(ran, path, "forward", ran.inputs, ran.outputs)
 
-    def came_by(self, tensor: Any, gradient: Any) -> None:
+    def came_by(self, tensor: object, gradient: object) -> None:
         """A gradient is not finite first where the operation that read its tensor differentiates."""
         if self.found is None and bad([gradient]):
             _, ran, path = self.readers[id(tensor)]
@@ -76,7 +76,7 @@ def record(ran: TorchOperation, path: str, phase: str, inputs: list[Any], output
     return NonFinite(path, ran.name, place, code, phase, given, made)
 
 
-def _from_the_start(model: Any, args: Any, kwargs: Any, outputs: Any) -> NonFinite | None:
+def _from_the_start(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> NonFinite | None:
     if not bad(list(tensors_in(outputs))):
         return None
     for name, tensor in named(model, args, kwargs):

@@ -44,7 +44,7 @@ class RunListener:
     def entered(self, run: ModuleRun) -> None:
         """A module is called."""
 
-    def left(self, run: ModuleRun, outputs: Any) -> Any:
+    def left(self, run: ModuleRun, outputs: object) -> Any:
         """It returned; what is given back, unless None, takes the place of its return."""
 
     def operation(self, ran: TorchOperation) -> None:
@@ -52,7 +52,7 @@ class RunListener:
 
 
 @contextmanager
-def followed(model: Any, listener: RunListener, *, operations: bool = True) -> Iterator[None]:
+def followed(model: object, listener: RunListener, *, operations: bool = True) -> Iterator[None]:
     """Tell of the calls of a model's modules, and of the operations, that run in a block."""
     with ExitStack() as stack:
         open_runs: list[ModuleRun] = []
@@ -67,12 +67,12 @@ def followed(model: Any, listener: RunListener, *, operations: bool = True) -> I
 def _hook(
     stack: ExitStack, module: Any, path: str, listener: RunListener, runs: list[ModuleRun], counts: dict[str, int]
 ) -> None:
-    def before(_: Any, args: Any, kwargs: Any) -> None:
+    def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         number = counts[path] = counts.get(path, -1) + 1
         runs.append(ModuleRun(path, type(module).__name__, number, args, kwargs))
         listener.entered(runs[-1])
 
-    def after(_: Any, args: Any, kwargs: Any, outputs: Any) -> Any:
+    def after(_: object, args: object, kwargs: object, outputs: object) -> Any:
         return listener.left(runs.pop(), outputs)
 
     stack.callback(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove)
@@ -85,7 +85,9 @@ def _mode(listener: RunListener) -> Any:
     class Followed(TorchFunctionMode):
         """Sees each function of PyTorch as it was called."""
 
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
             kwargs = kwargs or {}
             outputs = func(*args, **kwargs)
             made = list(tensors_in(outputs))
@@ -124,7 +126,7 @@ def _parameters(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return ", ".join([*plain, *named])
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, (bool, int, float, str))

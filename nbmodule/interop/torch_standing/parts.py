@@ -15,7 +15,7 @@ from nbmodule.interop.into import Wrapped, wrap
 from nbmodule.interop.torch_standing.tensors import dtype_of, host_copy
 
 
-def without_compiled(model: Any) -> Any:
+def without_compiled(model: object) -> Any:
     """The model inside what `torch.compile` gave."""
     return getattr(model, "_orig_mod", model)
 
@@ -30,7 +30,7 @@ class TorchParts(Function):
         self.modules: dict[Path, Any] = {path_of(name): module for name, module in model.named_modules()}
         self.parts = {path: type(module) for path, module in self.modules.items() if path}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         raise ArgumentError(
             f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone. Nothing was computed."
         )
@@ -82,7 +82,7 @@ def unchanged(model: Any, *, gradients: bool = False) -> Iterator[None]:
                 parameter.grad = slope
 
 
-def variables_of(model: Any) -> dict[str, Any]:
+def variables_of(model: object) -> dict[str, Any]:
     """Parameters and buffers by name, as arrays that share the memory of the tensors where they lie on the host."""
     return {
         name: tensor.detach()
@@ -91,5 +91,5 @@ def variables_of(model: Any) -> dict[str, Any]:
     }
 
 
-def is_torch(model: Any) -> bool:
+def is_torch(model: object) -> bool:
     return framework_of(model) == "torch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -14,11 +14,14 @@ from nbmodule.base.foreign import ForeignArray, is_tensor
 from nbmodule.base.statistics import BINS, Statistics, statistics_of_elements
 from nbmodule.calls.statistics import SAMPLE, WHOLE
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _STEEP = 0.01
 """Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
 
 
-def mapped(tree: Any, fn: Callable[[Any], Any]) -> Any:
+def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
     """Nested values with `fn` of each tensor; dataclasses and mappings of any class become plain dicts."""
     if is_tensor(tree):
         return fn(tree)
@@ -32,7 +35,7 @@ def mapped(tree: Any, fn: Callable[[Any], Any]) -> Any:
     return tree
 
 
-def tensors_in(tree: Any) -> Iterator[Any]:
+def tensors_in(tree: object) -> Iterator[Any]:
     """All tensors of nested values."""
     found: list[Any] = []
     mapped(tree, found.append)
@@ -57,7 +60,7 @@ class SeenTensor(ForeignArray):
 
     __slots__ = ("array", "copies", "tensor")
 
-    def __init__(self, tensor: Any, copies: Copies, *, now: bool = False) -> None:
+    def __init__(self, tensor: Tensor, copies: Copies, *, now: bool = False) -> None:
         self.tensor, self.copies = tensor, copies
         self.array = copies.of(tensor) if now else None
 
@@ -82,7 +85,7 @@ class Copies:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int, np.ndarray]] = {}
 
-    def of(self, tensor: Any) -> np.ndarray:
+    def of(self, tensor: Tensor) -> np.ndarray:
         version = version_of(tensor)
         known = self._known.get(id(tensor))
         if known is not None and known[0]() is tensor and known[1] == version:
@@ -95,7 +98,7 @@ class Copies:
         self._known.clear()
 
 
-def version_of(tensor: Any) -> int:
+def version_of(tensor: Tensor) -> int:
     """How often a tensor was changed in place; -1 where PyTorch does not count."""
     try:
         return tensor._version

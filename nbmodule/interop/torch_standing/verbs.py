@@ -37,7 +37,7 @@ class _Sizes(RunListener):
     def entered(self, run: ModuleRun) -> None:
         self.open.append(run.path)
 
-    def left(self, run: ModuleRun, outputs: Any) -> None:
+    def left(self, run: ModuleRun, outputs: object) -> None:
         self.open.pop()
         args, kwargs, made = shapes_of((run.args, run.kwargs, outputs))
         self.calls.setdefault(run.path, []).append((describe_arguments(args, kwargs), describe(made)))
@@ -74,14 +74,14 @@ class _Taken(RunListener):
         self.paths, self.instead = paths, instead
         self.found: dict[str, list[Any]] = {}
 
-    def left(self, run: ModuleRun, outputs: Any) -> Any:
+    def left(self, run: ModuleRun, outputs: object) -> Any:
         if run.path in self.paths:
             self.found.setdefault(run.path, []).append(outputs)
             return self.instead[run.path] if self.instead is not None else None
         return None
 
 
-def patch(model: Any, args: Args, kwargs: Kwargs, corrupt: Args, path: Any) -> Patch:
+def patch(model: Any, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Patch:
     known = {module: name for name, module in without_compiled(model).named_modules() if name}
     paths = [name for entry in (path if isinstance(path, (list, tuple)) else [path]) for name in _fitting(entry, known)]
 
@@ -104,7 +104,7 @@ def patch(model: Any, args: Args, kwargs: Kwargs, corrupt: Args, path: Any) -> P
     return Patch(clean, plain, run(corrupt, _Taken(paths, {name: taken.found[name][0] for name in paths})))
 
 
-def _fitting(entry: Any, known: dict[Any, str]) -> list[str]:
+def _fitting(entry: object, known: dict[Any, str]) -> list[str]:
     if not isinstance(entry, str):
         entry = known.get(entry, repr(entry))
     found = [name for name in known.values() if match(entry, name)]

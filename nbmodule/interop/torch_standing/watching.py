@@ -22,7 +22,7 @@ from nbmodule.interop.torch_standing.tensors import Copies, SeenTensor, mapped, 
 class WatchedTorch(StandIn):
     """A model of PyTorch that is watched while a block runs."""
 
-    def _prepare(self, model: Any) -> None:
+    def _prepare(self, model: object) -> None:
         function = TorchParts(without_compiled(model))
         self.module = wrap(function, {})
         self.parts = [(each, self.module._wiring.part_at(self.module, path)) for path, each in function.modules.items()]
@@ -57,11 +57,11 @@ class WatchedTorch(StandIn):
     def _hook(self, stack: ExitStack, module: Any, part: Any) -> None:
         changes = id(module) in self.changes_inputs
 
-        def before(_: Any, args: Any, kwargs: Any) -> None:
+        def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if now.tracker is not None and threading.get_ident() == self._thread and not is_in_backward():
                 self._calls.append(_Call(self, part, args, kwargs, changes))
 
-        def after(_: Any, args: Any, kwargs: Any, outputs: Any) -> None:
+        def after(_: object, args: object, kwargs: object, outputs: object) -> None:
             if not self._calls or self._calls[-1].part is not part or threading.get_ident() != self._thread:
                 return
             call = self._calls.pop()
@@ -98,7 +98,7 @@ class _Call:
 
     __slots__ = ("around", "context", "index", "inputs", "owner", "part", "start")
 
-    def __init__(self, owner: WatchedTorch, part: Any, args: Any, kwargs: Any, changes: bool) -> None:
+    def __init__(self, owner: WatchedTorch, part: Any, args: object, kwargs: object, changes: bool) -> None:
         self.owner, self.part, self.around = owner, part, sys.exc_info()[1]
         # What the call changes in place is copied before.
         self.inputs = mapped((args, kwargs), lambda tensor: SeenTensor(tensor, owner.copies, now=changes))
@@ -117,7 +117,7 @@ class _Call:
         if isinstance(error, Exception):
             annotate(error, self.part, *self.inputs)
 
-    def returned(self, outputs: Any) -> None:
+    def returned(self, outputs: object) -> None:
         seconds = time.perf_counter() - self.start
         self.context.__exit__(None, None, None)
         log: Any = tracker.current_log()
@@ -132,7 +132,7 @@ class _Call:
         if keeping:
             self.follow(outputs, records[index], keeping)
 
-    def follow(self, outputs: Any, record: dict[str, Any], keeping: list[Any]) -> None:
+    def follow(self, outputs: object, record: dict[str, Any], keeping: list[Any]) -> None:
         """Put the gradients by the return into its record once they come by."""
         gradients: dict[int, Any] = {}
 

@@ -113,7 +113,7 @@ def _pattern_of(tape: Tape, newest: Turn) -> dict[int, int] | None:
     return found
 
 
-def _made(pattern: dict[int, int], newest: Turn, item: Any, before: Turn) -> Turn:
+def _made(pattern: dict[int, int], newest: Turn, item: object, before: Turn) -> Turn:
     """A turn as the newest one, with the parts of another item."""
     turn, parts = Turn(item, 0, 0), jax.tree.leaves(item)
     old, previous = newest.calls, before.calls

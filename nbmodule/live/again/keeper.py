@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_bytes, format_count
+from nbmodule.base.kinds import Shaped
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.track import track
 from nbmodule.core.numbers import random
@@ -380,7 +381,7 @@ def _fresh(turn: Turn) -> Turn:
     return Turn(turn.item, turn.made, turn.drawn)
 
 
-def _roots(*given: Any) -> list[Any]:
+def _roots(*given: object) -> list[Any]:
     """Models and optimizers, also those in lists and dicts."""
     found: list[Any] = []
     for thing in given:
@@ -393,7 +394,7 @@ def _roots(*given: Any) -> list[Any]:
     return found
 
 
-def _kind(x: Any) -> str:
+def _kind(x: Shaped) -> str:
     return f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}"
 
 

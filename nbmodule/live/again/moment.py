@@ -156,13 +156,13 @@ def _each(statistics: Any) -> list[Statistics | None]:
     return statistics if isinstance(statistics, list) else [statistics]
 
 
-def _nonfinite(x: Any) -> bool:
+def _nonfinite(x: object) -> bool:
     found = _statistics_of(x)
     return found is not None and found.nonfinite > 0
 
 
 @functools.singledispatch
-def _statistics_of(x: Any) -> Statistics | None:
+def _statistics_of(x: object) -> Statistics | None:
     return read_statistics(reduce_tree([x])[0]) if hasattr(x, "dtype") else None
 
 

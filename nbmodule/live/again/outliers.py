@@ -97,7 +97,7 @@ class Outliers:
                 new[step] = value - usual if math.isfinite(value) else math.inf
         return sorted(sorted(new, key=lambda step: -new[step])[:MOST])
 
-    def keep(self, step: int, batch: Any) -> None:
+    def keep(self, step: int, batch: object) -> None:
         """Keep the batch of a step that stands out; the worst are kept."""
         loss, usual = self._found.pop(step)
         self._kept = sorted([*self._kept, Outlier(step, loss, usual, batch)], key=_badness)[:MOST]

@@ -191,11 +191,11 @@ class Revisited:
             wanted += [self._setting(_RATE, now * r, f"x {_spelled(r)}") for r in (RATES if rates is None else rates)]
         return wanted
 
-    def _setting(self: Any, name: str, value: Any, label: str) -> Attempt:
+    def _setting(self: Any, name: str, value: object, label: str) -> Attempt:
         control = self.controls[name]
         value = control.check(value)
 
-        def apply(chosen: Any) -> None:
+        def apply(chosen: object) -> None:
             if control.apply is not None:
                 control.apply(chosen)
 
@@ -246,5 +246,5 @@ def _nothing() -> None:
     """Variables are put back by whoever tries a change."""
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     return format_number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ class KeptCall:
 
     __slots__ = ("function", "leaves", "segment", "tree")
 
-    def __init__(self, function: Any, leaves: list[Any], tree: Any, segment: Segment) -> None:
+    def __init__(self, function: Any, leaves: list[Any], tree: object, segment: Segment) -> None:
         self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
 
 
@@ -266,7 +266,7 @@ class Tape:
 
     # Calls.
 
-    def prepare(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
+    def prepare(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
         """Before a call on the long way: find the variables that it will use, while they are as they were."""
         if self._turn is None and not self._rests:
             return None
@@ -309,7 +309,7 @@ class Tape:
         segment.settings += [(weakref.ref(box), box._frozen) for box in new if id(box) not in known]
         self._note_seen()
 
-    def note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
+    def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
         """Before each call: what was written since the last one, and with what it is called."""
         turn = self._turn
         if turn is None:
@@ -363,7 +363,7 @@ class Tape:
         if last is not None and len(last.boxes) > len(self._boxes):
             self._is_broken = True  # it has met a variable while it ran, whose value before is not known
 
-    def logged(self, name: str, value: Any) -> None:
+    def logged(self, name: str, value: object) -> None:
         """A value is logged: if a call of this turn has returned it, remember which."""
         turn = self._turn
         if turn is None or not isinstance(value, jax.Array):
@@ -408,7 +408,7 @@ class Repeatable:
     overwrites = True
     """Whether it may overwrite its arguments: what a `jax.jit` donates cannot be seen from outside."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = self.__wrapped__ = function
 
     def things(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -417,13 +417,13 @@ class Repeatable:
 
         return [*split_call(args, kwargs)[2], *guess(self.function)]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         from nbmodule.core.transforms.listening import call_heard, is_heard
 
         return call_heard(self, args, kwargs) if is_heard() else self.function(*args, **kwargs)
 
 
-def overwrites_arguments(function: Any) -> bool:
+def overwrites_arguments(function: Callable[..., Any]) -> bool:
     """Whether a call may overwrite the arrays that it is given."""
     asked = getattr(function, "asked", None)
     if asked is None:
@@ -440,7 +440,7 @@ def _boxes_in(thing: Any) -> tuple[Variable, ...]:
     return boxes_of(thing) if is_stateful(thing) else ()
 
 
-def leaves_of(outputs: Any) -> list[Any]:
+def leaves_of(outputs: object) -> list[Any]:
     """The leaves of what a call returned."""
     return jax.tree.leaves(outputs, is_leaf=is_stateful)
 

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsIndex
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
@@ -44,7 +44,7 @@ class CommandQueue:
         self._commands: deque[Command] = deque(maxlen=_MOST_WAITING)
         self.arrived = threading.Event()
 
-    def put(self, kind: str, **content: Any) -> None:
+    def put(self, kind: str, **content: object) -> None:
         """Add a command; never waits, never raises."""
         self._commands.append(Command(kind, content, threading.current_thread().name))
         self.arrived.set()
@@ -271,7 +271,7 @@ class Controls:
         return f"Controls({', '.join(f'{c.name}={c.value!r}' for c in self)})"
 
 
-def _number(name: str, value: Any) -> float:
+def _number(name: str, value: SupportsIndex) -> float:
     if isinstance(value, bool):
         raise ArgumentTypeError(f"{name!r} is a number, found {value!r}")
     try:
@@ -283,7 +283,7 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _type_of_field(name: str, value: Any) -> type:
+def _type_of_field(name: str, value: SupportsIndex) -> type:
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             if kind is bool:

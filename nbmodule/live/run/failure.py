@@ -49,7 +49,7 @@ def describe_failure(what: str, error: BaseException) -> CaughtException:
     return CaughtException(what, summary, place, (frame.line or "") if frame else "", text)
 
 
-def guard(what: str, function: Callable[..., Any], *arguments: Any) -> tuple[Any, CaughtException | None]:
+def guard(what: str, function: Callable[..., Any], *arguments: object) -> tuple[Any, CaughtException | None]:
     """Call a function; give its value and None, or None and its failure."""
     try:
         return function(*arguments), None

@@ -20,7 +20,7 @@ class Scanned(NamedTuple):
     values: Any
 
 
-def leaves_of(name: Any, value: Any, level: int = 0) -> Iterator[tuple[str, Any]]:
+def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
     """Give the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr` is `lr/0`, `lr/1`; None is nothing.
 
     Example:

@@ -52,7 +52,7 @@ class Messages:
         self._messages.append(Message(step, kind, text, detail, mark=mark))
         del self._messages[:-MOST]
 
-    def add_change(self, step: int, name: str, before: Any, after: Any) -> None:
+    def add_change(self, step: int, name: str, before: object, after: object) -> None:
         """Add that a control was moved; moves of one control that follow each other are one."""
         last = self._messages[-1] if self._messages else None
         if last is not None and last.mark == "changed" and last.detail == "" and last.text.startswith(f"{name}: "):
@@ -82,5 +82,5 @@ class Messages:
         return len(self._messages)
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbmodule.base.series_names import is_better_when_higher
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
 
 _FIRST_ROOM = 64
 
@@ -120,14 +123,14 @@ class Series:
     def __len__(self) -> int:
         return self._size
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.since(0).values, dtype=dtype)
 
     def __repr__(self) -> str:
         return f"Series({self.name!r}, {self._size:,} points, last {self.last:.4g})"
 
 
-def _with_room(array: NDArray[Any], size: int, needed: int, dtype: Any) -> NDArray[Any]:
+def _with_room(array: NDArray[Any], size: int, needed: int, dtype: DTypeLike) -> NDArray[Any]:
     """Give an array with room for `needed` items and a dtype that holds both kinds."""
     dtype = np.promote_types(array.dtype, dtype)
     if dtype.itemsize < 4:

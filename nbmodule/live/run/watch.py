@@ -165,6 +165,6 @@ def _spread(rows: NDArray[np.float32], places: Any, count: int) -> NDArray[np.fl
     return out
 
 
-def find_watches(model: Any, level: str | None) -> list[Watcher]:
+def find_watches(model: object, level: str | None) -> list[Watcher]:
     """Ask each entry of `WATCHES` for a watcher of this model."""
     return [watch for make in WATCHES if (watch := make(model, level)) is not None]

@@ -200,7 +200,7 @@ class Boundary:
         """After a rewind: what was told of steps that are left behind may be told again."""
         self._alarmed.clear()
 
-    def _pass_to_view(self, kind: Any, message: dict[str, Any]) -> None:
+    def _pass_to_view(self, kind: object, message: dict[str, Any]) -> None:
         if kind == "hello":
             self._live.greeted(message.get("page"))
         if self._view is not None:
@@ -240,7 +240,7 @@ class Boundary:
     def _newest(self) -> dict[str, float]:
         return dict(list(self._intake.newest.items())[:_NUMBERS_IN_A_LINE])
 
-    def _guarded(self, what: str, function: Callable[..., Any], *arguments: Any) -> None:
+    def _guarded(self, what: str, function: Callable[..., Any], *arguments: object) -> None:
         _, failure = guard(what, function, *arguments)
         if failure is None:
             return

@@ -14,9 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
+from jax import Array
 
 from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
@@ -24,6 +25,9 @@ from nbmodule.live.run.history import History
 from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
 from nbmodule.live.steering.interrupt import shield
 from nbmodule.tree.leaves import to_host
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
 
 _NUMBERS = (float, int, bool)
 _LEAST_AHEAD, _MOST_AHEAD = 2, 32
@@ -213,7 +217,7 @@ class Intake:
                 return False
         return True
 
-    def _read(self, name: str, step: int, value: Any) -> tuple[Any, Any]:
+    def _read(self, name: str, step: int, value: SupportsIndex) -> tuple[Any, Any]:
         """Give a number, or those of several steps, and the dtype (None for a Python number); all else goes on the shelf."""
         if type(value) in _NUMBERS:
             return float(value), None
@@ -276,12 +280,12 @@ class Intake:
         return value
 
 
-def is_floating(dtype: Any) -> bool:
+def is_floating(dtype: DTypeLike) -> bool:
     """Whether numbers of a dtype are measured rather than counted, those of half precision included."""
     return np.dtype(dtype).kind in "fV"
 
 
-def _begin_copy(value: Any) -> None:
+def _begin_copy(value: Array) -> None:
     with contextlib.suppress(RuntimeError):  # a deleted array is told of when it is read
         value.copy_to_host_async()
 
@@ -292,7 +296,7 @@ def _refuse_elsewhere() -> Any:
     )
 
 
-def _copy_of(value: Any) -> Any:
+def _copy_of(value: Array) -> Any:
     if hasattr(value, "savefig"):
         return value
     if hasattr(value, "getbands"):

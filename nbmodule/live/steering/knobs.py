@@ -22,12 +22,12 @@ KNOBS: list[Callable[[Controls, Any, Any], Undo | None]] = []
 function that is called when the run is over."""
 
 
-def add_knobs(controls: Controls, model: Any, optimizer: Any) -> list[Undo]:
+def add_knobs(controls: Controls, model: object, optimizer: object) -> list[Undo]:
     """Let each entry of `KNOBS` add its controls; those that the user has added before stay. Gives what ends them."""
     return [undo for add in KNOBS if (undo := add(controls, model, optimizer)) is not None]
 
 
-def add_learning_rate(controls: Controls, _model: Any, optimizer: Any) -> None:
+def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> None:
     """Add a slider for the learning rate of each optimizer, on a logarithmic scale; a schedule is left alone."""
     for name, each in _several(optimizer):
         title = f"learning rate {name}".strip()
@@ -37,14 +37,14 @@ def add_learning_rate(controls: Controls, _model: Any, optimizer: Any) -> None:
             controls.slider(title, rate, apply, low=rate / _SPAN, high=rate * _SPAN, log=True)
 
 
-def _several(things: Any) -> list[tuple[str, Any]]:
+def _several(things: object) -> list[tuple[str, Any]]:
     """Optimizers by name: one alone has none."""
     if isinstance(things, Mapping):
         return [(str(name), each) for name, each in things.items()]
     return [(str(i), each) for i, each in enumerate(things)] if isinstance(things, (list, tuple)) else [("", things)]
 
 
-def _rate_of(optimizer: Any) -> tuple[float, Callable[[float], None]] | None:
+def _rate_of(optimizer: object) -> tuple[float, Callable[[float], None]] | None:
     """The learning rate of an optimizer and what sets it: `lr`, that of Keras, the groups of PyTorch, what optax has injected."""
     for name in ("lr", "learning_rate"):
         rate = _number_or_none(getattr(optimizer, name, None))
@@ -73,7 +73,7 @@ class _Grouped:
             group["lr"] = rate * share
 
 
-def add_dropout(controls: Controls, model: Any, _optimizer: Any) -> Undo | None:
+def add_dropout(controls: Controls, model: Any, _optimizer: object) -> Undo | None:
     """Add one slider for the rate of all dropout layers that have the same rate.
 
     The first move makes the rate an input of compiled steps, so it compiles them once; those that follow compile nothing. At
@@ -133,7 +133,7 @@ class _Followed:
         self.modules, self._box = [], None
 
 
-def add_freezing(controls: Controls, model: Any, _optimizer: Any) -> None:
+def add_freezing(controls: Controls, model: Any, _optimizer: object) -> None:
     """Add a switch for each child of the model that holds its parameters still."""
     if not hasattr(model, "named_children"):
         return
@@ -153,7 +153,7 @@ def _modules(model: Any) -> list[Any]:
     return list(model.modules()) if hasattr(model, "modules") else []
 
 
-def _number_or_none(value: Any) -> float | None:
+def _number_or_none(value: object) -> float | None:
     if value is None or isinstance(value, bool) or (callable(value) and not hasattr(value, "shape")):
         return None
     try:
@@ -162,7 +162,7 @@ def _number_or_none(value: Any) -> float | None:
         return None
 
 
-def _can_set(owner: Any, name: str, value: float) -> bool:
+def _can_set(owner: object, name: str, value: float) -> bool:
     """Whether an attribute takes a number; tried with the number it has, so that nothing changes."""
     try:
         setattr(owner, name, value)

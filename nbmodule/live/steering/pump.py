@@ -146,7 +146,7 @@ def _find_inbox(kernel: Any) -> _Inbox | None:
     return _QueueInbox(kernel, stream, queue)
 
 
-def _find_subshell_inbox(channel: Any, here: threading.Thread) -> _Inbox | None:
+def _find_subshell_inbox(channel: object, here: threading.Thread) -> _Inbox | None:
     """Find it in ipykernel 7, where a thread hands messages on through a pair of sockets for each shell."""
     manager, pair, name = getattr(channel, "manager", None), None, None
     if here is getattr(channel, "parent_thread", threading.main_thread()):
@@ -162,7 +162,7 @@ def _find_subshell_inbox(channel: Any, here: threading.Thread) -> _Inbox | None:
     return _Inbox(stream, reply=socket_for(name))
 
 
-def _is_stream(stream: Any) -> bool:
+def _is_stream(stream: object) -> bool:
     return callable(getattr(stream, "_recv_callback", None)) and hasattr(
         getattr(stream, "socket", None), "recv_multipart"
     )
@@ -196,7 +196,7 @@ class _Inbox:
         return lambda: _schedule(self.stream._recv_callback, frames)
 
 
-def _schedule(callback: Callable[[Any], Any], frames: Any) -> None:
+def _schedule(callback: Callable[[Any], Any], frames: object) -> None:
     """Do what the stream would have done with a message: it waits for the cell that is running."""
     result = callback(frames)
     if inspect.isawaitable(result):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 from nbmodule.live.steering.pump import CommPump
 
@@ -36,7 +35,7 @@ _MARIMO = Route(
 _TERMINAL = Route("none", "Ctrl+C stops after this step; pressed twice it interrupts at once")
 
 
-def find_route(pump: CommPump, kernel: Any, *, delivered_by: str = "") -> Route:
+def find_route(pump: CommPump, kernel: object, *, delivered_by: str = "") -> Route:
     """Find the way of a click, from what this kernel has and from how the last click came.
 
     Args:

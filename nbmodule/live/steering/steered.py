@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from nbmodule.live.run.control import Controls, Field, Slider, Toggle
 from nbmodule.live.steering.loop import Loop
@@ -27,7 +27,7 @@ class Steered:
         """End the loop at the next boundary; what comes after the loop runs. From any thread."""
         self._loop.stop(reason)
 
-    def set(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: object) -> None:
         """Give a control another value at the next boundary, as if a reader had moved it; from any thread.
 
         Args:
@@ -56,7 +56,9 @@ class Steered:
         """
         return self.controls.slider(name, value, apply, **options)
 
-    def field(self, name: str, value: Any, apply: Callable[[Any], None] | None = None, **options: Any) -> Field:
+    def field(
+        self, name: str, value: SupportsIndex, apply: Callable[[Any], None] | None = None, **options: Any
+    ) -> Field:
         """Add a number or a text to type in; with `choices=` one of several."""
         return self.controls.field(name, value, apply, **options)
 

@@ -26,7 +26,7 @@ class ProgressLine(Protocol):
         """Show how it ended."""
 
 
-def make_line(stream: Any = None) -> ProgressLine:
+def make_line(stream: object = None) -> ProgressLine:
     """Choose by what the stream (standard error) is: a tqdm bar, a line of our own, or a log."""
     stream = sys.stderr if stream is None else stream
     if not getattr(stream, "isatty", lambda: False)():
@@ -123,6 +123,6 @@ def one_line(progress: Progress, numbers: dict[str, float]) -> str:
     return " · ".join([str(progress), *(f"{plain(n)} {format_number(v)}" for n, v in numbers.items())])
 
 
-def _encodable(text: str, stream: Any) -> str:
+def _encodable(text: str, stream: object) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)

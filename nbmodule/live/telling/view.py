@@ -54,7 +54,7 @@ def bundle_of(live: Live) -> dict[str, str]:
 class NotebookView:
     """Shows one run in the output of the running cell and in every page that looks at it."""
 
-    def __init__(self, live: Live, kernel: Any = None) -> None:
+    def __init__(self, live: Live, kernel: object = None) -> None:
         self.sender = Sender()
         self._live = live
         self._stream = Stream(live)

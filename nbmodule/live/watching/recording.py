@@ -25,7 +25,7 @@ _READ_AFTER = 2
 class Recording:
     """The recorder of one run."""
 
-    def __init__(self, live: Live, recorder: Any) -> None:
+    def __init__(self, live: Live, recorder: object) -> None:
         self._live = live
         self._recorder: Any = recorder
         self._first = int(getattr(recorder, "next", 0))

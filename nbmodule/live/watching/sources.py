@@ -26,12 +26,12 @@ def source_of(model: Any) -> Source | None:
     return (lambda: dict(named(model))) if _is_nested(model) else None
 
 
-def is_given_by_a_function(model: Any) -> bool:
+def is_given_by_a_function(model: object) -> bool:
     """Whether something is to be asked for what is trained: `lambda: state.params`."""
     return callable(model) and framework_of(model) is None and not hasattr(model, "named_parameters")
 
 
-def why_not(model: Any) -> str:
+def why_not(model: object) -> str:
     """What is said of a model that gives no arrays."""
     kind, name = framework_of(model), type(model).__name__
     if kind in FRAMEWORKS_APART:
@@ -54,7 +54,7 @@ def named(tree: Any, prefix: str = "", level: int = 0) -> Iterator[tuple[str, An
         yield f"{prefix}{name}", array
 
 
-def _below(tree: Any, prefix: str, level: int) -> Iterator[tuple[str, Any]]:
+def _below(tree: object, prefix: str, level: int) -> Iterator[tuple[str, Any]]:
     if (hasattr(tree, "dtype") and hasattr(tree, "shape")) or isinstance(tree, (bool, int, float, complex)):
         yield prefix.removesuffix(".") or "parameters", tree
     elif level < MOST_LEVELS:
@@ -81,7 +81,7 @@ def _parts(tree: Any) -> Iterator[tuple[Any, Any]]:
                 )
 
 
-def _is_nested(model: Any) -> bool:
+def _is_nested(model: object) -> bool:
     if framework_of(model) is not None or hasattr(model, "named_parameters") or hasattr(model, "dtype"):
         return True
     return isinstance(model, (Mapping, list, tuple)) or next(_parts(model), None) is not None
@@ -97,7 +97,7 @@ class GivenArrays:
     def __bool__(self) -> bool:
         return self.params is not None or self.grads is not None
 
-    def take(self, params: Any, grads: Any) -> bool:
+    def take(self, params: object, grads: object) -> bool:
         """Take what is there now; whether it is of a kind that was not given before."""
         is_new = (params is not None and self.params is None) or (grads is not None and self.grads is None)
         self.params = self.params if params is None else params

@@ -18,8 +18,10 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nbmodule.base.jax_names import is_jit_being_traced
+from nbmodule.base.kinds import Shaped
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
@@ -187,7 +189,7 @@ class ReturnsWatcher:
             return {"parameters": {name: found[0] for name, found in parts.items() if found is not None}}
         return value
 
-    def _reduce(self, x: Any) -> Any:
+    def _reduce(self, x: object) -> Any:
         if not isinstance(x, jax.Array) or x.is_deleted():
             return None
         kind = (x.shape, x.dtype, x.sharding)
@@ -202,7 +204,7 @@ def _line_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _keep(module: Any, given: Any, outputs: Any) -> dict[str, Any]:
+def _keep(module: object, given: object, outputs: object) -> dict[str, Any]:
     """What is kept of one call: its first floating array, in numbers and in small; outside of compiled code as it is."""
     if given is None:  # a value named by `nb.tap`
         return {}
@@ -225,7 +227,7 @@ def _keep_gradient(gradient: Any, of: str) -> dict[str, Any]:
     return {"parameters": {name: reduce_tree([x])[0] for name, x in found.items()}}
 
 
-def _is_floating(x: Any) -> bool:
+def _is_floating(x: object) -> bool:
     return isinstance(x, jax.Array) and x.size > 0 and jnp.issubdtype(x.dtype, jnp.floating)
 
 
@@ -252,7 +254,7 @@ def _finished(forms: dict[Any, Aside | None], form: Any) -> Aside | None:
     return next((each for each in done if each.error is None and each.result is form[0]), None)
 
 
-def _kind_of(leaf: Any) -> Any:
+def _kind_of(leaf: Shaped) -> Any:
     if not is_stateful(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None)
     if isinstance(leaf, (bool, int, float, complex)):
@@ -260,14 +262,16 @@ def _kind_of(leaf: Any) -> Any:
     return leaf if isinstance(leaf, (str, type(None))) else id(leaf)
 
 
-def _spec_of(leaf: Any) -> Any:
+def _spec_of(leaf: object) -> Any:
     if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
         return leaf
     sharding = leaf.sharding if leaf.committed else None
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
-def _compiled(function: Any, args: Any, kwargs: Any, tracker: Tracker, *, at_once: bool = False) -> Aside:
+def _compiled(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tracker: Tracker, *, at_once: bool = False
+) -> Aside:
     """Compile the watched form of a function; gives its program. JAX keeps what is compiled, and the next call finds it.
 
     With `at_once` the caller waits until it is traced, so that modes and flags are those of this call.
@@ -289,17 +293,17 @@ def _compiled(function: Any, args: Any, kwargs: Any, tracker: Tracker, *, at_onc
     return Aside(lower, finish)
 
 
-def _reducing(x: Any) -> Aside:
+def _reducing(x: Array) -> Aside:
     """Compile the reduction of arrays of one kind."""
     spec = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
     return Aside(lambda: jax.jit(_reduce).lower(spec), lambda lowered: lowered.compile())
 
 
-def _reduce(x: Any) -> Any:
+def _reduce(x: Shaped) -> Any:
     return reduce_tree([x])[0], _corner(x)
 
 
-def _is_computed(values: Any) -> bool:
+def _is_computed(values: object) -> bool:
     leaves = (values.vectors, values.large) if isinstance(values, Parcel) else values
     arrays: list[Any] = [leaf for leaf in jax.tree.leaves(leaves) if isinstance(leaf, jax.Array)]
     return all(array.is_deleted() or array.is_ready() for array in arrays)
@@ -322,7 +326,7 @@ def _read(number: int, step: Step) -> tuple[list[Sample], dict[str, Any]]:
     return samples, pictures
 
 
-def _flat(picture: Any) -> Any:
+def _flat(picture: object) -> Any:
     """The first of the pictures that `vmap` and `scan` have stacked."""
     if picture is None:
         return None
@@ -330,7 +334,7 @@ def _flat(picture: Any) -> Any:
     return picture.reshape(-1, *picture.shape[-2:])[0]
 
 
-def watch_steps(model: Any, level: str | None) -> ReturnsWatcher | None:
+def watch_steps(model: object, level: str | None) -> ReturnsWatcher | None:
     """Make a watcher of returns and gradients of a module; None where there is none."""
     return ReturnsWatcher(model) if level == "all" and model is not None and is_module(model) else None
 

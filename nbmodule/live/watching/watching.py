@@ -60,7 +60,7 @@ class Sampling:
         if "watch" not in self._live.controls:
             self._live.controls.field("watch", self._level, self._set_level, choices=(*choices, "off"))
 
-    def give(self, params: Any, grads: Any) -> None:
+    def give(self, params: object, grads: object) -> None:
         """Take arrays that the loop hands over; at the first of a kind they get watchers."""
         if self.given.take(params, grads):
             self._unwatched = ""
@@ -191,7 +191,7 @@ class _Guarded:
             else:
                 self._live.messages.add_failure(self._live.step, failure)
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(self, *raised: object) -> None:
         while self._open:
             try:
                 self._open.pop().__exit__(*raised)

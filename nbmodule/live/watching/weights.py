@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jax import Array
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import Statistics
@@ -145,7 +146,7 @@ class WeightWatch:
         return found.result
 
 
-def _kind(array: Any) -> tuple[Any, ...]:
+def _kind(array: Array) -> tuple[Any, ...]:
     return array.shape, array.dtype, array.sharding
 
 
@@ -161,7 +162,7 @@ def _alike(arrays: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _is_ready(results: Any) -> bool:
+def _is_ready(results: object) -> bool:
     import jax
 
     arrays: list[Any] = [leaf for leaf in jax.tree.leaves(results) if isinstance(leaf, jax.Array)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import jax.numpy as jnp
 import numpy as np
@@ -70,7 +70,7 @@ def adaptive_avg_pool3d(
     return _adaptive("adaptive_avg_pool3d", x, 3, output_size, data_format)
 
 
-def _adaptive(name: str, x: Array, n: int, output_size: Any, data_format: str) -> Array:
+def _adaptive(name: str, x: Array, n: int, output_size: object, data_format: str) -> Array:
     check_floating(name, x=x)
     axes = spatial_axes(name, x, data_format, n)
     if isinstance(output_size, tuple) and len(output_size) == n:

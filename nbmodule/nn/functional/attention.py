@@ -7,8 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_rank, check_shape, show
@@ -30,7 +32,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    dropout_key: Any = None,
+    dropout_key: KeyLike | None = None,
     return_weights: bool = False,
 ) -> Any:
     """Compute `softmax(query @ key.T * scale + mask) @ value`.
@@ -88,7 +90,7 @@ def multi_head_attention(
     is_causal: bool = False,
     scale: float | None = None,
     dropout_rate: float | Float[Array, ""] = 0.0,
-    dropout_key: Any = None,
+    dropout_key: KeyLike | None = None,
     return_weights: bool = False,
 ) -> Any:
     """Split features into heads, let each attend by itself, and join the results.
@@ -183,7 +185,7 @@ def _merged(x: Array) -> Array:
     return lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
 
 
-def _shared(name: str, num_heads: Any, num_kv_heads: Any) -> int:
+def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
     """How many heads of queries share one of keys and values."""
     if num_kv_heads is None:
         return 1
@@ -193,14 +195,14 @@ def _shared(name: str, num_heads: Any, num_kv_heads: Any) -> int:
     return heads // kv
 
 
-def _heads(name: str, which: str, x: Array, num_heads: Any) -> Array:
+def _heads(name: str, which: str, x: Array, num_heads: object) -> Array:
     (heads,) = sizes(name, "num_heads", num_heads, 1)
     if x.shape[-1] % heads:
         raise ShapeError(f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} {show(x)}.")
     return lax.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))
 
 
-def _wide(dtype: Any) -> Any:
+def _wide(dtype: DTypeLike) -> Any:
     return widened(dtype)
 
 
@@ -234,7 +236,7 @@ def _weights(
     is_causal: bool,
     scale: float | None,
     features: int,
-    dtype: Any,
+    dtype: DTypeLike,
 ) -> Array:
     check_flag(name, "is_causal", is_causal)
     if scale is None:

@@ -11,6 +11,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nbmodule.base.jax_names import concrete_value
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
@@ -26,14 +27,14 @@ def show(x: Any) -> str:
     return f"{x.dtype}{list(x.shape)}"
 
 
-def check_arrays(where: str, **arrays: Any) -> None:
+def check_arrays(where: str, **arrays: object) -> None:
     """Refuse what is no array or number."""
     for name, x in arrays.items():
         if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
             raise ArgumentTypeError(f"{where}: {name} must be an array, found {type(x).__name__}.")
 
 
-def check_kind(where: str, kind: Any, wanted: str, **arrays: Any) -> None:
+def check_kind(where: str, kind: Any, wanted: str, **arrays: object) -> None:
     """Refuse arrays whose dtype is not of a kind, which `wanted` names."""
     check_arrays(where, **arrays)
     for name, x in arrays.items():
@@ -49,7 +50,7 @@ def check_kind(where: str, kind: Any, wanted: str, **arrays: Any) -> None:
             raise error
 
 
-def check_floating(where: str, **arrays: Any) -> None:
+def check_floating(where: str, **arrays: object) -> None:
     """Refuse integers, booleans and complex numbers.
 
     Example:
@@ -60,7 +61,7 @@ def check_floating(where: str, **arrays: Any) -> None:
     check_kind(where, jnp.floating, "floating values", **arrays)
 
 
-def check_real(where: str, **arrays: Any) -> None:
+def check_real(where: str, **arrays: object) -> None:
     """Refuse complex numbers."""
     check_arrays(where, **arrays)
     for name, x in arrays.items():
@@ -68,29 +69,29 @@ def check_real(where: str, **arrays: Any) -> None:
             raise DtypeError(f"{where}: {name} must hold real values, found {show(x)}.")
 
 
-def check_inexact(where: str, **arrays: Any) -> None:
+def check_inexact(where: str, **arrays: object) -> None:
     """Refuse integers and booleans."""
     check_kind(where, jnp.inexact, "floating or complex values", **arrays)
 
 
-def check_integers(where: str, **arrays: Any) -> None:
+def check_integers(where: str, **arrays: object) -> None:
     """Refuse all but integers."""
     check_kind(where, jnp.integer, "integers", **arrays)
 
 
-def check_rank(where: str, name: str, x: Any, wanted: str, at_least: int, at_most: int | None = None) -> None:
+def check_rank(where: str, name: str, x: Array, wanted: str, at_least: int, at_most: int | None = None) -> None:
     """Refuse too few or too many axes; `wanted` names them."""
     if x.ndim < at_least or (at_most is not None and x.ndim > at_most):
         raise ShapeError(f"{where}: {name} must have axes {wanted}, found {show(x)}.")
 
 
-def check_shape(where: str, name: str, x: Any, shape: tuple[int, ...], why: str) -> None:
+def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...], why: str) -> None:
     """Refuse an array whose shape differs from `shape`, which follows from `why`."""
     if tuple(x.shape) != tuple(shape):
         raise ShapeError(f"{where}: {name} must have shape {list(shape)} ({why}), found {show(x)}.")
 
 
-def known(x: Any) -> Any:
+def known(x: Array) -> Any:
     """The value of an array, also of one that is only being differentiated; None where it is not known while tracing."""
     return concrete_value(x) if isinstance(x, jax.core.Tracer) else x
 
@@ -115,7 +116,7 @@ def check_index(where: str, name: str, index: int, size: int) -> int:
     return int(index) % size
 
 
-def check_flag(where: str, name: str, value: Any) -> None:
+def check_flag(where: str, name: str, value: object) -> None:
     """Refuse what is no bool, a string such as "none" for one, which would count as true."""
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{where}: {name} must be True or False, found {value!r}.")
@@ -124,7 +125,7 @@ def check_flag(where: str, name: str, value: Any) -> None:
 def check_number(
     where: str,
     name: str,
-    value: Any,
+    value: object,
     *,
     above: float | None = None,
     least: float | None = None,
@@ -141,7 +142,7 @@ def check_number(
         raise ArgumentError(f"{where}: {name} must be {' and '.join(wanted)}, found {value}.")
 
 
-def check_choice(where: str, name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a word that is not among the choices."""
     if value not in choices:
         raise ArgumentError(f"{where}: {name} must be one of {', '.join(map(repr, choices))}, found {value!r}.")

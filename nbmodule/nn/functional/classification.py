@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -134,11 +135,11 @@ def _of_labels(
     return reduce(name, values, reduction, count=where(count == 0, 1, count))
 
 
-def _refusing_logits(loss: Any) -> Any:
+def _refusing_logits(loss: Callable[..., Any]) -> Any:
     """Look at the predictions before the kernel does, where their values are known: logits would give NaN in silence."""
 
     @functools.wraps(loss)
-    def checked(prediction: Any, *args: Any, **options: Any) -> Any:
+    def checked(prediction: SupportsIndex, *args: object, **options: Any) -> Any:
         found = None if options.get("from_logits") else known(plain(prediction))
         if isinstance(found, (jax.Array, np.ndarray)) and found.dtype.kind == "f" and bool(_is_outside(found)):
             raise ArgumentError(

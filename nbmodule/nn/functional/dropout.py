@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, show
 from nbmodule.nn.functional.primitives import where
@@ -28,7 +29,7 @@ _SELU_FLOOR = -1.7580993408473766  # the SELU of minus infinity
 def dropout(
     x: Float[Array, "*shape"],
     rate: float | Float[Array, ""],
-    key: Any,
+    key: KeyLike,
     *,
     shared_axes: tuple[int, ...] = (),
 ) -> Float[Array, "*shape"]:
@@ -55,7 +56,7 @@ def dropout(
 
 @kernel(static=("data_format",), numbers=("rate",))
 def dropout1d(
-    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: Any, *, data_format: str = "NWC"
+    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: KeyLike, *, data_format: str = "NWC"
 ) -> Float[Array, "*shape"]:
     """Set whole channels of sequences to zero; as `dropout2d`, with one spatial axis.
 
@@ -70,7 +71,7 @@ def dropout1d(
 
 @kernel(static=("data_format",), numbers=("rate",))
 def dropout2d(
-    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: Any, *, data_format: str = "NHWC"
+    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: KeyLike, *, data_format: str = "NHWC"
 ) -> Float[Array, "*shape"]:
     """Set each channel of each image to zero with probability `rate`, and divide the others by `1 - rate`.
 
@@ -93,7 +94,7 @@ def dropout2d(
 
 @kernel(static=("data_format",), numbers=("rate",))
 def dropout3d(
-    x: Float[Array, "*shape"], rate: float, key: Any, *, data_format: str = "NDHWC"
+    x: Float[Array, "*shape"], rate: float, key: KeyLike, *, data_format: str = "NDHWC"
 ) -> Float[Array, "*shape"]:
     """Set whole channels of volumes to zero; as `dropout2d`, with three spatial axes.
 
@@ -107,7 +108,7 @@ def dropout3d(
 
 
 @kernel(static=("rate",))
-def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: Any) -> Float[Array, "*shape"]:
+def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: KeyLike) -> Float[Array, "*shape"]:
     """Drop values before or after a SELU, so that mean 0 and variance 1 stay: dropped ones become the SELU's floor.
 
     Args:
@@ -131,7 +132,7 @@ def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: Any) -> Float[Arr
     return scale * where(_kept("alpha_dropout", key, kept, x.shape), x, _SELU_FLOOR) - scale * _SELU_FLOOR * (1 - kept)
 
 
-def _dropped(name: str, x: Array, rate: Any, key: Any, shared_axes: tuple[int, ...]) -> Array:
+def _dropped(name: str, x: Array, rate: object, key: Any, shared_axes: tuple[int, ...]) -> Array:
     check_floating(name, x=x)
     if not isinstance(shared_axes, tuple):
         raise ArgumentTypeError(f"{name}: shared_axes must be a tuple of axes, found {shared_axes!r}.")
@@ -156,7 +157,7 @@ def _keep_rate(name: str, rate: Any) -> Any:
     return None if rate == 0 else 1.0 - float(rate)
 
 
-def _kept(name: str, key: Any, kept: Any, shape: tuple[int, ...]) -> Array:
+def _kept(name: str, key: KeyLike, kept: Any, shape: tuple[int, ...]) -> Array:
     """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole number."""
     words = jax.random.bits(_typed(name, key), shape, jnp.uint32) >> np.uint32(9)
     if isinstance(kept, jax.Array):

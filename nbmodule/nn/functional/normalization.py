@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from nbmodule.base.promotion import widened
@@ -71,7 +71,7 @@ def batch_norm_train(
     momentum: float = 0.1,
     eps: float = 1e-5,
     axis: int = -1,
-    axis_name: Any = None,
+    axis_name: object = None,
 ) -> tuple[Float[Array, "..."], Float[Array, " channels"], Float[Array, " channels"]]:
     """Normalize each channel by its own mean and variance over all other axes, and move the remembered statistics on.
 
@@ -318,7 +318,7 @@ def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) ->
     return axis
 
 
-def _check_last(where: str, x: Array, weight: Array | None, bias: Array | None, shape: Any) -> tuple[int, ...]:
+def _check_last(where: str, x: Array, weight: Array | None, bias: Array | None, shape: object) -> tuple[int, ...]:
     """The axes that are normalized: the last ones."""
     check_floating(where, x=x)
     given = [v for v in (weight, bias) if v is not None]
@@ -354,7 +354,7 @@ def _widened(x: Array) -> Array:
     return lax.convert_element_type(x, widened(x.dtype))
 
 
-def _moments(x: Array, axes: tuple[int, ...], axis_name: Any = None) -> tuple[Array, Array]:
+def _moments(x: Array, axes: tuple[int, ...], axis_name: object = None) -> tuple[Array, Array]:
     """Mean and biased variance, with the reduced axes kept."""
     mean = jnp.mean(x, axes, keepdims=True)
     if axis_name is not None:
@@ -378,12 +378,12 @@ def _moved(old: Array | None, new: Array, momentum: float) -> Array:
     return lax.convert_element_type((1 - momentum) * before + momentum * new, old.dtype)
 
 
-def _affine(y: Array, weight: Array | None, bias: Array | None, axis: int, dtype: Any) -> Array:
+def _affine(y: Array, weight: Array | None, bias: Array | None, axis: int, dtype: DTypeLike) -> Array:
     weight, bias = (None if v is None else along(v, axis, y.ndim) for v in (weight, bias))
     return _scaled(y, weight, bias, dtype)
 
 
-def _scaled(y: Array, weight: Array | None, bias: Array | None, dtype: Any) -> Array:
+def _scaled(y: Array, weight: Array | None, bias: Array | None, dtype: DTypeLike) -> Array:
     y, weight, bias = promoted(y, weight, bias)
     y = y if weight is None else y * weight
     return lax.convert_element_type(y if bias is None else y + bias, dtype)

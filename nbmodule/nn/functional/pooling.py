@@ -238,10 +238,10 @@ def _max_pool(
     name: str,
     x: Array,
     n: int,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    kernel_size: object,
+    stride: object,
+    padding: object,
+    dilation: object,
     ceil_mode: bool,
     data_format: str,
 ) -> Array:
@@ -267,9 +267,9 @@ def _avg_pool(
     name: str,
     x: Array,
     n: int,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
+    kernel_size: object,
+    stride: object,
+    padding: object,
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: float | None,
@@ -296,7 +296,7 @@ def _avg_pool(
 
 
 def _edges(
-    name: str, x: Array, axes: tuple[int, ...], padding: Any, spans: tuple[int, ...], strides: tuple[int, ...]
+    name: str, x: Array, axes: tuple[int, ...], padding: object, spans: tuple[int, ...], strides: tuple[int, ...]
 ) -> Pairs:
     given = pairs(name, padding, len(axes))
     edges = resolve(given, tuple(x.shape[axis] for axis in axes), spans, strides)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax.numpy as jnp
 from jax import lax
@@ -16,7 +16,7 @@ from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floa
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def refuse_swapped(where: str, prediction: Any, target: Any) -> None:
+def refuse_swapped(where: str, prediction: SupportsIndex, target: SupportsIndex) -> None:
     """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
     check_arrays(where, prediction=prediction, target=target)
     kinds = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]

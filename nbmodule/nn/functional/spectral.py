@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -140,7 +139,7 @@ def idct(
     return _cosine("idct", x, type, n, axis, norm, inverse=True)
 
 
-def _complex_transform(name: str, x: Array, n: Any, axis: int, norm: str, kind: lax.FftType) -> Array:
+def _complex_transform(name: str, x: Array, n: object, axis: int, norm: str, kind: lax.FftType) -> Array:
     check_inexact(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     axis = check_axis(name, axis, x.ndim)
@@ -150,7 +149,7 @@ def _complex_transform(name: str, x: Array, n: Any, axis: int, norm: str, kind: 
     return _back(y * (_factor(norm, n, inverse=inverse) * (n if inverse else 1)), axis)
 
 
-def _cosine(name: str, x: Array, type: int, n: Any, axis: int, norm: str, *, inverse: bool) -> Array:
+def _cosine(name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool) -> Array:
     check_floating(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     if type not in (1, 2, 3, 4):
@@ -208,7 +207,7 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
     return jnp.real(y * after.astype(complex_dtype))
 
 
-def _length(name: str, x: Array, n: Any, axis: int) -> int:
+def _length(name: str, x: Array, n: object, axis: int) -> int:
     n = x.shape[axis] if n is None else sizes(name, "n", n, 1)[0]
     if n < 1:
         raise ShapeError(f"{name}: axis {axis} must not be empty, found {show(x)}.")

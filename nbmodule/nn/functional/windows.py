@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex, TypeAlias
 
 import jax
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.functional.checks import show
@@ -24,7 +24,7 @@ _LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 _FIRST = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-def spatial_axes(where: str, x: Any, data_format: str, n: int) -> tuple[int, ...]:
+def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, ...]:
     """The spatial axes of `x`, checked; the channel axis is the one before them or after them."""
     if data_format not in (_LAST[n], _FIRST[n]):
         raise ArgumentError(f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, found {data_format!r}.")
@@ -40,7 +40,7 @@ def channel_axis(ndim: int, data_format: str) -> int:
     return ndim - 1 if data_format.endswith("C") else ndim - len(data_format) + 1
 
 
-def sizes(where: str, name: str, value: Any, n: int, *, least: int = 1) -> tuple[int, ...]:
+def sizes(where: str, name: str, value: object, n: int, *, least: int = 1) -> tuple[int, ...]:
     """One whole number for each of `n` spatial axes; a lone number stands for all."""
     given = (value,) * n if isinstance(value, (int, np.integer)) else value
     if not isinstance(given, tuple) or not all(
@@ -54,7 +54,7 @@ def sizes(where: str, name: str, value: Any, n: int, *, least: int = 1) -> tuple
     return tuple(int(v) for v in given)
 
 
-def pairs(where: str, padding: Any, n: int) -> str | Pairs:
+def pairs(where: str, padding: object, n: int) -> str | Pairs:
     """Padding before and after each spatial axis, or one of the words SAME and VALID."""
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
@@ -82,7 +82,7 @@ def resolve(padding: str | Pairs, size: tuple[int, ...], window: tuple[int, ...]
     return padding
 
 
-def check_fit(where: str, x: Any, axes: tuple[int, ...], padding: Pairs, window: tuple[int, ...]) -> None:
+def check_fit(where: str, x: Array, axes: tuple[int, ...], padding: Pairs, window: tuple[int, ...]) -> None:
     """Refuse a window that is larger than the padded input."""
     padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
     if any(w > p for w, p in zip(window, padded, strict=True)):

@@ -19,7 +19,9 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers import threefry
@@ -132,7 +134,7 @@ class Initializer:
             key = threefry.key_data(key)
         return Parameter.pending(partial(draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
 
-    def _drawn(self, key: Any, shape: tuple[int, ...], dtype: Any, *fans: float | None) -> Drawn:
+    def _drawn(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, *fans: float | None) -> Drawn:
         """What `draw` gives, in the shape and dtype of the variable: a user's own may give another dtype, or an array of JAX."""
         value: Any = self.draw(key, shape, dtype, *fans)
         value = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
@@ -171,7 +173,7 @@ class Initializer:
         """
         raise NotImplementedError(f"{type(self).__name__} defines no draw(self, key, shape, dtype, fan_out, fan_in).")
 
-    def _checked_fan(self, name: str, fan: Any) -> float | None:
+    def _checked_fan(self, name: str, fan: object) -> float | None:
         if fan is None:
             return None
         if isinstance(fan, bool) or not isinstance(fan, (int, float, np.integer, np.floating)):
@@ -181,13 +183,13 @@ class Initializer:
         return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)
 
 
-def refuse_other_than_floating(initializer: Initializer, dtype: Any) -> None:
+def refuse_other_than_floating(initializer: Initializer, dtype: DTypeLike) -> None:
     """Refuse to draw integers, booleans and complex numbers."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise DtypeError(f"{type(initializer).__name__} draws floating values, found dtype {dtype}. Nothing was made.")
 
 
-def refuse_bad_number(initializer: Initializer, name: str, value: Any, *, least: float = -math.inf) -> None:
+def refuse_bad_number(initializer: Initializer, name: str, value: object, *, least: float = -math.inf) -> None:
     """Refuse a constant of an initializer that is no finite number, or too small."""
     kind = type(initializer).__name__
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.base.neighbors import NAMES
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Parameter, Variable
@@ -36,7 +38,7 @@ _WORDS = (
 )
 
 
-def as_initializer(where: str, given: Any) -> Initializer:
+def as_initializer(where: str, given: object) -> Initializer:
     """An initializer whose `create_variables` gives a parameter of the shape asked for.
 
     Args:
@@ -105,7 +107,9 @@ class FromFunction(Initializer):
     takes_key: bool = True
     count: int = 3
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Call the function; it sees the shape of the variable, and a typed key."""
         del fan_out, fan_in
         given = (typed_key(key), shape, dtype) if self.takes_key else (shape, dtype)
@@ -151,7 +155,7 @@ class _Creating(Initializer):
         return {"key": typed_key(next_key() if key is None else key)}
 
 
-def boxed(where: str, made: Any, shape: tuple[int, ...], place: Any, dtype: Any) -> Variable:
+def boxed(where: str, made: object, shape: tuple[int, ...], place: object, dtype: DTypeLike) -> Variable:
     """The parameter around an array that `where` has given; a box is taken as it is."""
     if isinstance(made, Variable):
         box = made

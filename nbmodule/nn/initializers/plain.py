@@ -9,7 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
+from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
@@ -46,7 +48,7 @@ class Constant(Initializer):
         """The number."""
         return self.constant
 
-    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse a dtype of a narrower kind than the number."""
         del shape, fan_out, fan_in
         kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
@@ -56,7 +58,9 @@ class Constant(Initializer):
         if wanted > found:
             raise DtypeError(f"Constant({self.constant!r}) cannot be held in dtype {dtype}. Nothing was made.")
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
         return np.full(shape, self.constant, dtype)
@@ -73,7 +77,9 @@ class Zeros(Initializer):
 
     is_random = False
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
         return np.zeros(shape, dtype)
@@ -90,7 +96,9 @@ class Ones(Initializer):
 
     is_random = False
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
         return np.ones(shape, dtype)
@@ -116,12 +124,14 @@ class RandomNormal(Initializer):
         refuse_bad_number(self, "mean", self.mean)
         refuse_bad_number(self, "std", self.std, least=0)
 
-    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse what is not floating."""
         del shape, fan_out, fan_in
         refuse_other_than_floating(self, dtype)
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Draw, scale and shift."""
         del fan_out, fan_in
         return scaled(draw_normal(key, shape, dtype), self.std, self.mean)
@@ -155,12 +165,14 @@ class TruncatedNormal(Initializer):
         if not self.lower < self.upper:
             raise ArgumentError(f"TruncatedNormal: lower must be below upper, found {self.lower} and {self.upper}.")
 
-    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse what is not floating."""
         del shape, fan_out, fan_in
         refuse_other_than_floating(self, dtype)
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Draw, scale and shift."""
         del fan_out, fan_in
         return scaled(draw_truncated_normal(key, self.lower, self.upper, shape, dtype), self.std, self.mean)
@@ -188,14 +200,16 @@ class Orthogonal(Initializer):
     def __post_init__(self) -> None:
         refuse_bad_number(self, "gain", self.gain)
 
-    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse what is no matrix, or not floating."""
         del fan_out, fan_in
         refuse_other_than_floating(self, dtype)
         if len(shape) < 2:
             raise ArgumentError(f"Orthogonal needs a shape of two or more axes, found {list(shape)}. Nothing was made.")
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Factor a normal matrix, and fix the signs that the factoring leaves open."""
         del fan_out, fan_in
         rows, columns = shape[0], math.prod(shape[1:])

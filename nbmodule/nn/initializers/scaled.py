@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
+from jax.typing import DTypeLike
+
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
@@ -27,7 +29,7 @@ class _FanScaled(Initializer):
                 f"{type(self).__name__}: fan_mode must be one of {', '.join(map(repr, FAN_MODES))}, found {self._mode()!r}."
             )
 
-    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
         """Refuse what is not floating, and a shape without fans."""
         refuse_other_than_floating(self, dtype)
         for name, fan in (("fan_in", fan_in), ("fan_out", fan_out)):
@@ -51,7 +53,9 @@ class _FanUniform(_FanScaled):
         """Largest absolute value for a fan."""
         raise NotImplementedError
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Draw between the limits."""
         limit = self.limit(self.fan(fan_out, fan_in))
         return draw_uniform(key, shape, -limit, limit, dtype)
@@ -213,7 +217,9 @@ class KaimingNormal(_FanScaled):
         refuse_bad_number(self, "mean", self.mean)
         refuse_bad_number(self, "negative_slope", self.negative_slope)
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Draw, scale and shift."""
         std = math.sqrt(2 / ((1 + self.negative_slope**2) * self.fan(fan_out, fan_in)))
         return scaled(draw_normal(key, shape, dtype), std, self.mean)
@@ -222,7 +228,9 @@ class KaimingNormal(_FanScaled):
 class _CutNormal(_FanScaled):
     """Normal numbers cut at two deviations, scaled so that after the cut the variance is `1 / fan`."""
 
-    def draw(self, key: Any, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> Drawn:
+    def draw(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> Drawn:
         """Draw and scale."""
         std = math.sqrt(1 / self.fan(fan_out, fan_in)) / _CUT
         return scaled(draw_truncated_normal(key, -2, 2, shape, dtype), std)

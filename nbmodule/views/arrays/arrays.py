@@ -7,12 +7,14 @@ type and a reason why its values are not shown.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.core
 import jax.numpy
 import numpy as np
+from jax.sharding import Sharding
+from jax.typing import DTypeLike
 
 from nbmodule.base.format import format_array, plain
 
@@ -40,12 +42,12 @@ class Facts(NamedTuple):
         return format_array(self.shape, self.dtype)
 
 
-def is_array(x: Any) -> bool:
+def is_array(x: object) -> bool:
     """Tell whether a value is an array of JAX or NumPy, or stands for one (a tracer, a shape without values)."""
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def facts_of(x: Any) -> Facts:
+def facts_of(x: object) -> Facts:
     """Say what a leaf is without reading its values.
 
     Example:
@@ -69,7 +71,7 @@ def holds_numbers(dtype: np.dtype) -> bool:
     return dtype.kind in "fiubc" or dtype.name.startswith(("float", "bfloat", "int", "uint"))
 
 
-def is_integer(dtype: Any) -> bool:
+def is_integer(dtype: DTypeLike) -> bool:
     """Tell whether a dtype is an integer or a boolean, small integers of JAX included."""
     dtype = np.dtype(dtype)
     return dtype.kind in "iub" or dtype.name.startswith(("int", "uint"))
@@ -89,13 +91,13 @@ def _facts_of_jax(x: jax.Array) -> Facts:
 
 
 @functools.lru_cache(256)
-def _spelled(dtype: Any) -> str:
+def _spelled(dtype: DTypeLike) -> str:
     """The name of a dtype; NumPy takes ten microseconds to spell one."""
     return str(dtype)
 
 
 @functools.lru_cache(512)
-def place_of(sharding: Any) -> tuple[str, str | None]:
+def place_of(sharding: Sharding) -> tuple[str, str | None]:
     """Name the devices of a sharding, and how the array is split over them (None on a single device)."""
     devices = sorted(sharding.device_set, key=lambda d: d.id)
     first = f"{devices[0].platform}:{devices[0].id}"
@@ -106,7 +108,7 @@ def place_of(sharding: Any) -> tuple[str, str | None]:
     return f"{len(devices)} × {devices[0].platform}", "replicated" if not split.strip("None, ") else plain(split)
 
 
-def to_host(x: Any) -> np.ndarray:
+def to_host(x: object) -> np.ndarray:
     """Give the values of a readable array as NumPy numbers: small floats and integers widened, complex as magnitude.
 
     An array on the CPU is not copied.
@@ -121,7 +123,7 @@ def to_host(x: Any) -> np.ndarray:
     return x.astype(np.int8 if is_integer(x.dtype) else np.float32)
 
 
-def short_value(x: Any) -> str:
+def short_value(x: object) -> str:
     """Write a leaf that is no array, or one number, as one short line; never runs a long or failing `repr` to its end."""
     if isinstance(x, str):
         return plain(repr(x[:80] + "…" if len(x) > 80 else x), 100)

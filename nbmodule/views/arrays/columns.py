@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import jax
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from nbmodule.base.format import plain
@@ -151,7 +152,7 @@ class _Walk:
     def rows(self) -> LeafRows:
         return LeafRows(self.outline, self.names, self.above, self.facts, self.codes, self.shared, self.values)
 
-    def is_node(self, x: Any) -> bool:
+    def is_node(self, x: object) -> bool:
         kind = type(x)
         known = self.nodes.get(kind)
         if known is None:
@@ -227,7 +228,7 @@ class _Walk:
             elif first.setdefault(id(x), i) != i:
                 self.shared[i] = first[id(x)]
 
-    def ask(self, x: Any, key: Any) -> int:
+    def ask(self, x: object, key: object) -> int:
         """Say what a leaf is; give the number of that."""
         facts = facts_of(x)
         self.facts.append(facts)
@@ -236,14 +237,14 @@ class _Walk:
             self.numbered[key] = len(self.facts) - 1
         return len(self.facts) - 1
 
-    def describe(self, i: int, x: Any, facts: Facts) -> None:
+    def describe(self, i: int, x: object, facts: Facts) -> None:
         """Write what stands in place of numbers."""
         if facts.shape is None:
             self.values[i] = short_value(x)
         elif not facts.is_lost:
             self.values[i] = facts.unreadable
 
-    def step(self, key: Any) -> str:
+    def step(self, key: object) -> str:
         """Name one step; a text that looks like a number keeps its quotes, since items of lists are numbers too."""
         value, code = key, None
         for name in ("key", "idx", "name"):
@@ -258,7 +259,7 @@ class _Walk:
         return label
 
 
-def _key(x: Any) -> Any:
+def _key(x: Array) -> Any:
     """What arrays of the same facts have in common; None where each leaf is asked by itself."""
     kind = type(x)
     if kind is np.ndarray:

@@ -42,7 +42,7 @@ class _Part(NamedTuple):
     zero: int
 
 
-def statistics_on_host(x: Any, bins: int = 32) -> ShownStatistics:
+def statistics_on_host(x: object, bins: int = 32) -> ShownStatistics:
     """Reduce one array of the host.
 
     Args:

@@ -9,14 +9,17 @@ limits of the color scale.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import DTypeLike
 
 from nbmodule.base.format import count_noun, format_number, plain
+from nbmodule.base.kinds import Shaped
 from nbmodule.views.arrays.arrays import facts_of, is_integer, to_host
 from nbmodule.views.arrays.host_statistics import in_threads
 from nbmodule.views.arrays.statistics import lies_elsewhere
@@ -42,7 +45,7 @@ MOST_EXTREMES = 64
 
 
 def picture_of(
-    x: Any,
+    x: Shaped,
     *,
     kind: str | None = None,
     labels: Sequence[str] = (),
@@ -254,7 +257,7 @@ def _sentence(about: str, blocks: Blocks) -> str:
     return f"{about}, {said}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
 
 
-def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int, tuple[int, ...]]:
+def _as_tiles(x: Array, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int, tuple[int, ...]]:
     """Bring an array to (tile, row, column); the choice of axes is written to the notes, and those of rows, columns, tiles given."""
     shape = tuple(x.shape)
     last = len(shape) - 1
@@ -290,7 +293,7 @@ def _as_tiles(x: Any, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int
     return module.moveaxis(x, -1, 0), total, axes
 
 
-def _leading_tiles(x: Any, tiles: int, notes: list[str]) -> tuple[Any, int]:
+def _leading_tiles(x: Array, tiles: int, notes: list[str]) -> tuple[Any, int]:
     while x.ndim > 3:
         if x.shape[0] > 1:
             notes.append(f"first of {x.shape[0]}")
@@ -422,7 +425,7 @@ def _reduce_on_device(x: jax.Array, cells: tuple[int, int]) -> tuple[jax.Array, 
     return means, jnp.where(worst == 4, 0, worst).astype(jnp.uint8), low, high
 
 
-def _fold_on_device(reduce: Any, x: jax.Array, cells: tuple[int, int], filler: float) -> jax.Array:
+def _fold_on_device(reduce: Callable[..., Any], x: jax.Array, cells: tuple[int, int], filler: float) -> jax.Array:
     """Reduce each block; a block that is one shorter than the longest is filled up."""
     for axis, count in ((1, cells[0]), (2, cells[1])):
         edges = block_edges(x.shape[axis], count)
@@ -442,7 +445,7 @@ def _limit_of(blocks: Blocks) -> float | None:
 def quantize(
     values: np.ndarray,
     bad: np.ndarray,
-    dtype: Any,
+    dtype: DTypeLike,
     limit: float | None = None,
     extremes: Collection[int] = (),
     signed: bool = False,
@@ -477,7 +480,7 @@ def quantize(
     return _with_marks(code, bad), "signed" if signed else "positive", (low, limit), (), clipped
 
 
-def _classes(finite: np.ndarray, dtype: Any) -> np.ndarray | None:
+def _classes(finite: np.ndarray, dtype: DTypeLike) -> np.ndarray | None:
     if not is_integer(dtype) or finite.size == 0:
         return None
     if float(finite.max()) - float(finite.min()) > 1000 or not np.array_equal(finite, np.rint(finite)):

@@ -8,12 +8,13 @@ fetched together instead, which is faster than compiling for their shapes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from nbmodule.base.promotion import widened
 from nbmodule.views.arrays.arrays import facts_of
@@ -50,12 +51,12 @@ def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatisti
     return out
 
 
-def lies_elsewhere(x: Any) -> bool:
+def lies_elsewhere(x: object) -> bool:
     """Tell whether reading an array means a copy from another device."""
     return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.sharding.device_set)
 
 
-def _or_none(fn: Any, *args: Any) -> Any:
+def _or_none(fn: Callable[..., Any], *args: object) -> Any:
     try:
         return fn(*args)
     except TypeError:  # dtypes that hold no numbers
@@ -80,7 +81,7 @@ def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
     return mean, square**0.5, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
 
 
-def _from_parts(x: Any, parts: tuple[Any, ...]) -> ShownStatistics:
+def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:
     mean, std, low, high, nan, inf, zero, counts, low_at, high_at = parts
     if int(nan) + int(inf) == x.size:
         none = float("nan")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,11 +21,15 @@ from nbmodule.views.records.records import (
     ShownStatistics,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"
 FILL = "#9db7d5"
 
 
-def draw_picture(figure: Any, axes: Any, picture: Picture, title: str = "") -> None:
+def draw_picture(figure: Figure, axes: Axes, picture: Picture, title: str = "") -> None:
     """Draw tiles with their scale, bars, or the text that stands for them."""
     axes.set_title(plain(title), loc="left", fontsize=8, parse_math=False)
     if picture.kind == "text":
@@ -58,7 +62,7 @@ def draw_bars(axes: Any, picture: Picture) -> None:
     _quiet(axes)
 
 
-def _tiles(figure: Any, axes: Any, picture: Picture) -> None:
+def _tiles(figure: Figure, axes: Axes, picture: Picture) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
@@ -86,7 +90,7 @@ def _tiles(figure: Any, axes: Any, picture: Picture) -> None:
         bar.outline.set_visible(False)
 
 
-def _name_sides(axes: Any, picture: Picture) -> None:
+def _name_sides(axes: Axes, picture: Picture) -> None:
     labels = [plain(label, 16) for label in picture.labels]
     if len(labels) == picture.shape[2]:
         axes.set_xticks(range(len(labels)), labels=labels, rotation=90, fontsize=6, parse_math=False)
@@ -118,7 +122,7 @@ def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
     return codes, marks
 
 
-def draw_histogram(axes: Any, stats: ShownStatistics, title: str) -> None:
+def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
     """Draw the counts of an array's values, its mean and deviation in words; what is not finite stands in red."""
     wrong = ", ".join(number_badges(stats, zeros=False))
     axes.set_title(plain(title, 40), loc="left", fontsize=8, parse_math=False)
@@ -136,7 +140,7 @@ def draw_histogram(axes: Any, stats: ShownStatistics, title: str) -> None:
     _quiet(axes, left=False)
 
 
-def draw_shares(axes: Any, rows: Sequence[ModuleRow]) -> None:
+def draw_shares(axes: Axes, rows: Sequence[ModuleRow]) -> None:
     """Draw how many parameters each module has."""
     names = [plain(f"{row.path}  {row.class_name}", 50) for row in rows]
     axes.barh(range(len(rows)), [row.parameters for row in rows], color=FILL)
@@ -146,7 +150,7 @@ def draw_shares(axes: Any, rows: Sequence[ModuleRow]) -> None:
     axes.set_xlabel("parameters", fontsize=8)
 
 
-def draw_calls(figure: Any, rows: Sequence[CallRow], timing: str) -> None:
+def draw_calls(figure: Figure, rows: Sequence[CallRow], timing: str) -> None:
     """Draw mean, deviation and range of each return beside the time of each call."""
     timed, measured = any(row.seconds is not None for row in rows), any(row.statistics for row in rows)
     axes = figure.subplots(1, timed + measured, sharey=True, squeeze=False)[0]
@@ -176,7 +180,7 @@ def call_names(rows: Sequence[CallRow]) -> list[str]:
     return names
 
 
-def _draw_spreads(axes: Any, rows: Sequence[CallRow]) -> None:
+def _draw_spreads(axes: Axes, rows: Sequence[CallRow]) -> None:
     for y, row in enumerate(rows):
         stats = row.statistics
         if stats is None or not stats.bins:
@@ -194,7 +198,7 @@ def _draw_spreads(axes: Any, rows: Sequence[CallRow]) -> None:
     axes.set_xlabel("return: mean ± deviation, from lowest to highest", fontsize=8)
 
 
-def draw_changes(axes: Any, rows: Sequence[DifferenceRow | PairRow]) -> None:
+def draw_changes(axes: Axes, rows: Sequence[DifferenceRow | PairRow]) -> None:
     """Draw by how much each leaf differs."""
     changes = [row.change if row.change is not None and np.isfinite(row.change) else 0.0 for row in rows]
     axes.barh(range(len(rows)), changes, color=FILL)
@@ -204,7 +208,7 @@ def draw_changes(axes: Any, rows: Sequence[DifferenceRow | PairRow]) -> None:
     axes.set_xlabel("change, relative to the first", fontsize=8)
 
 
-def draw_curves(axes: Any, members: Sequence[SeriesRecord], step: str, log: bool) -> None:
+def draw_curves(axes: Axes, members: Sequence[SeriesRecord], step: str, log: bool) -> None:
     """Draw series of one unit; values for validation are dashed, those that are not finite are crosses at the top."""
     for k, series in enumerate(members):
         steps, values = np.array(series.steps), np.array(series.values)
@@ -238,13 +242,13 @@ def draw_curves(axes: Any, members: Sequence[SeriesRecord], step: str, log: bool
     _quiet(axes)
 
 
-def _down(axes: Any, names: Sequence[str]) -> None:
+def _down(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), labels=names, fontsize=7, family="monospace", ha="right", parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     _quiet(axes, left=False)
 
 
-def _quiet(axes: Any, left: bool = True) -> None:
+def _quiet(axes: Axes, left: bool = True) -> None:
     axes.spines[["top", "right", *([] if left else ["left"])]].set_visible(False)
     axes.tick_params(color="#d8dce1", labelcolor="black")

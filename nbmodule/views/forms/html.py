@@ -62,7 +62,7 @@ def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def script_json(data: Any) -> str:
+def script_json(data: object) -> str:
     r"""Write JSON that no reader of HTML takes for the end of a script.
 
     Example:

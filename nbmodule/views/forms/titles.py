@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from nbmodule.base.format import count_noun, format_array, format_bytes, format_count, format_seconds, plain
 from nbmodule.views.arrays.columns import LeafRows
@@ -36,7 +35,7 @@ def title_of(record: Record) -> list[str]:
 
 
 @functools.singledispatch
-def title_facts(record: Any) -> list[str]:
+def title_facts(record: object) -> list[str]:
     """Work the title out from the rows of a record; rooms above register their own kinds here."""
     return [type(record).__name__]
 

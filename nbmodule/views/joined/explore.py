@@ -9,6 +9,7 @@ import base64
 from typing import Any
 
 import jax
+from jax import Array
 
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.arrays import facts_of, to_host
@@ -22,7 +23,7 @@ EXACT = 16_384
 """Elements of a window up to which their values are sent too."""
 
 
-def slice_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
+def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
     """Answer for one array.
 
     Args:
@@ -82,7 +83,7 @@ def _window(given: Any, shape: tuple[int, ...]) -> list[int]:
     return [first, max(min(last, rows), first + 1), left, max(min(right, columns), left + 1)]
 
 
-def _limit(x: Any) -> float | None:
+def _limit(x: object) -> float | None:
     """The largest finite |x|, for one scale over all slices."""
     stats = statistics_of([x])[0]
     return None if stats is None or not stats.bins else max(abs(stats.low), abs(stats.high))

@@ -91,7 +91,7 @@ def _listen() -> None:
     if shell is None or any(known is shell for known in _listening):
         return
 
-    def begin(info: Any = None) -> None:
+    def begin(info: object = None) -> None:
         cell = running_cell_id() or getattr(info, "cell_id", None)
         if cell:
             free_cell(cell)
@@ -100,7 +100,7 @@ def _listen() -> None:
     _listening.append(shell)
 
 
-def to_host(tree: Any, room: int = BUDGET, moved: dict[int, tuple[Any, Any]] | None = None) -> tuple[Any, int]:
+def to_host(tree: object, room: int = BUDGET, moved: dict[int, tuple[Any, Any]] | None = None) -> tuple[Any, int]:
     """Move the arrays of a PyTree to host memory.
 
     Args:
@@ -132,7 +132,7 @@ def to_host(tree: Any, room: int = BUDGET, moved: dict[int, tuple[Any, Any]] | N
     return jax.tree.unflatten(structure, [moved[id(leaf)][1] if id(leaf) in moved else leaf for leaf in leaves]), size
 
 
-def _lies_elsewhere(x: Any) -> bool:
+def _lies_elsewhere(x: object) -> bool:
     return (
         isinstance(x, jax.Array)
         and not isinstance(x, Tracer)

@@ -75,7 +75,7 @@ def link_class(script: str) -> type:
         run = traitlets.Unicode().tag(sync=True)
         record = traitlets.Unicode().tag(sync=True)
 
-        def __init__(self, hear: Callable[[dict[str, Any]], None], **traits: Any) -> None:
+        def __init__(self, hear: Callable[[dict[str, Any]], None], **traits: object) -> None:
             self._hear = hear
             super().__init__(**traits)
 

@@ -95,7 +95,7 @@ class LeavesSource(LiveSource):
 class ArraySource(LeavesSource):
     """One array; a NumPy array may be changed in place, which is seen while it is small enough to be read after each cell."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: object) -> None:
         super().__init__([array], None, weights=False)
         self.renew()
 
@@ -115,7 +115,7 @@ class ArraySource(LeavesSource):
         return self._sum is not None and self._leaves is not None and self._checksum() != self._sum
 
 
-def _leaves(tree: Any) -> Sequence[Any]:
+def _leaves(tree: object) -> Sequence[Any]:
     """The leaves, one for each row of the record; the paths, which cost most of the time, are not needed here."""
     try:
         return jax.tree_util.tree_leaves(tree, is_leaf=lambda x: x is None)
@@ -136,7 +136,7 @@ def register_source(kind: type, maker: Callable[[Any], LiveSource | None]) -> No
     _makers[kind] = maker
 
 
-def source_for(value: Any, record: Record, cut: bool) -> LiveSource | None:
+def source_for(value: object, record: Record, cut: bool) -> LiveSource | None:
     """Say how a displayed value can be asked for more; None if there is nothing to ask.
 
     Args:

@@ -67,14 +67,14 @@ def _left_out(record: Record) -> int:
 class Views:
     """All live views of one kernel, and the line to the pages that show them."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: object) -> None:
         self._loop: Any = getattr(kernel, "io_loop", None)
         self._views: dict[str, LiveView] = {}
         self._cells: dict[str, tuple[Any, list[str]]] = {}
         self._link: Any = None
         self._is_asked = False
 
-    def admit(self, value: Any, record: Record, text: str) -> str | None:
+    def admit(self, value: object, record: Record, text: str) -> str | None:
         """Take a view up; gives the key under which the page will ask, or None where it has nothing to ask."""
         source = source_for(value, record, _left_out(record) > 0)
         if source is None:
@@ -148,7 +148,7 @@ class Views:
             "steps": steps if len(steps) > 1 else [], "left": view.left,
         }  # fmt: skip
 
-    def look_for_changes(self, *_: Any) -> None:
+    def look_for_changes(self, *_: object) -> None:
         """After a cell: tell each open view, once, that what it shows has changed."""
         for view in list(self._views.values()):
             if view.is_open and not view.told and view.source.has_changed():

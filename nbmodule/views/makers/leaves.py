@@ -61,7 +61,7 @@ def pytree_record(tree: Any, name: str = "", *, is_leaf: Any = None) -> Variable
     return measured(record, leaves)
 
 
-def leaves_in_order(tree: Any) -> list[Any]:
+def leaves_in_order(tree: object) -> list[Any]:
     """The leaves of a PyTree, one for each row of its record."""
     return flatten(tree)[1]
 

@@ -297,7 +297,7 @@ def recorded_table(recorder: Recorder, step: int) -> CallTable:
     return dataclasses.replace(call_table(recorder[step]), root=f"recorder[{step}]")
 
 
-def _note(value: Any) -> Note:
+def _note(value: object) -> Note:
     bad = isinstance(value, NonFinite) or (isinstance(value, Verdict) and not value.right)
     return Note(type(value).__name__, repr(value), bad)
 

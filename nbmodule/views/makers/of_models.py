@@ -66,7 +66,7 @@ class _Rows:
     def __init__(self) -> None:
         self.held: dict[int, dict[Variable, tuple[int, int, int]]] = {}
 
-    def below(self, module: Any, prefix: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+    def below(self, module: object, prefix: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
         listed: set[str] = set()
         children = list(defined_children(module))
         for name, child in children:
@@ -83,7 +83,7 @@ class _Rows:
         held = {box: size for child in inside for box, size in self.boxes(child).items()}
         return ModuleRow(path, path.rpartition(".")[2], f"{len(inside)} modules", "", *_total(held), depth, "list")
 
-    def of(self, module: Any, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+    def of(self, module: CoreModule, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
         doc, source = _about(type(module))
         brief = getattr(module, "brief", module.extra_repr)
         given, returned = first_shapes(module)
@@ -110,7 +110,7 @@ class _Rows:
         yield row
         yield from self.below(module, f"{path}.", depth + 1, seen)
 
-    def boxes(self, thing: Any) -> dict[Variable, tuple[int, int, int]]:
+    def boxes(self, thing: object) -> dict[Variable, tuple[int, int, int]]:
         """The variables that a module, list, dict or plain object holds, each once, with its sizes."""
         known = self.held.get(id(thing))
         if known is None:
@@ -142,14 +142,14 @@ def _devices(boxes: Any) -> str:
     return found[0] if len(found) == 1 else f"{len(found)} devices" if found else ""
 
 
-def _own_variables(module: Any) -> tuple[str, ...]:
+def _own_variables(module: object) -> tuple[str, ...]:
     """The variables of a module that no module below it holds; nothing below is walked."""
     found: dict[Variable, str] = {}
     _find_own(module, "", (), found)
     return tuple(f"{name} {box.dtype}[{', '.join(map(str, box.shape))}]" for box, name in found.items())
 
 
-def _find_own(thing: Any, prefix: str, above: tuple[int, ...], found: dict[Variable, str]) -> None:
+def _find_own(thing: object, prefix: str, above: tuple[int, ...], found: dict[Variable, str]) -> None:
     for item in items(thing):
         if isinstance(item.value, Variable):
             if not item.value.is_released:

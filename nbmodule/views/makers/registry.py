@@ -119,7 +119,7 @@ def picture_for(value: Any, path: str | None = None, **options: Any) -> Picture:
         return text_picture(type(value).__name__, f"could not be drawn: {type(error).__name__}: {error}")
 
 
-def _picture_of_user(value: Any, path: str | None) -> Picture | None:
+def _picture_of_user(value: object, path: str | None) -> Picture | None:
     fn = next(
         (f for pattern, f in _pictures_by_path.items() if path is not None and fnmatch.fnmatchcase(path, pattern)), None
     )

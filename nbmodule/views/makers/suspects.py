@@ -7,13 +7,17 @@ not finite.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.views.records.findings import derived, frozen_finding, ranked
 from nbmodule.views.records.records import CallRow, CallTable, Finding, ModuleRow
+
+if TYPE_CHECKING:
+    from jax import Array
+
 
 LARGEST = 1 << 20
 """Elements of an array that is looked into."""
@@ -42,7 +46,7 @@ def call_findings(table: CallTable, returned: Mapping[int, Any]) -> tuple[Findin
     return ranked(found)
 
 
-def _part_of(array: Any) -> str:
+def _part_of(array: Array) -> str:
     """Where along one axis the values lie that are not finite, if that is a part of it.
 
     Example:
@@ -66,7 +70,7 @@ def _part_of(array: Any) -> str:
     return f" ({said or f'{len(hit)} indices'} of {array.shape[axis]} along axis {axis})"
 
 
-def _of_weights(k: int, row: CallRow, array: Any) -> Iterator[Finding]:
+def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
     """What is odd in an array that looks like weights: between 0 and 1, summing to one."""
     s = row.statistics
     if s is None or s.nan + s.inf or s.low < 0 or s.high > 1 + TOLERANCE or not s.zero + s.mean > 0:

@@ -152,7 +152,7 @@ class LossCurve:
         self._read()
         return plot(self.record(), file, log=log)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from nbmodule.views.showing.show import mimebundle
 
         self._read()
@@ -255,7 +255,7 @@ def _at_end_of_cell(curve: LossCurve) -> Any:
     events = get_ipython().events
     held = weakref.ref(curve)
 
-    def end(result: Any = None) -> None:
+    def end(result: object = None) -> None:
         alive = held()
         error = getattr(result, "error_in_exec", None)
         if alive is None:

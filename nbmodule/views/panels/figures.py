@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import count_noun, cut_middle, plain
 from nbmodule.base.whole_file import whole_file
@@ -43,12 +43,15 @@ from nbmodule.views.records.records import (
     VariableTree,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 FORMATS = (".svg", ".png", ".pdf")
 MOST_PANELS = 24
 _DRAWERS: dict[type, Callable[..., None]] = {}
 
 
-def plot(value: Any, file: str | os.PathLike[str] | None = None, *, dpi: int = 150, **options: Any) -> Any:
+def plot(value: Any, file: str | os.PathLike[str] | None = None, *, dpi: int = 150, **options: object) -> Any:
     """Draw what `nb.show` shows as a matplotlib figure.
 
     Args:
@@ -102,13 +105,13 @@ def figure_class() -> Any:
     class ShownFigure(Figure):
         """A figure that displays itself as PNG."""
 
-        def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
             return {"text/plain": repr(self), "image/png": bytes_of(self, "png", 150)}
 
     return ShownFigure
 
 
-def bytes_of(figure: Any, kind: str, dpi: int = 150) -> bytes:
+def bytes_of(figure: Figure, kind: str, dpi: int = 150) -> bytes:
     """Write a figure; the same figure gives the same bytes."""
     import matplotlib as mpl
 
@@ -130,7 +133,7 @@ def drawer(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return keep
 
 
-def _titled(figure: Any, record: Any, left_out: int = 0, noun: str = "row") -> None:
+def _titled(figure: Figure, record: Any, left_out: int = 0, noun: str = "row") -> None:
     facts = " · ".join(title_of(record))
     more = f" ({count_noun(left_out, noun)} more)" if left_out > 0 else ""
     figure.suptitle(cut_middle(facts, 120) + more, x=0.01, ha="left", fontsize=10, parse_math=False)
@@ -140,7 +143,7 @@ def _empty(record: Any, why: str) -> ArgumentError:
     return ArgumentError(f"there is nothing to draw of {plain(' · '.join(title_of(record)))}: {why}.")
 
 
-def _grid(figure: Any, count: int, width: float, height: float, most: int = 4) -> list[Any]:
+def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4) -> list[Any]:
     across = min(most, count)
     down = -(-count // across)
     figure.set_size_inches(across * width, down * height + 0.35)
@@ -151,13 +154,13 @@ def _grid(figure: Any, count: int, width: float, height: float, most: int = 4) -
 
 
 @drawer(Picture)
-def _picture(figure: Any, picture: Picture) -> None:
+def _picture(figure: Figure, picture: Picture) -> None:
     figure.set_size_inches(4.5, 4 if picture.kind != "bars" else 2.6)
     draw_picture(figure, figure.subplots(), picture, title=picture.of)
 
 
 @drawer(ArrayCard)
-def _array(figure: Any, card: ArrayCard) -> None:
+def _array(figure: Figure, card: ArrayCard) -> None:
     if card.error or card.statistics is None or card.picture is None:
         raise _empty(card, card.error or "its values cannot be read")
     picture, histogram = _grid(figure, 2, 4, 3.4)
@@ -167,7 +170,7 @@ def _array(figure: Any, card: ArrayCard) -> None:
 
 
 @drawer(VariableTree)
-def _variables(figure: Any, tree: VariableTree) -> None:
+def _variables(figure: Figure, tree: VariableTree) -> None:
     known = [(row.path, row.statistics) for row in tree.rows if row.statistics and row.statistics.size]
     if not known:
         raise _empty(tree, "no array of it was measured")
@@ -177,7 +180,7 @@ def _variables(figure: Any, tree: VariableTree) -> None:
 
 
 @drawer(ModuleTree)
-def _modules(figure: Any, tree: ModuleTree) -> None:
+def _modules(figure: Figure, tree: ModuleTree) -> None:
     rows = [row for row in tree.rows if row.parameters and (row.depth == 0 or row.variables)][:60]
     if not rows:
         raise _empty(tree, "it has no parameters")
@@ -187,7 +190,7 @@ def _modules(figure: Any, tree: ModuleTree) -> None:
 
 
 @drawer(CallTable)
-def _calls(figure: Any, table: CallTable) -> None:
+def _calls(figure: Figure, table: CallTable) -> None:
     rows = [row for row in table.rows if row.statistics or row.seconds is not None]
     if not rows:
         raise _empty(table, "no call has values or a time")
@@ -198,7 +201,7 @@ def _calls(figure: Any, table: CallTable) -> None:
 
 
 @drawer(ReturnTable)
-def _returns(figure: Any, table: ReturnTable) -> None:
+def _returns(figure: Figure, table: ReturnTable) -> None:
     names = [name.strip() for name in call_names(table.rows)]
     rows = zip(names, table.rows, strict=True)
     named = [(name, picture) for name, row in rows for picture in row.pictures if picture.kind != "text"]
@@ -211,7 +214,7 @@ def _returns(figure: Any, table: ReturnTable) -> None:
 
 @drawer(ComparisonTable)
 @drawer(DifferenceTree)
-def _differences(figure: Any, tree: DifferenceTree | ComparisonTable) -> None:
+def _differences(figure: Figure, tree: DifferenceTree | ComparisonTable) -> None:
     changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
     pictured = next((row for row in changed if len(row.pictures) == 3), None)
     if not changed:
@@ -232,7 +235,7 @@ def _differences(figure: Any, tree: DifferenceTree | ComparisonTable) -> None:
 
 
 @drawer(HistoryRecord)
-def _history(figure: Any, history: HistoryRecord, *, log: bool = False) -> None:
+def _history(figure: Figure, history: HistoryRecord, *, log: bool = False) -> None:
     groups: dict[str, list[Any]] = {}
     for series in history.series:
         if series.values:

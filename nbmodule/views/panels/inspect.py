@@ -33,7 +33,7 @@ from nbmodule.views.records.records import CallTable, Finding, Note
 _FACTS = tuple(name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent"))
 
 
-def inspect(model: Any, /, *args: Any, **kwargs: Any) -> Inspection:
+def inspect(model: object, /, *args: object, **kwargs: object) -> Inspection:
     """Call a model to look at it: what it is made of, what ran, what came out, and the graph of it, in one panel.
 
     The run leaves no trace: what it writes into variables is thrown away, attributes, random keys and flags stay. A first
@@ -116,7 +116,7 @@ class Inspection:
         return self.calls[self._selected]
 
     @selected.setter
-    def selected(self, which: Any) -> None:
+    def selected(self, which: object) -> None:
         self._selected = None if which is None else self._place(which)
         if self._send is not None:
             self._tell_selected(self._send)
@@ -184,7 +184,7 @@ class Inspection:
 
         show_in_place(self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         from nbmodule.views.showing.show import mimebundle
 
         return mimebundle(self)

@@ -87,7 +87,7 @@ def _graph(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
         return graph_of(model, args, kwargs)
 
 
-def _module_in(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CoreModule:
+def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CoreModule:
     """The one outermost module among the arguments of a function, else among what it reaches."""
     while isinstance(fn, Jit):
         fn = fn.fn
@@ -103,7 +103,7 @@ def _module_in(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CoreMo
     raise NoModules(f"{name} holds no nb.Module: what it is made of and what it calls are not known, its graph is.")
 
 
-def look(module: CoreModule, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+def look(module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
     """Call `fn` with the calls of `module` recorded, and leave everything as it was.
 
     Example:
@@ -117,7 +117,7 @@ def look(module: CoreModule, fn: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return _once(module, fn, args, kwargs) if ran.error is None and first < REPEATED_WITHIN else ran
 
 
-def _once(module: CoreModule, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+def _once(module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
     error: Exception | None = None
     things = {id(thing): thing for thing in (module, *split((args, kwargs))[1], *(() if fn is module else guess(fn)))}
     with unchanged(list(things.values())), untracked():

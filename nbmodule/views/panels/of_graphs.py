@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -48,7 +48,7 @@ class GraphRecord(Titled):
     root: str = "graph"
 
 
-def graph_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+def graph_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """Trace a module or a function with its variables taken out; see `nbmodule.graph` for what comes of it.
 
     Example:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from nbmodule.views.forms.text import text_form
 from nbmodule.views.forms.titles import title_facts
 from nbmodule.views.makers.registry import register_record
 from nbmodule.views.records.records import Picture, Titled
+
+if TYPE_CHECKING:
+    from jax import Array
+
 
 MOST_CELLS = 4096
 MOST_ROWS = 400
@@ -206,7 +210,7 @@ def _places(found: WhatIf) -> tuple[PlaceRow, ...]:
     return tuple(rows)
 
 
-def counts_of(module: Any, x: Any) -> tuple[int, int, int, int]:
+def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
     """Heads, channels, units and tokens of what a module returned."""
     layout = vars(module).get("data_format")
     channels = x.shape[layout.index("C")] if layout and x.ndim == len(layout) else 0

@@ -118,7 +118,7 @@ ACTS: dict[str, Callable[[WhatIf, dict[str, Any]], None]] = {
 }
 
 
-def void(_: Any) -> None:
+def void(_: object) -> None:
     """Nothing."""
 
 

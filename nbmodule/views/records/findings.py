@@ -46,7 +46,7 @@ _SIZES = frozenset({
 _DROPS, _REMEMBERS = "Dropout", "BatchNorm"
 
 
-def findings_of(record: Any) -> tuple[Finding, ...]:
+def findings_of(record: object) -> tuple[Finding, ...]:
     """List what is wrong with what a record shows, the worst first.
 
     Example:
@@ -84,7 +84,7 @@ def findings_text(findings: Sequence[Finding]) -> list[str]:
 
 
 @functools.singledispatch
-def derived(record: Any) -> list[Finding]:
+def derived(record: object) -> list[Finding]:
     """Read findings from the rows of a record; rooms above register their own kinds here."""
     return []
 

@@ -70,7 +70,7 @@ class Picture(NamedTuple):
     exact: bytes = b""
     """The values of the cells as little-endian float32, where they are few and each is one element."""
 
-    def plot(self, file: Any = None) -> Any:
+    def plot(self, file: object = None) -> Any:
         """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
         return socket("plot")(self, file)
 
@@ -105,7 +105,7 @@ class Titled:
     findings: tuple[Finding, ...] | None = None
     """What is wrong with it, the worst first. None: worked out from the rows."""
 
-    def plot(self, file: Any = None, **options: Any) -> Any:
+    def plot(self, file: object = None, **options: object) -> Any:
         """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
         return socket("plot")(self, file, **options)
 

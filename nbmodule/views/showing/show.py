@@ -76,7 +76,7 @@ def show(
 _outputs: weakref.WeakKeyDictionary[Any, tuple[Any, str | None]] = weakref.WeakKeyDictionary()
 
 
-def show_in_place(value: Any, form: str | None = None) -> None:
+def show_in_place(value: object, form: str | None = None) -> None:
     """Display a value in an output that `renew` can write again, as the value is by then."""
     from IPython.display import display
 
@@ -110,7 +110,7 @@ def chosen_form(form: str | None = None) -> str:
     return chosen
 
 
-def mimebundle(value: Any) -> dict[str, str]:
+def mimebundle(value: object) -> dict[str, str]:
     """Give a value as `text/plain` and `text/html`, for `_repr_mimebundle_`.
 
     Example:
@@ -121,7 +121,9 @@ def mimebundle(value: Any) -> dict[str, str]:
     return _bundle(value, value, chosen_form())
 
 
-def _bundle(value: Any, shown: Any, form: str, told: Callable[[str | None], None] = lambda key: None) -> dict[str, str]:
+def _bundle(
+    value: object, shown: Any, form: str, told: Callable[[str | None], None] = lambda key: None
+) -> dict[str, str]:
     """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined to the kernel.
 
     `told` hears under which key the page will ask.
@@ -139,7 +141,7 @@ def _bundle(value: Any, shown: Any, form: str, told: Callable[[str | None], None
     return bundle
 
 
-def _key(value: Any, record: Record, told: Callable[[str | None], None]) -> Callable[[str], str | None] | None:
+def _key(value: object, record: Record, told: Callable[[str | None], None]) -> Callable[[str], str | None] | None:
     """How the page will ask the kernel about a value; None where no page can."""
     try:
         views = live_views()
@@ -157,7 +159,7 @@ def _key(value: Any, record: Record, told: Callable[[str | None], None]) -> Call
     return None if views is None else admit
 
 
-def named(record: Record, value: Any) -> Record:
+def named(record: Record, value: object) -> Record:
     """Write copied code with the name that the value has in the notebook, where it has one."""
     root = getattr(record, "root", "")
     if not root or "IPython" not in sys.modules:
@@ -176,7 +178,7 @@ def named(record: Record, value: Any) -> Record:
     return dataclasses.replace(record, root=name + root[len(stem) :])  # type: ignore[call-arg]
 
 
-def _name_of(value: Any, names: Mapping[str, Any]) -> str | None:
+def _name_of(value: object, names: Mapping[str, Any]) -> str | None:
     """The first name of a value that a reader gave it."""
     return next((name for name, known in list(names.items()) if known is value and not name.startswith("_")), None)
 
@@ -189,7 +191,7 @@ def _with_title(record: Record) -> Record:
         return record
 
 
-def html_of(value: Any) -> str:
+def html_of(value: object) -> str:
     """Give a value as HTML that stands alone: no request, no other file."""
     return _bundle(value, value, "static")["text/html"]
 
@@ -211,7 +213,7 @@ def _guarded(value: Any, form: Callable[[Record], str]) -> str:
         return text_of(_failure(value, error), color=False)
 
 
-def _failure(value: Any, error: Exception) -> Note:
+def _failure(value: object, error: Exception) -> Note:
     name = plain(getattr(value, "name", None) or type(value).__name__)
     return Note(name, f"could not be displayed: {type(error).__name__}: {plain(str(error), 500)}", is_error=True)
 
@@ -255,7 +257,7 @@ def display_all(on: bool = True) -> None:
             formatter.pop(kind, None)
 
 
-def _bundle_if_array(value: Any, **_: Any) -> dict[str, str] | None:
+def _bundle_if_array(value: object, **_: object) -> dict[str, str] | None:
     import jax
 
     from nbmodule.views.arrays.arrays import is_array

@@ -1,0 +1,56 @@
+"""The words of signatures: what a function takes for a key, a device or a thing with a shape, said once.
+
+For dtypes and arrays there are `DTypeLike` and `ArrayLike` of `jax.typing`. Anything that is only compared, kept or handed on is an
+`object`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import jax
+import numpy as np
+from jax.typing import ArrayLike
+
+KeyLike: TypeAlias = jax.Array | np.ndarray | int | np.integer[Any]
+"""A typed JAX key, key data `uint32[2]` (NumPy or JAX), or an integer seed."""
+
+
+class OneDevice(Protocol):
+    """A device as JAX describes it; `jax.Device` is one, which checkers cannot read."""
+
+    @property
+    def platform(self) -> str:
+        """What it is: `cpu`, `gpu` or `tpu`."""
+        ...
+
+    @property
+    def id(self) -> int:
+        """Its number among those of all processes."""
+        ...
+
+
+if TYPE_CHECKING:
+    DeviceLike: TypeAlias = str | OneDevice | jax.sharding.Sharding
+else:
+    DeviceLike: TypeAlias = str | jax.Device | jax.sharding.Sharding
+"""Where values are put: text such as `cpu:0`, a device, or a sharding over several."""
+
+
+class Shaped(Protocol):
+    """What tells its shape and dtype: an array of any library, a box, or only the description of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """The kind of its elements."""
+        ...
+
+
+RateLike: TypeAlias = ArrayLike | Callable[..., Any]
+"""A learning rate: a number, a box of one, a function of nothing, or a schedule, which is a function of the step."""
