@@ -105,7 +105,9 @@ class Structure:
         self.codes = codes  # the forwards and hooks in it, with the code that they have
 
 
-_SETTLED = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
+STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
+"""Packages whose objects do not change."""
+
 _lasting: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
@@ -133,7 +135,7 @@ def _lasts(value: Any) -> bool:
     if isinstance(value, types.FunctionType):
         return value.__closure__ is None and value.__globals__ is vars(sys.modules.get(value.__module__, types))
     owner = value if callable(value) and hasattr(value, "__module__") else type(value)
-    return (owner.__module__ or "").partition(".")[0] in _SETTLED
+    return (owner.__module__ or "").partition(".")[0] in STEADY
 
 
 _interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictionary()

@@ -5,27 +5,15 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from types import CellType
 from typing import Any
 
 from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.functions import LIBRARIES
 from nbmodule.core.transforms.methods import Method
 
-_SETTLED = sys.stdlib_module_names | {
-    "jax",
-    "jaxlib",
-    "numpy",
-    "optax",
-    "nbmodule",
-    "flax",
-    "equinox",
-    "haiku",
-    "scipy",
-    "einops",
-}
 _SETTINGS = (int, float, complex, bool, str, bytes, type(None))
 _MOST = 1000  # items of a list or dict that are looked at
 _DEEPEST = 3  # attributes of attributes of plain objects
@@ -101,7 +89,7 @@ def _texts(code: types.CodeType) -> Iterator[str]:
 
 def is_users(fn: Callable[..., Any]) -> bool:
     """Whether `fn` is code that a user may be editing, not part of a library that is settled."""
-    return (getattr(fn, "__module__", None) or "__main__").partition(".")[0] not in _SETTLED
+    return (getattr(fn, "__module__", None) or "__main__").partition(".")[0] not in LIBRARIES
 
 
 class CodeWatch:
@@ -289,7 +277,7 @@ def _is_plain_object(value: object) -> bool:
 
 def _is_settled(value: object) -> bool:
     """Whether it is a library that holds no model of the user's; the names it has grow as they are loaded."""
-    return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _SETTLED
+    return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in LIBRARIES
 
 
 def _contents(cell: CellType) -> Any:

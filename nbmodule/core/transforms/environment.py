@@ -32,25 +32,13 @@ from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.layout import layouts_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
-from nbmodule.core.shape.structure import Static, functions_of, static_key, structure_of
+from nbmodule.core.shape.structure import STEADY, Static, functions_of, static_key, structure_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.functions import LIBRARIES
 
 Place = tuple[Any, ...]
 _VALUES = (int, float, bool, complex, str, bytes, type(None))
-_ROOTS = sys.stdlib_module_names | {
-    "jax",
-    "jaxlib",
-    "numpy",
-    "optax",
-    "nbmodule",
-    "flax",
-    "equinox",
-    "haiku",
-    "scipy",
-    "einops",
-}
-_STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "optax", "ml_dtypes")  # packages whose objects do not change
 _PEEKING = frozenset({"globals", "locals", "eval", "exec", "__import__", "import_module", "_getframe", "currentframe", "input", "open",
     "print", "display", "breakpoint", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"})  # fmt: skip
 _PURE = frozenset({"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "nbmodule", "flax", "equinox", "haiku", "einops", "jaxtyping", "beartype",
@@ -179,7 +167,7 @@ def signature_of(thing: Any) -> Any:
 def is_settled(module: str | None) -> bool:
     """Whether a module is code that nobody edits meanwhile: of Python, of this package, or installed from outside."""
     root = (module or "__main__").partition(".")[0]
-    if root in _ROOTS or root == "__main__":  # the latter is often a file of the program that runs the notebook
+    if root in LIBRARIES or root == "__main__":  # the latter is often a file of the program that runs the notebook
         return root != "__main__"
     place = getattr(sys.modules.get(root), "__file__", None) or ""
     return "site-packages" in place or "dist-packages" in place
@@ -246,7 +234,7 @@ class _Reader:
             self._derived(value, kind, place)
         elif kind in _HOLDERS or (not is_settled(kind.__module__) and _is_plain(kind)):
             self._object(value, place)
-        elif kind.__module__.partition(".")[0] in _STEADY and not isinstance(value, Mapping):
+        elif kind.__module__.partition(".")[0] in STEADY and not isinstance(value, Mapping):
             self.marks[place] = static_key(value) if kind.__eq__ is not object.__eq__ else SameObject(value)
         elif (
             is_settled(kind.__module__)
