@@ -11,8 +11,8 @@ from pathlib import Path
 HOUSE: list[dict[str, str]] = [
     {"errors": "every exception a user can meet"},
     {
-        "base": "what two rooms need, once, without models: words and numbers as text, the words of neighboring frameworks, how a package "
-        "hands its names on one by one, which framework a value comes from, all that is used of JAX that moved or is private"
+        "base": "what two rooms need, once, without models: words and numbers as text, the words of signatures, the words of neighboring "
+        "frameworks, how a package hands its names on one by one, which framework a value comes from, all that is used of JAX that moved or is private"
     },
     {"tree": "nested data, no models: Container, its text, paths, and sockets for what only higher rooms can do"},
     {
