@@ -72,7 +72,7 @@ def padding_of(where: str, padding: object, axes: int) -> Any:
     return padding
 
 
-def size(where: str, name: str, value: SupportsIndex, *, least: int = 1) -> int:
+def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
     """A whole number of at least `least`."""
     try:
         number = operator.index(value)
