@@ -187,11 +187,11 @@ def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def save_weights(
     module: Module,
-    path: Any,
+    path: str | os.PathLike[str],
     *,
     buffers: bool = True,
     packed: bool | None = None,
-    compression: Any = None,
+    compression: str | int | None = None,
     dtype: Any = None,
 ) -> None:
     """Write a model's variables; see `Module.save_weights`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,9 +12,6 @@ import numpy as np
 from nbmodule.base.foreign import framework_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import need
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def arrays_of(source: Any) -> dict[str, np.ndarray]:
@@ -38,7 +35,7 @@ def _named(level: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any
             yield f"{above}{name}", value
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
+def array_of(tensor: Any) -> np.ndarray:
     if not hasattr(tensor, "detach"):
         return np.array(tensor)
     torch = need("torch", "nb.from_torch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import shown
@@ -30,9 +30,6 @@ from nbmodule.interop.torch_layers.names import COUNT
 from nbmodule.interop.torch_layers.operations import FUNCTIONS, METHODS
 from nbmodule.interop.torch_layers.states import matched
 from nbmodule.nn.containers import Sequential
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class TorchModule(Module):
 
     _program: TracedForward
 
-    def forward(self, *args: object, **kwargs: object) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._program.run(self, args, kwargs)
 
 
@@ -76,13 +73,13 @@ class TracedForward:
     def __init__(self, found: Followed, path: str) -> None:
         self.found, self.path = found, path
 
-    def run(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs, steps = self.begun(module, args, kwargs)
         known = {
             name: [value] for name, value in inputs.items()
         }  # a value that is changed in place changes under all its names
 
-        def filled(value: object) -> Any:
+        def filled(value: Any) -> Any:
             if isinstance(value, StepRef):
                 return known[value.name][0]
             if isinstance(value, (tuple, list)):
@@ -152,7 +149,7 @@ def is_known(step: ForwardStep) -> bool:
     return step.kind not in TABLES or step.target in TABLES[step.kind]
 
 
-def at(module: object, path: str) -> Any:
+def at(module: Any, path: str) -> Any:
     """What lies at a dotted path below a module."""
     for step in path.split("."):
         if isinstance(module, (list, tuple)) or (isinstance(module, Sequential) and step.isdigit()):
@@ -233,7 +230,7 @@ class Converter:
             setattr(made, key, None if child is None else self.child(child, (*path, key)))
         return made if found.steps else None
 
-    def box(self, tensor: Tensor, kind: type) -> Any:
+    def box(self, tensor: Any, kind: type) -> Any:
         if id(tensor) not in self.boxes:
             self.boxes[id(tensor)] = kind(array_of(tensor))
         return self.boxes[id(tensor)]

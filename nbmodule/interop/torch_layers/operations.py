@@ -39,7 +39,7 @@ def extreme(function: Callable[..., Any], place: Callable[..., Any]) -> Callable
     return called
 
 
-def axes(dim: object) -> Any:
+def axes(dim: Any) -> Any:
     return tuple(dim) if isinstance(dim, list) else dim
 
 
