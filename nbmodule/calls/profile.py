@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.compiled_text import CONTAINERS, Instruction, read_instructions
-from nbmodule.base.foreign import framework_of
+from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, format_number, format_seconds, shown
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
@@ -21,6 +21,7 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import Jit, jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
+from nbmodule.tree.sockets import socket
 
 PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
 _WARM = 3
@@ -163,7 +164,8 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     would write is thrown away, and where it takes its arguments over (`donate`), it gets copies.
 
     Args:
-        fn: A function of `nb.jit` or `jax.jit`, any other function (it is compiled by `nb.jit`), or a module.
+        fn: A function of `nb.jit` or `jax.jit`, any other function (it is compiled by `nb.jit`), a module, or a model of Flax, Equinox,
+            Haiku or Keras as it stands.
         *args: What it is called with.
         runs: How many warm runs are measured each way.
         **kwargs: Likewise.
@@ -186,6 +188,8 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise ArgumentError(f"runs counts the measured runs: a number of at least 1 is wanted, found {runs!r}.")
     with untracked():
+        if is_foreign(fn):
+            fn, args, kwargs = socket("as_it_stands")("profile", fn, args, kwargs)
         made = _prepared(fn, args, kwargs)
         times = _timed(made.call, runs)[1]
         spent: list[float] = []
@@ -237,10 +241,9 @@ class _Prepared(NamedTuple):
 def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
     name = getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", type(fn).__name__)
     name = type(fn).__name__ if is_module(fn) else name
-    if not callable(fn) or framework_of(fn) in ("torch", "keras"):
+    if not callable(fn):
         raise ArgumentTypeError(
-            f"nb.profile measures a function that JAX can compile, or a module; found {type(fn).__name__}. "
-            "A model of another framework is made a module first: nb.from_torch, nb.from_keras."
+            f"nb.profile measures a function that JAX can compile, or a model; found {type(fn).__name__}. Nothing was run."
         )
     try:
         if not isinstance(fn, Jit) and hasattr(fn, "lower"):

@@ -118,6 +118,12 @@ class Patching:
                 "nb.what_if(model, (variables, x), {...}) or convert it: nb.from_flax(model, variables), nb.from_haiku(net, params). "
                 "Nothing was changed."
             )
+        if kind == "torch":
+            raise ArgumentTypeError(
+                f"{type(model).__name__} runs in PyTorch, where nb.patch has no settings. Convert it, as in nb.patch(nb.from_torch(model), "
+                "settings), or put the returns for one example into the run of another: nb.patch(model, x, x_other, path). "
+                "Nothing was changed."
+            )
         self.foreign = None if is_module(model) else socket("watched")(model)
         self.called = model
         self.model = model if self.foreign is None else self.foreign.module

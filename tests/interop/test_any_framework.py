@@ -323,6 +323,12 @@ def records(case: Case, capsys: Any) -> None:
     assert recorder[2]["first"].statistics.max == pytest.approx(float(hidden(case).max()), rel=1e-4)
 
 
+def profiles(case: Case, capsys: Any) -> None:
+    found = nb.profile(case.model, *case.args, runs=1)
+    assert found["first"].flops >= 2 * 5 * 3 * 4 and found["second"].flops >= 2 * 5 * 4 * 2
+    assert found.total.flops >= found["first"].flops + found["second"].flops
+
+
 def is_live(case: Case, capsys: Any) -> None:
     """What holds the variables is watched: the model, or what stands beside it."""
     with nb.Live(case.state, display=False) as live:
@@ -352,12 +358,14 @@ CELLS: dict[str, Callable[[Case, Any], None]] = {
     "nb.patch": patches,
     "nb.Recorder": records,
     "nb.Live": is_live,
+    "nb.profile": profiles,
 }
 
 # Cells that cannot be filled: what is said there.
 SAID: dict[tuple[str, str], str] = {
     ("nb.show", "Flax linen"): r"holds no variables: nb\.show of these shows them, nb\.summary\(model, variables, x\)",
     ("nb.show", "Haiku"): r"holds no parameters: nb\.show of these shows them, nb\.summary\(net, params, key, x\)",
+    ("nb.profile", "PyTorch"): r"Net runs in PyTorch\. Convert it, as in nb\.profile\(nb\.from_torch\(model\), x\)",
 }
 
 
@@ -378,6 +386,13 @@ def test_each_verb_looks_at_a_model_of_each_framework_as_it_stands(verb, framewo
         assert re.search(SAID[verb, framework], answer(verb, framework, capsys) or "")
     else:
         CELLS[verb](FRAMEWORKS[framework](), capsys)
+
+
+def test_settings_of_a_patch_say_that_a_model_of_pytorch_wants_converting():
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"Net runs in PyTorch.*nb\.from_torch\(model\).*Nothing was changed"
+    ):
+        nb.patch(torch_case().model, {"first": nb.zero()})
 
 
 def test_the_page_shows_this_table():

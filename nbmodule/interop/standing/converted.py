@@ -143,6 +143,10 @@ def touched(model: object, args: Args, kwargs: Kwargs) -> tuple[Wrapped, Args, K
     return as_module(model, args, kwargs, "nb.what_if")
 
 
+def profiled(model: object, args: Args, kwargs: Kwargs) -> tuple[Wrapped, Args, Kwargs]:
+    return as_module(model, args, kwargs, "nb.profile")
+
+
 def parameters_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """Those that are trained."""
     return {text_of(path): leaf.value for path, leaf in unpacked(model)[1].items() if leaf.trained}
@@ -155,6 +159,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "inspect": inspected,
     "patch": patched,
     "module": touched,
+    "profile": profiled,
     "show": shown,
     "variables": variables_of,
     "parameters": parameters_of,

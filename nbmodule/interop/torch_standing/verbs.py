@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from nbmodule.base.paths import hint, match
 from nbmodule.calls import track
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.core.recording.tracker import describe, describe_arguments
-from nbmodule.errors import ArgumentError, PathError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interop.torch_standing.graph import graph, shapes_of
 from nbmodule.interop.torch_standing.nonfinite import first_nonfinite
 from nbmodule.interop.torch_standing.operations import ModuleRun, RunListener, TorchOperation, followed
@@ -136,12 +136,20 @@ def shown(model: Any, args: Args, kwargs: Kwargs) -> Any:
     return module_tree(module_of(model))
 
 
+def profiled(model: object, args: Args, kwargs: Kwargs) -> NoReturn:
+    raise ArgumentTypeError(
+        f"nb.profile measures programs that JAX has compiled, and {type(model).__name__} runs in PyTorch. Convert it, as in "
+        "nb.profile(nb.from_torch(model), x), or measure it there by torch.profiler. Nothing was run."
+    )
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "summary": summary,
     "graph": graph,
     "first_nonfinite": first_nonfinite,
     "inspect": inspected,
     "patch": patch,
+    "profile": profiled,
     "show": shown,
     "parameters": lambda model, args, kwargs: dict(without_compiled(model).named_parameters()),
     "variables": lambda model, args, kwargs: variables_of(model),
