@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from nbmodule.base.foreign import framework_of
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, is_captured, now, write_all
+from nbmodule.core.boxes.moment import reduced_at_one_moment
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.running.notes import annotate
@@ -39,7 +40,9 @@ class Part(Module):
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         base = next(kind for kind in (Wrapped, TorchPart, ScopedPart, Part) if isinstance(self, kind))
-        return _blank, (type(self).__name__, base), self.__getstate__()
+        return reduced_at_one_moment(
+            self, plan_of, lambda: (_blank, (type(self).__name__, base), self.__getstate__())
+        )
 
 
 class TorchPart(Part):

@@ -16,6 +16,7 @@ from nbmodule.base.neighbors import TRAINING, no_such_attribute
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.frame import EAGER, Frame, birthplace, current_log, framed, here, now, write_all
 from nbmodule.core.boxes.inner import Inner
+from nbmodule.core.boxes.moment import reduced_at_one_moment
 from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.running.entry import ConstructorSignature
@@ -440,6 +441,9 @@ class Optimizer:
             ShapeError: an array has another shape.
         """
         saving.load_state_dict(self, mapping, strict)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return reduced_at_one_moment(self, plan_of, lambda: object.__reduce_ex__(self, protocol))
 
     def __getstate__(self) -> dict[str, Any]:
         attributes.settle_trial(self)

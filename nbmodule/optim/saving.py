@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.core.boxes.frame import gathered, write_all
+from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
@@ -50,6 +51,12 @@ def rates_of(optimizer: Optimizer) -> dict[str, Variable]:
 
 
 def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
+    """As it was at one moment, also while another thread trains."""
+    attributes.settle_trial(optimizer)
+    return at_one_moment([plan_of(optimizer).boxes], lambda: _state_dict(optimizer))
+
+
+def _state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
     named = named_state(optimizer)
     rates = {name: box.value for name, box in rates_of(optimizer).items()}
     found = OrderedDict([("count", named.pop("count")), *rates.items(), *named.items()])

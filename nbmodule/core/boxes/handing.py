@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, tee
 from types import FrameType
 from typing import Any
@@ -170,5 +170,10 @@ def at_one_moment(things: Sequence[Any], read: Callable[[], Any]) -> Any:
     """`read()`, for which all boxes of `things` hold what they held at one moment."""
     if now.frame is not None or not is_eager():
         return read()
-    boxes = [box for box in dict.fromkeys(box for boxes in things for box in boxes) if not hasattr(type(box), "ask")]
+    boxes = own_values(box for boxes in things for box in boxes)
     return framed(lambda _: read(), zip(boxes, snapshot(boxes)))
+
+
+def own_values(boxes: Iterable[Any]) -> list[Any]:
+    """Each box once, of those that hold an array of their own."""
+    return [box for box in dict.fromkeys(boxes) if not hasattr(type(box), "ask") and not box.is_released]

@@ -24,6 +24,7 @@ from nbmodule.core.boxes.commit import commit, freeze
 from nbmodule.core.boxes.describe import as_flag, describe_array, describe_shape
 from nbmodule.core.boxes.frame import EAGER, Home, Slot, birthplace, here, now, write
 from nbmodule.core.boxes.layout import declare, laid_out, layout_of, spread
+from nbmodule.core.boxes.moment import value_to_copy
 from nbmodule.core.boxes.operators import install_operators
 from nbmodule.core.boxes.pending import Pending, draw_lock
 from nbmodule.errors import ArgumentError, ArgumentTypeError, AttributePathError, DtypeError, NotBuiltError, ShapeError
@@ -397,7 +398,7 @@ class Variable(_LikeArray):
         if isinstance(known, Pending):
             box._pending = known  # the same draw gives the same value
         else:
-            value = self.value
+            value = value_to_copy(self)
             box._value = value if isinstance(value, jax.core.Tracer) else jnp.copy(value)  # donation must not reach it
         memo[id(self)] = box
         return box
@@ -405,7 +406,7 @@ class Variable(_LikeArray):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_released:
             return released, (type(self), self.shape, self.dtype, self._frozen)
-        value = self.value
+        value = value_to_copy(self)
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
             key = (np.asarray(jax.random.key_data(value)), str(jax.random.key_impl(value)))
             return _restore_key, (type(self), *key, self._frozen)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.handing import at_one_moment
+from nbmodule.core.boxes.moment import reduced_at_one_moment
 from nbmodule.core.shape import building
 from nbmodule.core.shape.walk import plan_of
 
@@ -23,10 +24,8 @@ def blank(kind: Any) -> Any:
 
 
 def reduced(module: Hull) -> tuple[Any, ...]:
-    """How a module is pickled."""
-    if not any(parent() is not None for parent in module._nbm.parents):
-        plan_of(module)  # makes room, if the model is deep
-    return blank, (type(module),), module.__getstate__()
+    """How a module is pickled: with the values of one moment. Its walk makes room, if the model is deep."""
+    return reduced_at_one_moment(module, plan_of, lambda: (blank, (type(module),), module.__getstate__()))
 
 
 def state_of(module: Hull) -> dict[str, Any]:

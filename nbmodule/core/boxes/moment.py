@@ -1,0 +1,113 @@
+"""Pickles and copies of what another thread trains: all values are those of one moment, between two steps.
+
+A pickler asks for one object after the other, and tells nobody when it has come to the end. But it holds what `__reduce_ex__`
+returned until all that is in it has been written. So the values of the moment hang on that tuple, and boxes that are pickled
+meanwhile find them there.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from nbmodule.base.jax_names import is_eager
+from nbmodule.core.boxes.frame import framed, now
+from nbmodule.core.boxes.handing import own_values, snapshot
+
+_PICKLER: Any = getattr(pickle, "_Pickler", ())
+
+
+class Moment:
+    """What boxes held at a moment, for one call of a pickler."""
+
+    __slots__ = ("__weakref__", "_in_python", "parts", "values")
+
+    def __init__(self, plan: Any) -> None:
+        self.parts, self._in_python = plan.modules, _in_python()
+        boxes = own_values(plan.boxes)
+        self.values = {box: value for box in boxes if (value := _known(box)) is not None}
+        rest = [box for box in boxes if box not in self.values]
+        self.values.update(zip(rest, snapshot(rest)))
+
+    def is_under_way(self) -> bool:
+        """Whether the call goes on: an exception that somebody looks at may hold one that has failed."""
+        if self._in_python is None:
+            return True
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and id(frame) != self._in_python:
+            frame = frame.f_back
+        return frame is not None
+
+
+class _Reduced(tuple):
+    """What `__reduce_ex__` returns, and the moment at which it was read."""
+
+    moment: Moment
+
+
+class _Moments(threading.local):
+    def __init__(self) -> None:
+        self.references: list[weakref.ref[Moment]] = []
+
+    def under_way(self) -> Iterator[Moment]:
+        """Those of this thread, the outermost first."""
+        if self.references:
+            self.references = [each for each in self.references if each() is not None]
+        for reference in self.references:
+            moment = reference()
+            if moment is not None and moment.is_under_way():
+                yield moment
+
+
+_moments = _Moments()
+
+
+def reduced_at_one_moment(
+    thing: Any, plan_of: Callable[[Any], Any], reduce: Callable[[], tuple[Any, ...]]
+) -> tuple[Any, ...]:
+    """What `thing.__reduce_ex__` returns: `reduce()`, read at one moment, and so are its boxes until it has been written.
+
+    Args:
+        thing: A module or an optimizer.
+        plan_of: Gives its walk.
+        reduce: Describes it for a pickler.
+    """
+    if now.frame is not None or not is_eager() or any(thing in moment.parts for moment in _moments.under_way()):
+        return reduce()
+    moment = Moment(plan_of(thing))
+    found = _Reduced(framed(lambda _: reduce(), moment.values.items()))
+    found.moment = moment
+    _moments.references.append(weakref.ref(moment))
+    return found
+
+
+def value_to_copy(box: Any) -> Any:
+    """The value with which a box is pickled or copied."""
+    if now.frame is not None or not is_eager() or not own_values((box,)):
+        return box.value
+    known = _known(box)
+    return snapshot((box,))[0] if known is None else known
+
+
+def _known(box: Any) -> Any:
+    """The value of a moment that is under way; None where there is none."""
+    return next((moment.values[box] for moment in _moments.under_way() if box in moment.values), None)
+
+
+def _in_python() -> int | None:
+    """The frame of a pickler or copier that is written in Python; None for the one in C, which is gone when it has failed."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code is copy.deepcopy.__code__ or (
+            code.co_name == "save" and isinstance(frame.f_locals.get("self"), _PICKLER)
+        ):
+            return id(frame)
+        frame = frame.f_back
+    return None
