@@ -6,6 +6,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 
 class Deep(nb.Module):
     def __init__(self):
@@ -34,7 +36,7 @@ def model():
     return Deep()
 
 
-X = np.random.default_rng(0).normal(size=(2, 3)).astype("f")
+X = np.random.default_rng(0).normal(size=(2, 3)).astype(FLOAT)
 
 
 @pytest.mark.parametrize("how", [lambda f: f, nb.jit], ids=["eager", "compiled"])

@@ -13,6 +13,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 
 class Pair(NamedTuple):
     a: object
@@ -85,7 +87,7 @@ def test_an_array_put_where_a_buffer_stood_goes_into_that_buffer():
     model = Held()
     model(jnp.ones(2)), model.state_dict()
     box = model.layers[1]
-    model.layers[1] = np.array([7.0, 8.0], "f")
+    model.layers[1] = np.array([7.0, 8.0], FLOAT)
     assert model.state_dict()["layers.1"].tolist() == [7.0, 8.0]
     assert model.layers[1] is box
     model.layers[1] = jnp.ones(5)
@@ -140,7 +142,7 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
             return self.layer(x)
 
     model = Grows()
-    with pytest.raises(nb.TracerLeakError, match=r"a traced value \(float32\[2\]\) was put into a list of a module"):
+    with pytest.raises(nb.TracerLeakError, match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module"):
         nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
     assert model.seen == []
     model(jnp.ones(2))

@@ -7,6 +7,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 
 class Linear(nb.Module):
     def __init__(self, in_size, out_size, v=None, **kwargs):
@@ -116,14 +118,14 @@ def test_a_build_under_a_trace_keeps_shapes_of_the_arguments_it_is_handed_and_no
         def forward(self, x, scale=1.0):
             return self.layer(x) * scale
 
-    x, shape = jnp.ones((1, 3)), jax.ShapeDtypeStruct((1, 3), "float32")
+    x, shape = jnp.ones((1, 3)), jax.ShapeDtypeStruct((1, 3), FLOAT)
     for transform in (nb.jit, nb.checkpoint):
         model = Keeping(build_mode="on_call")
         with jax.checking_leaks():
             found = transform(lambda x, model=model: model(x, scale=x[0, 0]))(x)
         np.testing.assert_allclose(found, model(x), rtol=1e-6)
         assert model.seen == (shape,) and model.nested == [shape, {"x": shape}, 4]
-        assert model.named == {"scale": jax.ShapeDtypeStruct((), "float32")}
+        assert model.named == {"scale": jax.ShapeDtypeStruct((), FLOAT)}
         assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(model))
         assert sorted(model.state_dict()) == ["layer.bias", "layer.weight"]
 

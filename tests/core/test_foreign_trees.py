@@ -8,6 +8,8 @@ import pytest
 
 import nbmodule as nb
 
+from jax_settings import FLOAT
+
 LAX = {
     "dot": lambda b: jax.lax.dot(jnp.ones((2, 2)), b),
     "dot on the left": lambda b: jax.lax.dot(b, jnp.ones((2, 2))),
@@ -25,7 +27,7 @@ LAX = {
 def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled):
     box = nb.Parameter(jnp.eye(2))
     run = nb.jit(lambda: LAX[name](box)) if compiled else lambda: LAX[name](box)
-    with pytest.raises(ValueError, match=r"were given the parameter float32\[2, 2\].*`\.value`") as caught:
+    with pytest.raises(ValueError, match=rf"were given the parameter {FLOAT}\[2, 2\].*`\.value`") as caught:
         run()
     assert "__jax_array__" not in str(caught.value)
     value = np.asarray(LAX["dot"](box.value))
@@ -50,5 +52,5 @@ def test_tree_at_of_a_box_names_the_leaf_that_it_wants():
 
 
 def test_a_box_says_which_attribute_neither_it_nor_its_array_has():
-    with pytest.raises(AttributeError, match=r'parameter float32\[2\] has no attribute "shpae"'):
+    with pytest.raises(AttributeError, match=rf'parameter {FLOAT}\[2\] has no attribute "shpae"'):
         nb.Parameter(jnp.ones(2)).shpae

@@ -16,6 +16,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.core.boxes.frame import gate, now
 
+from jax_settings import FLOAT
+
 JAX = SimpleNamespace(
     jit=jax.jit, grad=jax.grad, value_and_grad=jax.value_and_grad, vmap=jax.vmap, scan=jax.lax.scan, cond=jax.lax.cond,
     switch=jax.lax.switch, while_loop=jax.lax.while_loop, checkpoint=jax.checkpoint,
@@ -160,12 +162,12 @@ def assert_whole(model, before):
     )
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     scale = float(before["w"])
-    assert float(model(jnp.float32(3))) == 9 * scale == float(nb.jit(lambda x: model(x))(jnp.float32(3)))
+    assert float(model(jnp.array(3.0))) == 9 * scale == float(nb.jit(lambda x: model(x))(jnp.array(3.0)))
 
 
 def check(outer, inner, plain_outer, plain_inner, act, *, refused):
     """Run `outer` around `inner` around the act on a model, and the same of plain JAX around a plain function."""
-    model, x = Net(), jnp.float32(1.5)
+    model, x = Net(), jnp.array(1.5)
     before = model.state_dict()
     found, error = outcome(lambda: outer(lambda x: inner(lambda x: act(model, x), x), x))
     if refused:
@@ -219,12 +221,12 @@ def test_a_write_in_a_raw_transform_inside_one_of_ours_is_refused(ours, raw, act
 @pytest.mark.parametrize("donate", [False, True])
 @pytest.mark.parametrize("raw", [raw for raw in RAW if raw not in EAGER])
 def test_a_compiled_step_that_has_run_before_is_refused_inside_a_raw_transform(raw, donate):
-    model, x = Net(), jnp.float32(1.5)
+    model, x = Net(), jnp.array(1.5)
     step = nb.jit(lambda x: assign_v(model, write_buffer(model, x)), donate=donate)
     for _ in range(3):
         step(x)
     before = model.state_dict()
-    for run in (step, lambda x: x + step(jnp.float32(1.5))):  # by what is traced, and by what is not
+    for run in (step, lambda x: x + step(jnp.array(1.5))):  # by what is traced, and by what is not
         _, error = outcome(lambda run=run: RAW[raw](run, x))
         assert isinstance(error, nb.TracerLeakError), error
         assert_whole(model, before)
@@ -247,7 +249,7 @@ def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
         step(model, optimizer)
         return model(x)
 
-    _, error = outcome(lambda: RAW[raw](run, jnp.float32(1.5)))
+    _, error = outcome(lambda: RAW[raw](run, jnp.array(1.5)))
     assert isinstance(error, nb.TracerLeakError), error
     assert_whole(model, before)
     optimizer.update(model, model.v * 0)
@@ -255,7 +257,7 @@ def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
 
 @pytest.mark.parametrize("raw", RAW)
 def test_tracking_a_raw_transform_around_one_of_ours_keeps_no_traced_value(raw):
-    model, x = Net(), jnp.float32(1.5)
+    model, x = Net(), jnp.array(1.5)
     run = nb.jit(lambda x: model(x))
     with nb.track(model, returns=True, inputs=True) as calls:
         found = outcome(lambda: RAW[raw](run, x))[0]
@@ -269,7 +271,7 @@ def test_tracking_a_raw_transform_around_one_of_ours_keeps_no_traced_value(raw):
 
 # -- what works instead ------------------------------------------------------------------------------
 def test_a_step_is_looked_at_without_being_run():
-    model, optimizer, x = Net(), nb.SGD(0.1), jnp.float32(1.5)
+    model, optimizer, x = Net(), nb.SGD(0.1), jnp.array(1.5)
 
     def step(x):
         value, grads = nb.value_and_grad(write_buffer)(model, x)
@@ -279,8 +281,8 @@ def test_a_step_is_looked_at_without_being_run():
     optimizer.update(model, model.v * 0)
     before = model.state_dict()
     for fn in (step, nb.jit(step), nb.jit(step, donate=True)):
-        shape = nb.eval_shape(fn, jax.ShapeDtypeStruct((), "float32"))
-        assert (shape.shape, shape.dtype) == ((), jnp.float32)
+        shape = nb.eval_shape(fn, jax.ShapeDtypeStruct((), FLOAT))
+        assert (shape.shape, shape.dtype) == ((), FLOAT)
         closed = nb.make_jaxpr(fn)(x)
         assert len(closed.jaxpr.outvars) >= 3  # the value, the new weight, the new count
         assert "mul" in str(closed)

@@ -8,6 +8,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.core.numbers.random import default
 
+from jax_settings import FLOAT
+
 X = jnp.arange(24.0).reshape(2, 4, 3) / 24
 
 
@@ -187,8 +189,9 @@ def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
         for name, array in stack.state_dict().items():
             np.testing.assert_allclose(array, [m.state_dict()[name] for m in members], rtol=1e-5, atol=1e-6)
             assert array.dtype == members[0].state_dict()[name].dtype
-        out = nb.vmap(lambda m, x: m(x), in_axes=(0, None))(stack.eval(), X[0])
-        np.testing.assert_allclose(out, [m.eval()(X[0]) for m in members], rtol=1e-4, atol=1e-6)
+        x = jnp.array(np.asarray(X[0]))
+        out = nb.vmap(lambda m, x: m(x), in_axes=(0, None))(stack.eval(), x)
+        np.testing.assert_allclose(out, [m.eval()(x) for m in members], rtol=1e-4, atol=1e-6)
 
 
 def test_a_stack_with_a_key_gives_each_member_its_own():
@@ -213,7 +216,7 @@ def test_a_stack_is_trained_like_any_module():
 
 def test_what_cannot_be_stacked_is_refused():
     sizes = iter([2, 3])
-    with pytest.raises(nb.StructureError, match=r"the first has \.bias float32\[2\], another \.bias float32\[3\]"):
+    with pytest.raises(nb.StructureError, match=rf"the first has \.bias {FLOAT}\[2\], another \.bias {FLOAT}\[3\]"):
         nb.stack(lambda: nb.Linear(3, next(sizes)), 2)
     with pytest.raises(nb.NotBuiltError, match="Late has no variables yet.*Let make"):
         nb.stack(Late, 2)

@@ -14,6 +14,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.core.transforms.closure import shelf
 
+from jax_settings import FLOAT
+
 X, Y = jnp.ones((4, 3)), jnp.zeros((4, 2))
 
 
@@ -626,7 +628,7 @@ def test_a_retrace_is_explained_after_a_program_was_taken_over():
         predict(X)
     found = nb.explain_retrace(predict, X)
     assert not found.expected and found.traces == 1
-    assert "float32[2, 3] now" in repr(nb.explain_retrace(predict, X[:2]))
+    assert f"{FLOAT}[2, 3] now" in repr(nb.explain_retrace(predict, X[:2]))
 
 
 DRAWS = """
