@@ -24,7 +24,7 @@ from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Ending, Tracker, slot_of
+from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 from nbmodule.tree.sockets import socket
@@ -168,6 +168,7 @@ class Tracking:
             raise TraceError("this tracking is open already: make another one with nb.track. Nothing was changed.")
         recorded = Recorded(self.watch, steps, None if self.foreign is None else self.foreign.module)
         hold(recorded, "calls", lambda calls: f"{calls.name}, {len(calls._steps.kept)} steps")
+        over_with_its_stack(self._close)
         try:
             tracker.__enter__()
             steps.outer = tracker.outer.log if tracker.outer is not None else None

@@ -40,9 +40,7 @@ class Part(Module):
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         base = next(kind for kind in (Wrapped, TorchPart, ScopedPart, Part) if isinstance(self, kind))
-        return reduced_at_one_moment(
-            self, plan_of, lambda: (_blank, (type(self).__name__, base), self.__getstate__())
-        )
+        return reduced_at_one_moment(self, plan_of, lambda: (_blank, (type(self).__name__, base), self.__getstate__()))
 
 
 class TorchPart(Part):

@@ -20,7 +20,7 @@ import numpy as np
 
 from nbmodule.base.kinds import Shaped
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import EAGER, here, now, write
+from nbmodule.core.boxes.frame import EAGER, here, now, write, write_all
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, TraceError
@@ -151,16 +151,14 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
     arrays = [_array(optimizer, name, leaf) for leaf in leaves]
     known = vars(optimizer)["_held"].get(name)
     if known is not None and known[0] == treedef and all(map(_fits, known[1], arrays)):
-        for box, array in zip(known[1], arrays):
-            box.value = array
+        write_all(known[1], [box.admitted(array) for box, array in zip(known[1], arrays)])
         return
     _begin_trial(optimizer, name, True)
     boxes = tuple(_box(optimizer, array) for array in arrays)
+    write_all(boxes, [box.admitted(array) for box, array in zip(boxes, arrays)])  # before anybody sees them
     vars(optimizer).pop(name, None)
     vars(optimizer)["_held"] = {**vars(optimizer)["_held"], name: (treedef, boxes)}
     note_change(optimizer)
-    for box, array in zip(boxes, arrays):
-        box.value = array
 
 
 _MISSING = object()

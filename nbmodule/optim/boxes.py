@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -12,11 +13,15 @@ import jax
 from jax.tree_util import SequenceKey
 from jax.typing import DTypeLike
 
+from nbmodule.core.boxes.commit import NO_ITEMS, commit
 from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
+from nbmodule.core.shape.linked import box_behind
 from nbmodule.core.shape.walk import Plan, plan_of
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.optim.part import Chain, is_floating
+from nbmodule.tree.container import Container
+from nbmodule.tree.expression import memory
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -90,6 +95,36 @@ def _place(level: Any, path: Any) -> tuple[Any, Any]:
             "inplace=True cannot write into a tuple. Nothing was changed. Keep variables in Containers, dicts or lists."
         )
     return level, last
+
+
+def write_in_place(
+    places: Sequence[tuple[Any, Any]], values: Sequence[Any], written: tuple[Sequence[Variable], Sequence[Any]]
+) -> None:
+    """Set leaves where they are kept, and boxes beside, as one act.
+
+    Args:
+        places: Of the leaves, as `places_to_write` gives them.
+        values: One for each.
+        written: Other boxes, and their values.
+    """
+    boxes, items = dict(zip(*written)), []
+    for (level, key), value in zip(places, values):
+        box = level if isinstance(level, Variable) else box_behind(level, key) if isinstance(level, Container) else None
+        if box is not None:
+            boxes[box] = value = box.admitted(value)
+        if level is not box:
+            items.append((_setter(type(level)), level, key, value))
+    memory.note_change()
+    commit(tuple(boxes), tuple(boxes.values()), items=tuple(zip(*items)) or NO_ITEMS)  # type: ignore[arg-type]
+    memory.note_change()
+
+
+def _setter(kind: type) -> Callable[..., None]:
+    """What sets an item that is there: without running any Python, unless a user's class has its own way."""
+    own = next((base for base in (Container, dict, list) if issubclass(kind, base)), None)
+    if own is None or kind.__setitem__ is not own.__setitem__:
+        return operator.setitem
+    return dict.__setitem__ if issubclass(kind, dict) else list.__setitem__
 
 
 def write_at(place: tuple[Any, Any], value: Any) -> None:

@@ -18,7 +18,9 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
-from nbmodule.core.boxes.frame import write_all
+from nbmodule.core.boxes.clock import clock, ticks
+from nbmodule.core.boxes.commit import commit
+from nbmodule.core.boxes.frame import EAGER, here, now, write_all
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.linked import flat
@@ -488,9 +490,15 @@ class Leafwise(Optimizer):
             >>> int(optimizer.count), list(optimizer.state.mw)
             (0, [])
         """
-        self._forget_state()
-        for box in self._counters().values():
-            box.value = np.zeros((), np.int32)
+        boxes = tuple(self._counters().values())
+        zeros = [box.admitted(np.zeros((), np.int32)) for box in boxes]
+        if now.frame is not None or here() != EAGER:
+            self._forget_state()
+            write_all(boxes, zeros)
+            return
+        inner = self._nbm
+        also = (inner, clock), ("version", "structure"), (inner.version + 1, next(ticks))
+        commit(boxes, zeros, also=also, items=((dict.__setitem__,), (vars(self),), ("_slots",), ({},)))
 
     # -- text ----------------------------------------------------------------------------------------
     def _facts(self) -> list[str]:

@@ -26,7 +26,7 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
 from nbmodule.optim import attributes, saving
-from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, values_of, write_at
+from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, values_of, write_at, write_in_place
 from nbmodule.optim.part import Chain, Pairs, as_container, flatten, frozen_chains, is_floating, match, text
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_box, rate_now
 from nbmodule.tree.compare import structure_difference
@@ -151,10 +151,14 @@ class Optimizer:
         if difference is not None:
             raise StructureError(f"{title}:\n{difference}\nNothing was changed.")
         count = self._counter.admitted(state["count"])
-        for name in expected:
-            if name != "count":
-                setattr(self, known.get(name) or attributes.attribute_for(self, name), state[name])
-        self._counter.value = count
+
+        def take() -> None:
+            for name in expected:
+                if name != "count":
+                    setattr(self, known.get(name) or attributes.attribute_for(self, name), state[name])
+            self._counter.value = count
+
+        saving.as_one_act(self, take)
 
     def _wanted_names(self, known: list[str], given: list[str]) -> list[str]:
         """Names of the arrays of state: those that there are, or before the first step those that are given."""
@@ -246,12 +250,15 @@ class Optimizer:
             write_all(*part.written())
             return new
 
-        new = (self._whole(("step", chains, ignore_missing, idle), step) if self._compiles(extra) else step)(
-            leaves, grads, extra
-        )
+        run = self._whole(("step", chains, ignore_missing, idle), step) if self._compiles(extra) else step
         if places is None:
-            return jax.tree.unflatten(treedef, new)
-        for place, before, after in zip(places, leaves, new):
+            return jax.tree.unflatten(treedef, run(leaves, grads, extra))
+        if now.frame is None and here() == EAGER:
+            new, *written = framed(lambda frame: (run(leaves, grads, extra), *frame.writes()), log=current_log())
+            changed = [i for i, leaf in enumerate(leaves) if new[i] is not leaf]
+            write_in_place([places[i] for i in changed], [new[i] for i in changed], written)
+            return v
+        for place, before, after in zip(places, leaves, run(leaves, grads, extra)):
             if after is not before:
                 write_at(place, after)
         return v
@@ -351,7 +358,7 @@ class Optimizer:
         """A step in a frame of its own: what it sets on this optimizer is set with the variables, at one moment."""
         attributes.settle_trial(self)  # of a first try, where the frame turns out to need a token
         new = self._stepped(part)
-        return new, tuple(frame.written), tuple(frame.values[box] for box in frame.written)
+        return new, *frame.writes()
 
     def _stepped(self, part: Pairs) -> list[Any]:
         """What `_step` returns, the count being that of this step."""

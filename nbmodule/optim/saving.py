@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -126,9 +126,13 @@ def _set_all(optimizer: Optimizer, title: str, named: Mapping[str, Any], rates: 
         boxes = [optimizer._counter, *(known[name] for name in rates)]
         write_all(boxes, [count, *(known[name].admitted(np.asarray(rate)) for name, rate in rates.items())])
 
+    as_one_act(optimizer, load)
+
+
+def as_one_act(optimizer: Any, change: Callable[[], None]) -> None:
+    """Do what sets variables of an optimizer, and perhaps makes some, as one act."""
     with all_or_nothing(optimizer):
-        written = gathered(load)
-    write_all(*written)
+        write_all(*gathered(change))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.kinds import Shaped
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, ShapeError
@@ -46,11 +47,10 @@ class Dials:
 
     def set(self, setting: Setting, values: list[Any] | None = None, *, on: bool = True) -> None:
         """Turn them to what a setting says."""
-        self.on.value, self.number.value, self.seed.value = on, setting.number, np.uint32(setting.seed)
-        for box, (_, at) in zip(self.at, setting.parts):
-            box.value = np.asarray(at, np.int32)
-        for box, value in zip(self.values or (), values or ()):
-            box.value = value
+        pairs = [(self.on, on), (self.number, setting.number), (self.seed, np.uint32(setting.seed))]
+        pairs += [(box, np.asarray(at, np.int32)) for box, (_, at) in zip(self.at, setting.parts)]
+        pairs += zip(self.values or (), values or ())
+        write_all([box for box, _ in pairs], [box.admitted(value) for box, value in pairs])
 
     @property
     def boxes(self) -> list[Buffer]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import warnings
+import weakref
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
@@ -14,7 +17,7 @@ from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import EAGER, framed, here, now
 from nbmodule.core.boxes.record import CallInfo, Log
-from nbmodule.core.recording.tracker import Tracker, untracked
+from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, untracked
 from nbmodule.core.running.capture import find_modules
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -130,31 +133,52 @@ class Patching:
         self.settings = settings
         if self.foreign is None:
             settings_by_spot(self.model, settings)
-        self._open: list[tuple[Tracker, Seen, list[Act]]] = []
+        self._open: list[_Block] = []
+        self._next: _Block | None = None  # of the `with` that is about to begin
+
+    __exit__ = Ending()
+
+    def ending(self) -> Any:
+        """What ends a block. `with` alone holds it: once it is gone, the block is over, also if an interrupt came before its first line."""
+        block = self._next = _Block()
+        leave = functools.partial(self._leave, block)
+        weakref.finalize(leave, block.close).atexit = False
+        return leave
 
     def __enter__(self) -> Patching:
+        block, self._next = self._next or _Block(), None
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 "nb.patch was entered inside a function that is being traced, or under v=. Put the `with` around the call of the "
                 "compiled function. Nothing was changed."
             )
-        acts = acts_for(self.model, settings_by_spot(self.model, self.settings), self.called)
-        changes = by_place(acts)
-        seen = Seen(now.tracker, [notes for each in changes.values() for notes in each.received])
-        tracker = Tracker(_nothing, _none, ("patch", *(act.key for act in acts)), changes=changes, log=seen)
-        tracker.__enter__()
-        self._open.append((tracker, seen, acts))
-        if self.foreign is not None:
-            self.foreign.__enter__()
+        over_with_its_stack(block.close)
+        try:
+            self._open.append(block)
+            block.acts = acts_for(self.model, settings_by_spot(self.model, self.settings), self.called)
+            changes = by_place(block.acts)
+            block.seen = Seen(now.tracker, [notes for each in changes.values() for notes in each.received])
+            key = ("patch", *(act.key for act in block.acts))
+            Tracker(_nothing, _none, key, changes=changes, log=block.seen, span=block.span).__enter__()
+            if self.foreign is not None:
+                block.watching = self.foreign.watching()
+                next(block.watching)
+        except BaseException:
+            block.close()
+            self._forget(block)
+            raise
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        tracker, seen, acts = self._open.pop()
-        tracker.span.release()
-        let_go(acts)
-        if self.foreign is not None:
-            self.foreign.__exit__(kind, error, trace)
-        missing = sorted({act.spot.name for act in acts if not seen.has_met(act.place)})
+    def _leave(self, block: _Block, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if not any(block is each for each in self._open):  # called by hand, or by a stack
+            block = self._open[-1]
+        acts = list(block.acts)
+        try:
+            block.close()
+        finally:
+            block.close()
+        self._forget(block)
+        missing = sorted({act.spot.name for act in acts if not block.seen.has_met(act.place)})
         if error is None and missing:
             warnings.warn(
                 f"nb.patch changed nothing at {', '.join(missing)}: it was not called in the block, or only inside of a function that "
@@ -162,6 +186,34 @@ class Patching:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def _forget(self, block: _Block) -> None:
+        self._open = [each for each in self._open if each is not block]
+
+
+class _Block:
+    """What one block of a patch has opened."""
+
+    __slots__ = ("__weakref__", "acts", "seen", "span", "watching")
+
+    def __init__(self) -> None:
+        self.acts: list[Act] = []
+        self.seen: Any = None
+        self.span = threading.Lock()  # held while the returns are changed
+        self.watching: Any = None  # where the model is of another framework
+
+    def close(self) -> None:
+        """Nothing is changed any more; again is fine."""
+        watching, self.watching = self.watching, None
+        try:
+            if watching is not None:
+                watching.close()
+        finally:
+            if self.span.locked():
+                self.span.release()
+            while self.acts:
+                let_go(self.acts[-1:])
+                self.acts.pop()
 
 
 class Seen(Log):

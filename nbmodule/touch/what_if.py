@@ -12,6 +12,7 @@ import numpy as np
 
 from nbmodule.base.format import format_number, shown
 from nbmodule.calls.shown import Shown
+from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError
 from nbmodule.touch.acts import Act, Dials
@@ -317,8 +318,8 @@ class WhatIf(Shown):
         def back() -> None:
             while handles:
                 handles.pop().remove()
-            for box, value in old:
-                box.value = value
+            if old:
+                write_all(*zip(*old))
             while edits.made:
                 edits.undo()
             for name, value in state.items():
@@ -329,9 +330,9 @@ class WhatIf(Shown):
                 getattr(edits, method)(*args)
             if self._draft is not None:
                 drawn = plan_of(self._draft[1].model).boxes
-                for box, tried in zip(plan_of(self.run.model).boxes, drawn):
-                    old.append((box, box.value))
-                    box.value = tried.value
+                pairs = list(zip(plan_of(self.run.model).boxes, drawn))
+                old += [(box, box.value) for box, _ in pairs]
+                write_all([box for box, _ in pairs], [box.admitted(tried.value) for box, tried in pairs])
             handles += hooked(self.run.model, [(spots(self.run.model, each.where)[0], each.setting) for each in on])
             self.run = self.run.again()
         except BaseException:

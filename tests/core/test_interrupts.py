@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import signal
+from collections import OrderedDict
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 import nbmodule as nb
+from nbmodule.core.boxes.frame import now
 from nbmodule.core.shape.walk import plan_of
 from tests.core.interrupting import Injected, assert_nothing_is_open, points
 
@@ -211,6 +216,64 @@ def test_an_optimizer_step_is_one_act(make):
     hunt(act, model, *boxes)
 
 
+class Own(nb.Optimizer):
+    """One of a user's own; its state is made in the first step."""
+
+    def _step(self, v, grads):
+        self._sum = getattr(self, "_sum", grads * 0) + grads
+        return v - self._sum * self._lr
+
+
+KEPT = {
+    "container": lambda model: nb.Container(a=jnp.ones(1), b={"c": jnp.ones(1)}),
+    "dict": lambda model: {"a": jnp.ones(1), "b": {"c": jnp.ones(1)}},
+    "ordered": lambda model: OrderedDict(a=jnp.ones(1), b=OrderedDict(c=jnp.ones(1))),
+    "list": lambda model: {"a": [jnp.ones(1)], "b": [{"c": jnp.ones(1)}]},
+    "boxes": lambda model: {"a": model.a, "b": {"c": model.b.c}},
+    "v": lambda model: model.v,
+}
+
+
+MAKES = {"adam": nb.Adam, "own": Own, "traced": lambda *_, **options: nb.Adam(0.1, trace_on_next_step=True, **options)}
+
+
+@pytest.mark.parametrize(
+    ("kept", "make"), [*((kept, "adam") for kept in KEPT), ("v", "own"), ("v", "traced"), ("container", "own")]
+)
+def test_a_step_in_place_is_one_act(kept, make):
+    model = nb.Module(a=nb.Parameter([1.0]), b=nb.Module(c=nb.Parameter([1.0])))
+    v, optimizer = KEPT[kept](model), MAKES[make](0.1, inplace=True)
+    grads = jax.tree.map(jnp.ones_like, v, is_leaf=lambda x: isinstance(x, nb.Variable))
+
+    def seen():
+        of_model = [box.value for box in model.parameters()] if kept in ("boxes", "v") else []
+        state = [x for x in jax.tree.leaves(optimizer.state) if jnp.shape(x) in ((1,), ())]
+        return [np.array(x).tolist() for x in (*jax.tree.leaves(v), *of_model, *state)]
+
+    act = lambda: optimizer.step(v, grads)
+    assert act() is v
+    act()
+    before = seen()
+    for _ in points(act, most=40):
+        after = seen()
+        assert_nothing_is_open()
+        assert len({x != y for x, y in zip(before, after, strict=True)}) == 1
+        assert kept != "v" or model.v is v
+        before = after
+
+
+def test_older_variables_keep_their_values_when_a_step_is_made_in_place():
+    model = nb.Module(part=nb.Module(a=nb.Parameter([1.0])), b=nb.Parameter([2.0]))
+    older, v = model.v, None
+    model.part.a.value = jnp.array([3.0])
+    v = model.v
+    nb.SGD(1.0, inplace=True).step(v, {"part": {"a": jnp.ones(1)}, "b": jnp.ones(1)})
+    assert [float(x[0]) for x in jax.tree.leaves(older)] == [2.0, 1.0]
+    assert [float(x[0]) for x in jax.tree.leaves(model.v)] == [1.0, 2.0]
+    assert model.v is v
+    assert model.v.part is model.part.v
+
+
 def test_restoring_a_checkpoint_is_one_act(tmp_path):
     model, optimizer, turn = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1), [0]
     for step in range(2):
@@ -372,3 +435,55 @@ def test_a_profiled_block_leaves_nothing_open():
     act()
     for _ in points(act):
         assert_nothing_is_open()
+
+
+BLOCKS = {"patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}), "track": nb.track}
+
+
+@pytest.mark.parametrize("by", ["with", "stack"])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_that_is_interrupted_is_over(block, by):
+    model, x = nb.Sequential(nb.Linear(2, 2), nb.Tanh()), jnp.ones((1, 2))
+    plain, kept = np.asarray(model(x)), []
+
+    def act():
+        if by == "with":
+            with BLOCKS[block](model):
+                model(x)
+            return
+        kept[:] = [BLOCKS[block](model)]  # whoever holds it afterwards
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(kept[0])
+            model(x)
+
+    act()
+    for _ in points(act, most=50):
+        if by == "stack" and now.tracker is not None:
+            gc.collect()  # a stack holds its interrupt in a cycle
+        assert_nothing_is_open()
+        np.testing.assert_array_equal(model(x), plain)
+
+
+def test_a_patch_may_be_entered_by_hand_and_again():
+    model, x = nb.Sequential(nb.Linear(2, 2)), jnp.ones((1, 2))
+    patch, plain = nb.patch(model, {"0": nb.scale_by(2.0)}), np.asarray(model(x))
+    patch.__enter__()
+    np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
+    with patch:
+        np.testing.assert_allclose(model(x), 4 * plain, rtol=1e-6)
+    np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
+    patch.__exit__(None, None, None)
+    np.testing.assert_array_equal(model(x), plain)
+
+
+def test_forgetting_the_state_of_an_optimizer_is_one_act():
+    optimizer, v = nb.Adam(0.1), {"w": jnp.ones(1)}
+
+    def act():
+        optimizer.step(v, v)
+        optimizer.reset()
+
+    act()
+    for _ in points(act, most=60):
+        assert any(float(x[0]) for x in optimizer.state.mw.values()) == bool(optimizer.count)
+        optimizer.reset()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from operator import attrgetter
+from operator import attrgetter, call
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock, ticks
@@ -25,6 +25,9 @@ _value = attrgetter("_value")
 Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
 """What else is set at the moment of a commit: objects, an attribute of each, and its new value."""
 NOTHING: Also = ((), (), ())
+Items = tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]
+"""Items of dicts and lists that are set then: what sets each, written in C, the dicts and lists, the keys, the new values."""
+NO_ITEMS: Items = ((), (), (), ())
 
 
 def commit(
@@ -33,6 +36,7 @@ def commit(
     waiting: Sequence[Variable] = (),
     draws: Sequence[Any] = (),
     also: Also = NOTHING,
+    items: Items = NO_ITEMS,
 ) -> None:
     """Put values into boxes, past all frames. They were checked before: as many, of the shapes and dtypes of the boxes.
 
@@ -42,6 +46,7 @@ def commit(
         waiting: Pending boxes, which get another draw at the same moment.
         draws: One for each of these.
         also: What else is set at the same moment, layouts say.
+        items: Items of dicts and lists that are set at the same moment.
 
     Example:
         >>> import nbmodule as nb
@@ -55,13 +60,13 @@ def commit(
         before = list(map(_value, boxes))
     except AttributeError:
         before = None
-    if before is not None and not waiting and also is NOTHING:
+    if before is not None and not waiting and also is NOTHING and items is NO_ITEMS:
         any(map(setattr, targets, names, chain(values, ticks)))
         return
     before = [getattr(box, "_value", None) for box in boxes]
     targets, names = (*waiting, *also[0], *targets), (*repeat("_pending", len(waiting)), *also[1], *names)
     with draw_lock:  # a draw that has begun comes first
-        any(map(setattr, targets, names, chain(draws, also[2], values, ticks)))
+        any(chain(map(call, *items), map(setattr, targets, names, chain(draws, also[2], values, ticks))))
     for box in boxes:
         if hasattr(box, "_pending"):
             del box._pending

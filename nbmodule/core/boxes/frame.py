@@ -318,6 +318,10 @@ class Frame:
         if not self.seen.isdisjoint(carried):
             self.renew()
 
+    def writes(self) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:
+        """The boxes that were written, and their values."""
+        return tuple(self.written), tuple(self.values[box] for box in self.written)
+
     def renew(self) -> None:
         """Enter a fresh token: traces that were cached with an older value are not used again."""
         self._context.__exit__(None, None, None)
@@ -408,7 +412,7 @@ def gathered(body: Callable[[], Any]) -> tuple[tuple[Variable, ...], tuple[Any, 
 
     def run(frame: Frame) -> Any:
         body()
-        return tuple(frame.written), tuple(frame.values[box] for box in frame.written)
+        return frame.writes()
 
     return framed(run)
 

@@ -69,8 +69,8 @@ _moments = _Moments()
 
 
 def reduced_at_one_moment(
-    thing: Any, plan_of: Callable[[Any], Any], reduce: Callable[[], tuple[Any, ...]]
-) -> tuple[Any, ...]:
+    thing: Any, plan_of: Callable[[Any], Any], reduce: Callable[[], tuple[Any, ...] | str]
+) -> Any:
     """What `thing.__reduce_ex__` returns: `reduce()`, read at one moment, and so are its boxes until it has been written.
 
     Args:
@@ -81,7 +81,10 @@ def reduced_at_one_moment(
     if now.frame is not None or not is_eager() or any(thing in moment.parts for moment in _moments.under_way()):
         return reduce()
     moment = Moment(plan_of(thing))
-    found = _Reduced(framed(lambda _: reduce(), moment.values.items()))
+    described = framed(lambda _: reduce(), moment.values.items())
+    if isinstance(described, str):  # the name of something that there is one of
+        return described
+    found = _Reduced(described)
     found.moment = moment
     _moments.references.append(weakref.ref(moment))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -41,10 +42,47 @@ class Ending:
     """
 
     def __get__(self, thing: Any, kind: object = None) -> Any:
-        return self if thing is None else thing.ending()
+        if thing is not None:
+            return thing.ending()
+        found = _OfClass()
+        _asked.ending = weakref.ref(found)
+        return found
 
-    def __call__(self, thing: Any, *exc: object) -> Any:  # by way of the class, as `contextlib.ExitStack` does
-        return thing.ending()(*exc)
+
+class _OfClass:
+    """An `__exit__` that was asked of the class, as `contextlib.ExitStack` asks before it enters; then the stack alone holds it."""
+
+    __slots__ = ("__weakref__", "close")
+
+    def __init__(self) -> None:
+        self.close: Callable[[], None] = int
+
+    def __call__(self, thing: Any, *exc: object) -> Any:
+        try:
+            return thing.ending()(*exc)
+        finally:
+            self.close()
+
+
+class _Asked(threading.local):
+    ending: Any = None
+    """The last that was asked of a class."""
+
+
+_asked = _Asked()
+
+
+def over_with_its_stack(close: Callable[[], None]) -> None:
+    """Called when a block is about to begin: if an `ExitStack` enters it, `close()` follows when that holds its end no more.
+
+    So nothing stays open where an interrupt comes after the block has begun and before the stack has noted its end. Where the
+    interrupt is held by a cycle, as stacks make them, that is when Python collects it.
+    """
+    reference, _asked.ending = _asked.ending, None
+    ending = None if reference is None else reference()
+    if ending is not None:
+        ending.close = close
+        weakref.finalize(ending, close).atexit = False
 
 
 class Tracker:
@@ -127,15 +165,20 @@ class Tracker:
             self.timed = self.timed or self.outer.timed
             self.keep_gradient = self.keep_gradient or self.outer.keep_gradient
         self.thread = threading.get_ident()
+        over_with_its_stack(self.close)
         try:
             self.span.acquire()
             gate.open[self] = None
             now.tracker = self
         except BaseException:
-            if self.span.locked():
-                self.span.release()
+            self.close()
             raise
         return self
+
+    def close(self) -> None:
+        """End it; again is fine."""
+        if self.span.locked():
+            self.span.release()
 
     def around(self) -> Tracker | None:
         """The tracker around this one, of those that are still open."""

@@ -81,6 +81,16 @@ class Tie:
         return root is not None and known_current(module) is root and holds(root, plan_of(module).template)
 
 
+def box_behind(container: Container, key: str) -> Variable | None:
+    """The variable that would be set along with this leaf; containers of older values are made independent of it."""
+    link = container._link
+    module = None if link is None else link.module()
+    if module is None or not link.is_current(module):
+        return None
+    protect(link)
+    return link.level.get(key)
+
+
 def _levels(part: Container, chain: tuple[str, ...]) -> Iterator[Container]:
     """The levels that lead to a leaf."""
     yield part
