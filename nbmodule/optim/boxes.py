@@ -97,9 +97,7 @@ def _place(level: Any, path: Any) -> tuple[Any, Any]:
     return level, last
 
 
-def write_in_place(
-    places: Sequence[tuple[Any, Any]], values: Sequence[Any], written: tuple[Sequence[Variable], Sequence[Any]]
-) -> None:
+def write_in_place(places: Sequence[tuple[Any, Any]], values: Sequence[Any], written: Sequence[Sequence[Any]]) -> None:
     """Set leaves where they are kept, and boxes beside, as one act.
 
     Args:

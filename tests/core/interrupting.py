@@ -54,7 +54,7 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
 
     def local(frame: Any, event: str, arg: Any) -> Any:
         nonlocal passed
-        if event in ("line", "opcode") and frame.f_lasti not in _ends_of_blocks(frame.f_code):
+        if event in ("line", "opcode") and frame.f_lasti not in _without_signals(frame.f_code):
             passed += 1
             if passed == stop + 1:
                 strike()
@@ -82,9 +82,10 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
 
 
 @functools.cache
-def _ends_of_blocks(code: Any) -> frozenset[int]:
-    """Where a `with` block has ended and calls `__exit__(None, None, None)`: no signal is handled before that call."""
-    steps, found = list(dis.get_instructions(code)), set()
+def _without_signals(code: Any) -> frozenset[int]:
+    """Where no signal is handled: in front of a `try`, which does nothing, and at the end of a `with` block before its `__exit__` is called."""
+    steps = list(dis.get_instructions(code))
+    found = {each.offset for each in steps if each.opname == "NOP"}
     for start in range(len(steps) - 3):
         if all(each.opname == "LOAD_CONST" and each.argval is None for each in steps[start : start + 3]):
             i, call = (

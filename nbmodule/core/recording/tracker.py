@@ -55,7 +55,7 @@ class _OfClass:
     __slots__ = ("__weakref__", "close")
 
     def __init__(self) -> None:
-        self.close: Callable[[], None] = int
+        self.close: Callable[[], Any] = int
 
     def __call__(self, thing: Any, *exc: object) -> Any:
         try:
@@ -72,7 +72,7 @@ class _Asked(threading.local):
 _asked = _Asked()
 
 
-def over_with_its_stack(close: Callable[[], None]) -> None:
+def over_with_its_stack(close: Callable[[], Any]) -> None:
     """Called when a block is about to begin: if an `ExitStack` enters it, `close()` follows when that holds its end no more.
 
     So nothing stays open where an interrupt comes after the block has begun and before the stack has noted its end. Where the

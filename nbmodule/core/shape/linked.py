@@ -84,7 +84,9 @@ class Tie:
 def box_behind(container: Container, key: str) -> Variable | None:
     """The variable that would be set along with this leaf; containers of older values are made independent of it."""
     link = container._link
-    module = None if link is None else link.module()
+    if link is None:
+        return None
+    module = link.module()
     if module is None or not link.is_current(module):
         return None
     protect(link)
