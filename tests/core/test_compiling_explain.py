@@ -213,7 +213,10 @@ def test_what_was_captured_and_is_gone_is_named():
     step(X)
     held[0] = nb.Linear(3, 2)
     gc.collect()
+    assert not nb.explain_retrace(step, X).expected  # what was compiled is kept for its like
 
+    held[0] = nb.Linear(3, 5)
+    gc.collect()
     assert whats(nb.explain_retrace(step, X)) == ["Linear: there before, gone now"]
 
 
@@ -269,3 +272,79 @@ def test_what_is_not_compiled_here_is_refused(model):
         nb.explain_retrace(jax.jit(jnp.sin), X)
     with pytest.raises(nb.NbModuleError, match=r"its calls are not compiled\. Compile it with model\.compile\(\)"):
         nb.explain_retrace(model, X)
+
+
+def net():
+    return nb.Sequential(nb.Linear(3, 4), nb.Tanh(), nb.Linear(4, 2))
+
+
+def loss_of(model, x):
+    return (model(x) ** 2).mean()
+
+
+def test_what_is_said_of_things_made_anew_is_what_happens():
+    traces = []
+
+    @nb.jit
+    def step(model, optimizer, x):
+        traces.append(x.shape)
+        loss, grads = nb.value_and_grad(loss_of)(model, x)
+        optimizer.update(model, grads)
+        return loss
+
+    def said(*args):
+        """What is said before the call, which must come true, and of the trace that is used afterwards."""
+        before, count = nb.explain_retrace(step, *args), len(traces)
+        step(*args)
+        after = nb.explain_retrace(step, *args)
+        assert before.expected == (len(traces) > count)
+        assert not after.expected
+        return before
+
+    model, optimizer, other = net(), nb.Adam(0.1), jnp.ones((5, 3))
+    assert said(model, optimizer, X).expected
+    assert not said(model, optimizer, X).expected
+    said(model, nb.Adam(0.1), X)
+    said(net(), optimizer, X)
+    said(net(), nb.Adam(0.1), other)
+    assert not said(net(), nb.Adam(0.1), other).expected
+    assert not said(net(), nb.Adam(0.2), X).expected
+    assert whats(said(net(), nb.SGD(0.1), X)) == ["optimizer: Adam before, SGD now"]
+    assert not said(net(), nb.SGD(0.1), X).expected
+
+
+def test_what_is_said_of_a_function_defined_anew_is_what_happens():
+    traces = []
+
+    def define():
+        model, optimizer = net(), nb.Adam(0.1)
+
+        def step(x):
+            traces.append(x.shape)
+            loss, grads = nb.value_and_grad(loss_of)(model, x)
+            optimizer.update(model, grads)
+            return loss
+
+        return nb.jit(step)
+
+    first, second, third = define(), define(), define()
+    first(X)
+    count = len(traces)
+    found = nb.explain_retrace(second, X)
+    assert (found.expected, found.traces, found.trace) == (False, 0, 0)
+    assert "has not been traced; this call uses what was compiled for others of the same form." in repr(found)
+    second(X)
+    assert len(traces) == count
+    assert not nb.explain_retrace(second, X).expected
+    found = nb.explain_retrace(third, jnp.ones((6, 3)))
+    assert whats(found) == [f"argument x: {FLOAT}[4, 3] before, {FLOAT}[6, 3] now"]
+    assert "compared with what was compiled for others of the same form" in repr(found)
+
+
+def test_asking_draws_nothing_and_makes_no_state():
+    model, optimizer = net(), nb.Adam(0.1)
+    step = nb.jit(lambda model, optimizer, x: optimizer.update(model, nb.grad(loss_of)(model, x)))
+    step(net(), nb.Adam(0.1), X)
+    assert not nb.explain_retrace(step, model, optimizer, X).expected
+    assert all(box.is_pending for box in model.parameters())
+    assert list(optimizer.state.mw) == []

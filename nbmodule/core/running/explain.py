@@ -13,7 +13,7 @@ from nbmodule.core.running.compiling import stateful_things, step_arguments
 from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.closure import forwards_of
-from nbmodule.core.transforms.explain_facts import Facts, Key, Trace, trace_of
+from nbmodule.core.transforms.explain_facts import Facts, Key, Trace, box_texts, trace_of
 from nbmodule.core.transforms.jit import Jit, split_call
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
@@ -53,7 +53,8 @@ class Retrace:
         function: Its name.
         traces: How often it has been traced, for calls that differ.
         expected: Whether this call would be traced; False if it uses a trace that is there.
-        trace: Number of the trace that it uses, or that is the closest to it; 0 before the first.
+        trace: Number of the trace that it uses, or that is the closest to it; 0 before the first, and where that was made for
+            another function, or for other models and optimizers, and is kept for what is made anew.
         changes: What differed from the closest trace that was there before; empty for the first.
     """
 
@@ -66,10 +67,13 @@ class Retrace:
     @shown
     def __repr__(self) -> str:
         times = "has not been traced" if not self.traces else f"was traced {_times(self.traces)}"
-        if not self.traces:
+        known = f"trace {self.trace}" if self.trace else "what was compiled for others of the same form"
+        if not self.trace and not self.expected:
+            return f"{self.function} {times}; this call uses {known}."
+        if not self.traces and not self.changes:
             return f"{self.function} {times}; its first call will be."
         if self.expected:
-            head = f"{self.function} {times}; this call would be traced, since compared with trace {self.trace}"
+            head = f"{self.function} {times}; this call would be traced, since compared with {known}"
         elif not self.changes:
             return f"{self.function} {times}; this call uses trace {self.trace}, the first."
         else:
@@ -77,7 +81,17 @@ class Retrace:
         lines = [f"  {change}" for change in self.changes]
         if len(lines) > MOST_LINES:
             lines[MOST_LINES - 1 :] = [f"  … and {len(lines) - MOST_LINES + 1} more: .changes has them all"]
-        return "\n".join([head, *(lines or ["  nothing that is known here: JAX itself let go of it"])])
+        return "\n".join(
+            [
+                head,
+                *(
+                    lines
+                    or [
+                        "  nothing that is known here: what was compiled is gone, or was made for an optimizer before its first step"
+                    ]
+                ),
+            ]
+        )
 
 
 def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Retrace:
@@ -117,16 +131,42 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     step, args, kwargs, names = _compiled(fn, args, kwargs)
     history = step.history
     name = getattr(fn, "__qualname__", None) or type(fn).__name__
-    traces = history.traces
-    first = history.count - len(traces) + 1
-    for number in reversed(range(len(traces))):
-        if not _changes(traces[number], _now(step, traces[number], args, kwargs), names):
-            mine = traces[number]
-            changes = _closest(((_changes(t, mine, names), i) for i, t in enumerate(traces[:number])), ())[0]
-            return Retrace(name, history.count, False, first + number, changes)
-    against = ((_changes(trace, _now(step, trace, args, kwargs), names), i) for i, trace in enumerate(traces))
-    changes, number = _closest(against, ())
-    return Retrace(name, history.count, True, first + number if traces else 0, changes)
+    traces, first = history.traces, history.count - len(history.traces) + 1
+    program, used_with = step.program_at_hand(args, kwargs)
+    if program is None:
+        against = ((_changes(trace, _now(step, trace, args, kwargs), names), i) for i, trace in enumerate(traces))
+        changes, number = _closest(against, ())
+        return Retrace(name, history.count, True, first + number if traces else 0, changes)
+    call = _of_call(_now(step, _NOTHING, args, kwargs))
+    texts = set().union(*map(box_texts, used_with))
+    used = next((t for t in reversed(program.traces) if t.call == call.call and texts <= t.box_texts()), None)
+    if used is None:
+        against = [(_changes(_of_call(trace), call, names), i) for i, trace in enumerate(program.traces)]
+        if not all(changes for changes, _ in against):  # a variable has another dtype
+            against = [(_changes(t, _now(step, t, args, kwargs), names), i) for i, t in enumerate(program.traces)]
+        changes, number = _closest(against, ())
+        place = _place(program.traces[number], traces) if program.traces else None
+        return Retrace(name, history.count, True, 0 if place is None else first + place, changes)
+    unchanged = (i for i, t in enumerate(traces) if not _changes(t, _now(step, t, args, kwargs), names))
+    place = max(unchanged, default=_place(used, traces))
+    if place is None:
+        return Retrace(name, history.count, False, 0, ())
+    changes = _closest(((_changes(t, traces[place], names), i) for i, t in enumerate(traces[:place])), ())[0]
+    return Retrace(name, history.count, False, first + place, changes)
+
+
+_NOTHING = Trace({}, [], [], {})
+
+
+def _of_call(trace: Trace) -> Trace:
+    """What a trace knows of the call alone: its arguments, tracking, and settings of JAX."""
+    return Trace(trace.call, [], [], {})
+
+
+def _place(trace: Trace, traces: Sequence[Trace]) -> int | None:
+    """Which of a function's traces it is; None if it was made for another function."""
+    found = [i for i, known in enumerate(traces) if known is trace or known.is_same(trace)]
+    return found[-1] if found else None
 
 
 def _times(count: int) -> str:

@@ -106,14 +106,21 @@ class Closure:
 
     def bind(self, things: list[Any]) -> Binding | None:
         """Bind to these things and to what is captured, as they are now; None if a captured one is gone or has changed."""
+        return Binding(self, things, [reference() for reference in self.captured]) if self.fits() else None
+
+    def fits(self) -> bool:
+        """Whether what is captured is there and as it was."""
         captured = [reference() for reference in self.captured]
         if not self.alive or not self.watch.is_fresh() or any(thing is None for thing in captured):
-            return None
+            return False
         if any(signature_of(thing) != known for thing, known in zip(captured, self.signatures)):
-            return None
-        if any(reference() is None or structure_of(reference()) is not known for reference, known in self.watched):
-            return None
-        return Binding(self, things, captured)
+            return False
+        return all(reference() is not None and structure_of(reference()) is known for reference, known in self.watched)
+
+    def shares_as_traced(self, things: list[Any]) -> bool:
+        """Whether the same boxes are the same as in the trace: an optimizer that has made its state in it was captured then."""
+        terms = self.program.terms
+        return terms is None or sharing_of([*things, *self.captured_now()]) == terms.sharing
 
     def environment(self, things: list[Any]) -> Environment:
         """What the function can read, called with these things."""
@@ -193,17 +200,42 @@ def _taken_over(
     things: list[Any],
     history: TraceHistory,
 ) -> Closure | None:
+    captured = _captured_for(program, environment, things)
+    if captured is None:
+        return None
+    closure = Closure(fn, program, holes, things, captured, history)
+    history.take_over(program.traces, captured, closure.watch.codes)
+    return closure
+
+
+def _captured_for(program: Program, environment: Environment, things: list[Any]) -> list[Any] | None:
+    """What the program would capture here; None if it does not fit."""
     terms = program.terms
     if terms is None or not terms.hold_in(environment):
         return None
     captured = [environment.at(address) for address in terms.addresses]
     if any(thing is None for thing in captured) or tuple(map(signature_of, captured)) != terms.signatures:
         return None
-    if sharing_of([*things, *captured]) != terms.sharing:
-        return None
-    closure = Closure(fn, program, holes, things, captured, history)
-    history.take_over(program.traces, captured, closure.watch.codes)
-    return closure
+    return captured if sharing_of([*things, *captured]) == terms.sharing else None
+
+
+def adoptable(programs: Sequence[Program], fn: Any, things: list[Any]) -> tuple[Program | None, list[Any]]:
+    """The program that `adopted` would take, and the things it would be given; all is left as it is."""
+    environment = environment_of(fn, things) if programs else None
+    for program in programs:
+        captured = None if environment is None else _captured_for(program, environment, things)
+        if captured is not None:
+            return program, [*things, *captured]
+    for program in programs:
+        begun = _begin_states(program, environment) if environment is not None else []
+        try:
+            captured = _captured_for(program, environment_of(fn, things), things) if begun else None
+            if captured is not None:
+                return program, [*things, *captured]
+        finally:
+            for optimizer in begun:
+                optimizer._forget_state()
+    return None, things
 
 
 def _states_in(environment: Environment) -> dict[Place, BegunState]:

@@ -115,6 +115,10 @@ class Trace:
         found.update({Key("code", name): Fact("", codes) for name, codes in self.codes.items()})
         return found
 
+    def box_texts(self) -> set[str]:
+        """Kinds, shapes and dtypes of all variables."""
+        return {fact.text for held in (*self.things, *self.captured) for _, fact in held.boxes}
+
 
 class TraceHistory:
     """The last traces of one compiled function."""
@@ -149,9 +153,9 @@ class TraceHistory:
         for trace in traces:
             used = [UsedThing(held.label, thing) for held, thing in zip(trace.captured, captured, strict=False)]
             again = Trace(trace.call, trace.things, used, known_codes)
-            if any(known is trace for known in self.traces):
-                self.traces = [again if known is trace else known for known in self.traces]
-            elif not any(known.is_same(again) for known in self.traces):
+            if any(known is trace or known.is_same(again) for known in self.traces):
+                self.traces = [again if known is trace or known.is_same(again) else known for known in self.traces]
+            else:
                 self.count += 1
                 self.traces = [*self.traces[1 - MOST_TRACES :], again]
 
@@ -294,6 +298,11 @@ def _box_fact(box: Variable) -> Fact:
     spread = "" if layout is None else f" laid out as {layout.spec} over {dict(layout.mesh.shape)}"
     text = f"{type(box).__name__} {array_text(box.shape, box.dtype)}{frozen}{spread}"
     return Fact(text, (text, id(type(box))))
+
+
+def box_texts(thing: Any) -> set[str]:
+    """Kinds, shapes and dtypes of the variables of a thing."""
+    return {_box_fact(box).text for box in _boxes_of(thing)}
 
 
 def _codes(codes: Iterable[tuple[Any, Any]]) -> dict[str, frozenset[Any]]:

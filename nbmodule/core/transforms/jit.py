@@ -23,7 +23,7 @@ from nbmodule.core.shape.structure import static_key
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
-from nbmodule.core.transforms.closure import HEAVIEST, Closure, adopted, missing, shelf
+from nbmodule.core.transforms.closure import HEAVIEST, Closure, adoptable, adopted, missing, shelf
 from nbmodule.core.transforms.environment import signature_of
 from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.functions import check_function
@@ -226,8 +226,7 @@ class Jit(Generic[P, R]):
             binding = closure.bind(things)
             if binding is not None:
                 return binding
-        programs = list(dict.fromkeys((*programs, *self._kept.get(key, ()), *shelf.of(self._family(key)))))
-        closure = adopted(programs, self.fn, key[2][0], things, self.history)
+        closure = adopted(self._known_programs(key, programs), self.fn, key[2][0], things, self.history)
         if closure is not None:
             return self._added(key, closure, things)
         known = {id(thing) for thing in things}
@@ -235,6 +234,23 @@ class Jit(Generic[P, R]):
         reachable = [thing for thing in guess(self.fn) if id(thing) not in known]
         captured = [thing for thing in reachable if not covered.issuperset(boxes_of(thing) or (None,))]
         return self._begun(key, things, captured)
+
+    def _known_programs(self, key: Any, programs: list[Program]) -> list[Program]:
+        """Programs that might be taken over, those of this function first."""
+        return list(dict.fromkeys((*programs, *self._kept.get(key, ()), *shelf.of(self._family(key)))))
+
+    def program_at_hand(self, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> tuple[Program | None, list[Any]]:
+        """The compiled form that a call would find, its own or one kept for what is made anew, and its things; nothing is changed."""
+        args, _, things, holes = split_call(given, given_kwargs)
+        binding, _ = self._last if not now.busy else self._watched()
+        if binding is not None and len(things) == len(binding.things) and binding.holds(tuple(things)):
+            return binding.program, [*things, *binding.closure.captured_now()]
+        key = self._key(things, holes, len(args))
+        closures = self.closures.get(key, [])
+        for closure in closures:
+            if closure.alive and closure.watch.has_code() and closure.fits():
+                return closure.program if closure.shares_as_traced(things) else None, [*things, *closure.captured_now()]
+        return adoptable(self._known_programs(key, [each.program for each in reversed(closures)]), self.fn, things)
 
     def _begun(self, key: Any, things: list[Any], captured: list[Any]) -> Binding:
         """The binding of a new program."""
