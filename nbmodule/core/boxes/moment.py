@@ -23,7 +23,7 @@ from nbmodule.core.boxes.handing import own_values, snapshot
 _PICKLER: Any = getattr(pickle, "_Pickler", ())
 
 
-class Moment:
+class _Moment:
     """What boxes held at a moment, for one call of a pickler."""
 
     __slots__ = ("__weakref__", "_in_python", "parts", "values")
@@ -48,14 +48,14 @@ class Moment:
 class _Reduced(tuple):
     """What `__reduce_ex__` returns, and the moment at which it was read."""
 
-    moment: Moment
+    moment: _Moment
 
 
 class _Moments(threading.local):
     def __init__(self) -> None:
-        self.references: list[weakref.ref[Moment]] = []
+        self.references: list[weakref.ref[_Moment]] = []
 
-    def under_way(self) -> Iterator[Moment]:
+    def under_way(self) -> Iterator[_Moment]:
         """Those of this thread, the outermost first."""
         if self.references:
             self.references = [each for each in self.references if each() is not None]
@@ -80,7 +80,7 @@ def reduced_at_one_moment(
     """
     if now.frame is not None or not is_eager() or any(thing in moment.parts for moment in _moments.under_way()):
         return reduce()
-    moment = Moment(plan_of(thing))
+    moment = _Moment(plan_of(thing))
     described = framed(lambda _: reduce(), moment.values.items())
     if isinstance(described, str):  # the name of something that there is one of
         return described
