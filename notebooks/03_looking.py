@@ -98,8 +98,8 @@ model
 # `frozen`, `NaN 12`). Sort by size or by deviation to find the outlier among thousands. The detail of a row shows the
 # weight itself as a picture, blue below zero and orange above.
 #
-# While the kernel runs, *look closer* under the picture opens any slice of an array: choose which axes lie across and
-# down, move along the others, and zoom. Every zoom is computed anew from all of the elements, so it shows more.
+# While the kernel runs, the tools above the picture open any slice of it: drag a rectangle to zoom, choose which axes lie
+# across and down, move along the others, choose another scale. Every zoom is computed anew from all of the elements, so it shows more.
 
 # %%
 model.v

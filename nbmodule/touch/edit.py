@@ -130,9 +130,7 @@ class Edits:
         module, code = self._spot(path).module, self._code(path)
         old = vars(module).get(name, _MISSING)
         if old is _MISSING or name.startswith("_") or not isinstance(old, SCALARS):
-            known = [
-                key for key, found in vars(module).items() if isinstance(found, SCALARS) and not key.startswith("_")
-            ]
+            known = scalars_of(module)
             raise ArgumentError(
                 f'"{path}" ({type(module).__name__}) has no number, text or flag {name!r} that can be set; it has {", ".join(known) or "none"}. '
                 "Nothing was changed."
@@ -250,6 +248,18 @@ class Edits:
                 box.requires_grad = was
 
         return self._do(f"{code}.requires_grad_({flag})", lambda: module.requires_grad_(flag), back)
+
+
+def scalars_of(module: Any) -> dict[str, Any]:
+    """The numbers, texts and flags that a module has as attributes, which `Edits.set` can change.
+
+    Example:
+        >>> scalars_of(nb.Dropout(0.5))
+        {'rate': 0.5}
+    """
+    return {
+        name: value for name, value in vars(module).items() if isinstance(value, SCALARS) and not name.startswith("_")
+    }
 
 
 class _Place:

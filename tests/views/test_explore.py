@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentError
-from nbmodule.views.joined.explore import EXACT, SIDE, slice_payload
+from nbmodule.views.arrays.scales import quantize
+from nbmodule.views.joined.explore import EXACT, SIDE, cell_payload, slice_payload
 
 
 def values_of(found):
-    rows, columns = found["window"][1] - found["window"][0], found["window"][3] - found["window"][2]
-    return np.frombuffer(base64.b64decode(found["values"]), "<f4").reshape(rows, columns)
+    picture = found["picture"]
+    values = np.frombuffer(base64.b64decode(picture["e"]), f"<{picture.get('et', 'f4')}").reshape(picture["s"])
+    return values[0] if len(values) == 1 else values
 
 
 @pytest.mark.parametrize(("down", "across"), [(0, 1), (1, 0), (0, 2), (2, 1), (2, 0)])
@@ -28,7 +30,7 @@ def test_a_window_is_reduced_anew_from_its_own_elements():
     whole = slice_payload(x, {})
     assert whole["picture"]["s"] == [1, 250, 286]
     assert whole["picture"]["notes"][0] == "mean of 4 × 6…7 blocks"
-    assert "values" not in whole
+    assert "e" not in whole["picture"]
     part = slice_payload(x, {"window": [990, 1000, 5, 25]})
     assert part["picture"]["w"] == [990, 5, 10, 20], (
         "so that the page names rows and columns of the array, not of the picture"
@@ -46,7 +48,7 @@ def test_one_scale_for_all_slices_is_that_of_the_largest_value():
     x = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -8.0)])
     apart = slice_payload(x, {"at": [0, 0, 0]})["picture"]["l"]
     alike = slice_payload(x, {"at": [0, 0, 0], "same": True})["picture"]["l"]
-    assert (apart, alike) == ([0, 1], [0, 8])
+    assert (apart, alike) == ([0, 1], [-8, 8]), "else one color would be 1 in one slice and -1 in another"
 
 
 def test_every_element_of_the_whole_array_is_counted_when_asked_for():
@@ -59,6 +61,7 @@ def test_every_element_of_the_whole_array_is_counted_when_asked_for():
 def test_small_and_odd_dtypes_are_looked_into(dtype):
     x = jnp.ones((3, 4)).astype(dtype)
     assert values_of(slice_payload(x, {})).tolist() == [[1.0] * 4] * 3
+    assert cell_payload(x, {"window": [0, 1, 0, 1]})["text"].startswith(("1", "True"))
 
 
 def test_a_vector_and_an_empty_array_have_no_axes_to_choose():
@@ -71,7 +74,7 @@ def test_what_cannot_be_read_or_is_no_axis_is_an_error_that_says_so():
     gone.delete()
     with pytest.raises(ArgumentError, match="deleted"):
         slice_payload(gone, {})
-    with pytest.raises(ArgumentError, match=r"axes 1 and 1: expected two axes of \[2, 2\]"):
+    with pytest.raises(ArgumentError, match=r"axes 1, 1: expected different axes of \[2, 2\]"):
         slice_payload(np.ones((2, 2)), {"down": 1})
 
 
@@ -79,4 +82,111 @@ def test_an_answer_stays_small():
     found = slice_payload(np.zeros((4096, 4096), "float32"), {})
     assert len(found["picture"]["d"]) <= SIDE * SIDE * 4 / 3 + 4
     edge = int(EXACT**0.5)
-    assert len(slice_payload(np.zeros((edge, edge), "float32"), {})["values"]) <= EXACT * 16 / 3 + 4
+    assert len(slice_payload(np.zeros((edge, edge), "float32"), {})["picture"]["e"]) <= EXACT * 16 / 3 + 4
+
+
+@pytest.mark.parametrize(("down", "across", "tiles"), [(2, 3, [0, 1, 4]), (4, 0, [3, 2]), (1, 2, [0])])
+def test_the_other_axes_are_tiles_in_the_order_that_is_asked_for(down, across, tiles):
+    x = np.arange(2 * 3 * 4 * 5 * 2.0).reshape(2, 3, 4, 5, 2)
+    found = slice_payload(x, {"down": down, "across": across, "tiles": tiles, "at": [1, 1, 1, 1, 1], "count": 99})
+    index = tuple(slice(None) if axis in (down, across, *tiles) else 1 for axis in range(5))
+    kept = sorted((down, across, *tiles))
+    wanted = x[index].transpose([kept.index(axis) for axis in (*tiles, down, across)])
+    np.testing.assert_array_equal(values_of(found), wanted.reshape(-1, *wanted.shape[-2:]))
+    assert found["picture"]["ax"] == [[down, across, *tiles], [x.shape[axis] for axis in (down, across, *tiles)]]
+
+
+def test_so_many_tiles_are_drawn_as_are_asked_for_and_the_rest_are_counted():
+    picture = slice_payload(np.zeros((100, 3, 3)), {"tiles": [0], "count": 80})["picture"]
+    assert picture["s"] == [80, 3, 3]
+    assert picture["notes"] == ["20 more"]
+
+
+def decoded(picture, k):
+    """What the page reads from a byte."""
+    (low, high), code = picture["l"], base64.b64decode(picture["d"])[k]
+    if "log" not in picture["sc"]:
+        end = picture["te"][k // (picture["s"][1] * picture["s"][2])] if "te" in picture else high
+        return (low / high * end if "te" in picture else low) + (code - 3) / 252 * (
+            end - (low / high * end if "te" in picture else low)
+        )
+    zero, steps = (3, 251) if picture["sc"] == "log" else (129, 125)
+    return np.sign(code - zero) * low * (high / low) ** ((abs(code - zero) - 1) / steps) if code != zero else 0.0
+
+
+@pytest.mark.parametrize("scale", ["", "range", "log", "tiles"])
+@pytest.mark.parametrize("signed", [True, False])
+def test_each_scale_is_read_back_as_the_values(scale, signed):
+    x = np.random.default_rng(2).lognormal(sigma=3, size=(4, 6, 7)) * np.array([1, 10, 100, 1e-3])[:, None, None]
+    x[0, 0, 0] = 0
+    x = x * np.where(np.random.default_rng(3).random(x.shape) < 0.5, -1, 1) if signed else x
+    picture = slice_payload(x, {"down": 1, "across": 2, "tiles": [0], "scale": scale})["picture"]
+    found = np.array([decoded(picture, k) for k in range(x.size)]).reshape(x.shape)
+    if scale == "log":
+        low, high = picture["l"]
+        assert (low, high) == pytest.approx((max(abs(x[x != 0]).min(), 1e-8 * abs(x).max()), abs(x).max()), rel=1e-5)
+        deep = (abs(x) < low) & (x != 0)
+        np.testing.assert_allclose(found[(x != 0) & ~deep], x[(x != 0) & ~deep], rtol=0.12)
+        np.testing.assert_allclose(abs(found[deep]), low, rtol=1e-6)
+        assert found[0, 0, 0] == 0
+        return
+    if scale == "range":
+        assert picture["l"] == pytest.approx([x.min(), x.max()], rel=1e-5)
+        step = (x.max() - x.min()) / 252
+    else:
+        ends = (
+            np.array([np.quantile(abs(tile), 0.995) for tile in x])[:, None, None]
+            if scale
+            else np.quantile(abs(x), 0.995)
+        )
+        x, step = np.clip(x, -ends, ends), ends * (2 if signed else 1) / 252
+    assert (abs(found - x) <= 0.51 * step + 1e-4 * abs(x)).all()
+
+
+def test_one_scale_from_the_lowest_to_the_highest_value_of_the_whole_array():
+    x = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -8.0)])
+    assert slice_payload(x, {"scale": "range", "same": True})["picture"]["l"] == [-8, 1]
+
+
+def test_zeros_alone_have_a_picture_on_every_scale():
+    for scale in ("", "range", "log", "tiles"):
+        assert set(quantize(np.zeros((2, 3, 3)), np.zeros((2, 3, 3)), "float32", scale=scale).data) == {3}
+
+
+def test_an_unknown_scale_is_refused():
+    with pytest.raises(ArgumentError, match="the scale 'cubic', which is not known"):
+        slice_payload(np.ones((2, 2)), {"scale": "cubic"})
+
+
+@pytest.mark.parametrize("value", [16_777_217, 2**62 + 1, -5])
+def test_large_integers_are_sent_and_said_exactly(value):
+    x = np.full((2, 3), value)
+    assert values_of(slice_payload(x, {})).tolist() == [[value] * 3] * 2
+    assert cell_payload(x, {"window": [1, 2, 0, 1]}) == {"text": str(value)}
+
+
+def test_a_cell_that_is_a_block_says_its_mean_its_extremes_and_what_is_not_finite():
+    x = np.random.default_rng(4).normal(size=(40, 60)).astype("float32")
+    x[3, 3], x[4, 4] = np.nan, -np.inf
+    block = x[2:9, 3:11]
+    good = block[np.isfinite(block)].astype("float64")
+    words = cell_payload(x, {"window": [2, 9, 3, 11]})["text"]
+    assert words == f"mean {good.mean():.6g}, {good.min():.4g} … {good.max():.4g}, NaN 1, −Inf 1 of 56"
+    assert cell_payload(x, {"window": [3, 4, 3, 4]}) == {"text": "nan"}
+
+
+def test_a_complex_value_is_said_with_its_size_and_angle():
+    x = jnp.array([[1 + 1j, 0.1 - 0.2j]])
+    assert cell_payload(x, {"window": [0, 1, 1, 2]}) == {"text": "0.1-0.2j (|x| 0.2236 ∠ -63.4°)"}
+    found = slice_payload(x, {})
+    assert found["picture"]["sc"] == "phase"
+    np.testing.assert_array_equal(values_of(found | {"picture": found["picture"] | {"s": [1, 2]}}), np.asarray(x)[0])
+
+
+def test_an_array_of_texts_is_shown_as_text_a_window_at_a_time():
+    x = np.array([[f"{r},{c}" for c in range(30)] for r in range(100)])
+    found = slice_payload(x, {"window": [90, 100, 25, 30]})
+    assert found["texts"][0] == [f"90,{c}" for c in range(25, 30)]
+    assert slice_payload(x, {})["window"] == [0, 40, 0, 12]
+    column = slice_payload(x[:, 0], {})
+    assert (column["plane"], column["texts"][:2]) == ([100, 1], [["0,0"], ["1,0"]])

@@ -164,17 +164,17 @@ def test_numbers_come_after_the_rows_and_what_is_selected_stays(open_joined, rec
     assert "no kernel (the kernel was restarted or ended" in page.locator(".nbm-kernel").inner_text()
     assert "float32[10, 144]" in page.locator(".nbm-selected").inner_text()
     assert page.locator(".nbm-rows").evaluate("node => node.getRootNode().activeElement === node")
-    assert page.locator(".nbm-explore button").is_disabled()
+    assert page.locator(".nbm-viewer button").is_disabled()
 
 
 def test_a_kernel_that_is_silent_is_said_to_be_busy_and_one_that_refuses_says_why(open_joined):
     page = open_joined(np.zeros((3, 4, 5), "float32"))
-    page.locator(".nbm-explore button").click()
+    page.locator("select[aria-label=others]").select_option("1")
     page.locator(".nbm-foot", has_text="the kernel is busy; it answers when its cell is over").wait_for()
     asked = page.page.evaluate("sent.at(-1)")
-    assert (asked["kind"], asked["view"]) == ("parts", "k-0")
+    assert (asked["kind"], asked["view"], asked["tiles"]) == ("slice", "k-0", [])
     page.page.evaluate("m => tell({kind: 'answer', page: m.page, n: m.n, error: 'the array is gone'})", asked)
-    assert page.locator(".nbm-explore .nbm-failed").inner_text() == "the array is gone"
+    assert page.locator(".nbm-viewer .nbm-failed").inner_text() == "the array is gone"
 
 
 def test_a_picture_is_saved_as_png_and_svg_on_a_light_ground(open_joined, tmp_path):

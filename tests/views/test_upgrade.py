@@ -162,9 +162,9 @@ def test_calls_are_looked_into_by_part_and_a_recorder_by_step(desk):
     key = show(desk, recorder)
     assert ask(desk, key, "hello")["steps"] == [0, 1, 2]
     assert ask(desk, key, "parts", row=1)["parts"] == ["return", "input"]
-    last = ask(desk, key, "slice", row=1)["values"]
+    last = ask(desk, key, "slice", row=1)["picture"]["e"]
     assert "z" in ask(desk, key, "step", step=0)["data"]
-    assert ask(desk, key, "slice", row=1)["values"] != last
+    assert ask(desk, key, "slice", row=1)["picture"]["e"] != last
 
 
 def test_more_tiles_of_a_return_come_when_asked_for(desk):
@@ -172,13 +172,17 @@ def test_more_tiles_of_a_return_come_when_asked_for(desk):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 8, 8, 1)), "float32")
     model(x, track_submod_rets=True)
     key = show(desk, model.submod_rets)
-    found = ask(desk, key, "tiles", row=1, tiles=80)["picture"]
+    found = ask(desk, key, "slice", row=1, down=1, across=2, tiles=[3], count=80)["picture"]
     assert found["s"] == [40, 6, 6]
     assert found["of"] == "float32[1, 6, 6, 40]"
     assert ask(desk, key, "parts", row=0)["parts"] == ["return"]
     kernel = show(desk, model.v)
     row = [row.path for row in record_for(model.v).rows].index("0.weight")
-    assert ask(desk, kernel, "tiles", row=row, tiles=80)["picture"]["s"] == [40, 3, 3]
+    axes = {"down": 1, "across": 2, "tiles": [0, 3]}
+    assert ask(desk, kernel, "slice", row=row, count=80, **axes)["picture"]["s"] == [40, 3, 3]
+    assert ask(desk, kernel, "cell", row=row, window=[0, 1, 0, 1], at=[7, 0, 0, 0], down=1, across=2)["text"] == str(
+        np.asarray(model[0].weight.value)[7, 0, 0, 0]
+    )
 
 
 def test_two_trees_are_looked_into_side_by_side(desk):

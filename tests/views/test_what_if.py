@@ -125,3 +125,47 @@ def test_saved_pages_stand_alone_and_hold_what_was_tried(model, x):
         page = html_of(value)
         assert "http" not in page.replace("http://www.w3.org", "") and "nbm-view" in page and len(page) < 60_000
     assert "set to zero" in html_of(found) and html_of(found) == html_of(found)
+
+
+def test_a_page_inserts_shares_and_sets_an_attribute_with_the_code_and_undo(x):
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(3, 3), nb.LeakyReLU(), nb.Linear(3, 3))
+    found = nb.what_if(model, x)
+    assert drawn(found)["attributes"]["1"] == {"negative_slope": 0.01}
+    acts = [
+        {"method": "insert", "path": "1", "by": "Tanh"},
+        {"method": "insert", "path": "1", "by": "Sigmoid", "after": True},
+        {"method": "share", "path": "4", "by": "0"},
+        {"method": "set", "path": "3", "name": "negative_slope", "value": 0.5},
+    ]
+    for act in acts:
+        answered(found, "edit", act)
+    lines = [
+        "model.insert(1, Tanh())",
+        "model.insert(2, Sigmoid())",
+        "model[4] = model[0]",
+        "model[3].negative_slope = 0.5",
+    ]
+    assert drawn(found)["edits"] == lines and drawn(found)["attributes"]["3"] == {"negative_slope": 0.5}
+    w, b = (np.asarray(p.value) for p in (model[0].weight, model[0].bias))
+    h = 1 / (1 + np.exp(-np.tanh(np.asarray(x) @ w.T + b)))
+    np.testing.assert_allclose(found.result.after, np.where(h > 0, h, 0.5 * h) @ w.T + b, rtol=1e-5)
+    scope = {"model": model, "nb": nb, **{name: getattr(nb, name) for name in ("Tanh", "Sigmoid")}}
+    np.testing.assert_allclose(found.result.before, model(x), rtol=1e-6)
+    exec("\n".join(found.code.splitlines()[:4]), scope)
+    np.testing.assert_allclose(model(x), found.result.after, rtol=1e-6)
+    for _ in acts:
+        answered(found, "undo", {})
+    assert not found.edited and not found.can_undo
+
+
+def test_an_edit_whose_shapes_do_not_fit_is_refused_before_anything_changes(model, x):
+    found = nb.what_if(model, x)
+    for act, said in (
+        ({"method": "share", "path": "2", "by": "0"}, "Nothing was changed"),
+        ({"method": "set", "path": "0", "name": "in_features", "value": "many"}, "of another kind"),
+        ({"method": "insert", "path": "", "by": "Tanh", "after": True}, "stands in no list"),
+    ):
+        with pytest.raises(nb.NbModuleError, match=said):
+            answered(found, "edit", act)
+    assert not found.edited and len(model) == 3

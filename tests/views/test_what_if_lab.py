@@ -86,7 +86,8 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     assert notebook.kernel_eval("close(found.attributed.inputs, jax.grad(lambda x: loss(raw(x)))(x) * x)")
 
     out.get_by_label("Place", exact=True).select_option("1")
-    out.get_by_label("Edit", exact=True).select_option("replace Tanh")
+    out.get_by_label("Edit", exact=True).select_option("replace")
+    out.get_by_label("With", exact=True).select_option("Tanh")
     out.get_by_role("button", name="Try this edit on a copy of the model").click()
     out.locator(".nbm-setting", has_text="model[1] = Tanh()").wait_for()
     wanted = "raw(x, jnp.array([1, 1, -0.5, 1]), jnp.tanh)"

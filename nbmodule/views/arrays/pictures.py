@@ -9,19 +9,20 @@ limits of the color scale.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import DTypeLike
 
 from nbmodule.base.format import count_noun, format_number, plain
 from nbmodule.base.kinds import Shaped
-from nbmodule.views.arrays.arrays import facts_of, is_integer, to_host
+from nbmodule.views.arrays.arrays import facts_of, to_host
+from nbmodule.views.arrays.exact import exact_bytes
 from nbmodule.views.arrays.host_statistics import in_threads
+from nbmodule.views.arrays.scales import FIRST, most_of, quantize, with_marks
 from nbmodule.views.arrays.statistics import lies_elsewhere
 from nbmodule.views.records.records import Picture
 
@@ -32,12 +33,9 @@ LARGEST_SMALL_TILE = 48
 FIRST_TILES = 16
 MOST_BARS = 256
 LARGEST_WINDOW = 11
-MOST_CLASSES = 10
 MOST_COLORS = 4  # of an image, with opacity
-NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
 HUES, PHASE_LEVELS = 36, 7  # of complex values: 252 colors in all
 FIRST_OF_MANY = 64  # tiles of an array of five and more axes
-LIMIT = 0.995
 FAR = 3.0
 """An element stands out if it is so many times farther from the mean of its block than in nine blocks of ten."""
 MOST_EXTREMES = 64
@@ -141,9 +139,15 @@ def _draw(
         limit=high,
         signed=low < 0,
     )
-    is_whole = x.size <= exact and picture.shape == x.shape and picture.scale != "phase"
-    values = to_host(jax.device_get(x)).astype("<f4").tobytes() if is_whole else b""
-    return picture._replace(axes=axes, lengths=tuple(lengths[axis] for axis in axes), exact=values)
+    return with_exact(picture, x, exact)._replace(axes=axes, lengths=tuple(lengths[axis] for axis in axes))
+
+
+def with_exact(picture: Picture, x: Any, most: int) -> Picture:
+    """Add the values themselves to a picture of `x`, where there are at most so many and each cell is one of them."""
+    if x.size > most or picture.shape != x.shape:
+        return picture
+    exact, kind = exact_bytes(np.asarray(jax.device_get(x)))
+    return picture._replace(exact=exact, exact_type=kind)
 
 
 def draw_tiles(
@@ -158,6 +162,8 @@ def draw_tiles(
     limit: float | None = None,
     signed: bool = False,
     origin: tuple[int, int] = (0, 0),
+    scale: str = "",
+    low: float | None = None,
 ) -> Picture:
     """Draw an array `[tile, row, column]` with at most `side` cells along each side of a tile.
 
@@ -172,14 +178,16 @@ def draw_tiles(
         limit: The end of the color scale; by default that of most cells.
         signed: Whether the scale has a negative half though nothing is negative.
         origin: Row and column of the array at which `x` begins.
+        scale: One of `SCALES`; complex values show their phase whatever is asked.
+        low: The beginning of the scale 'range'.
     """
     if np.dtype(x.dtype).kind == "c":
         return _draw_phase(x, side, kind, of=of, about=about, notes=notes, labels=labels, limit=limit, origin=origin)
     blocks = reduce_blocks(x, side)
     shown, extremes = blocks.with_extremes()
-    data, scale, limits, classes, clipped = quantize(
-        shown, blocks.bad, x.dtype, limit or _limit_of(blocks), extremes, signed
-    )
+    if not scale:
+        limit = limit or _limit_of(blocks)
+    coded = quantize(shown, blocks.bad, x.dtype, limit, extremes, signed, scale, low)
     words = [f"mean of {blocks.said} blocks"] if blocks.said else []
     if extremes:
         largest = max(extremes.values(), key=abs)
@@ -187,22 +195,23 @@ def draw_tiles(
             f"{count_noun(len(extremes), 'block')} marked: an extreme in place of the mean, up to {format_number(largest, 3)}"
         )
     words += notes
-    words += [f"{clipped} clipped"] if clipped else []
+    words += [f"{coded.clipped} clipped"] if coded.clipped else []
     about = f"{about} of {shown.shape[1]} × {shown.shape[2]}"
     kept = sorted(extremes, key=lambda k: -abs(extremes[k]))[:MOST_EXTREMES]
     return Picture(
         kind,
         shown.shape,
-        data,
-        scale,
-        limits,
-        classes,
+        coded.data,
+        coded.scale,
+        coded.limits,
+        coded.classes,
         labels,
         of,
         _sentence(about, blocks),
         (*words,),
         extremes={k: extremes[k] for k in sorted(kept)},
         window=(*origin, *x.shape[1:]),
+        ends=coded.ends,
     )
 
 
@@ -224,7 +233,7 @@ def _draw_phase(
     values = real.means.astype(np.float64) + 1j * imaginary.means
     size = np.abs(values)
     good = size[bad == 0]
-    limit = limit or (float(np.quantile(good, LIMIT)) or float(good.max()) if good.size else 0.0)
+    limit = limit or most_of(good)
     limit = float(f"{limit:.4g}")
     level = np.rint((PHASE_LEVELS - 1) * np.clip(size / (limit or 1.0), 0, 1))
     hue = np.rint((np.angle(values) / (2 * np.pi) + 0.5) * HUES) % HUES
@@ -233,7 +242,7 @@ def _draw_phase(
     return Picture(
         kind,
         values.shape,
-        _with_marks(FIRST + PHASE_LEVELS * hue + level, bad),
+        with_marks(FIRST + PHASE_LEVELS * hue + level, bad),
         "phase",
         (0.0, limit),
         (),
@@ -269,7 +278,7 @@ def _as_tiles(x: Array, kind: str, tiles: int, notes: list[str]) -> tuple[Any, i
             rows -= 1
             columns = -(-n // rows)
         notes += [f"folded into {count_noun(rows, 'row')} of {columns}"] if rows > 1 else []
-        return x.reshape(1, rows, columns), 1, ()
+        return x.reshape(1, rows, columns), 1, (0,)[: len(shape)]
     if len(shape) == 2:
         return x.reshape(1, *shape), 1, (0, 1)
     if len(shape) > 4 and kind != "heatmap":
@@ -438,62 +447,7 @@ def _fold_on_device(reduce: Callable[..., Any], x: jax.Array, cells: tuple[int, 
 
 def _limit_of(blocks: Blocks) -> float | None:
     """The end of the scale of the means alone: a few extremes would make all else pale."""
-    finite = np.abs(blocks.means[blocks.bad == 0])
-    return None if not finite.size else float(np.quantile(finite, LIMIT)) or float(finite.max()) or None
-
-
-def quantize(
-    values: np.ndarray,
-    bad: np.ndarray,
-    dtype: DTypeLike,
-    limit: float | None = None,
-    extremes: Collection[int] = (),
-    signed: bool = False,
-) -> tuple[bytes, str, tuple[float, float], tuple[str, ...], int]:
-    """Give each cell one byte: its bytes, the kind of scale, the limits, names of classes, how many cells were clipped.
-
-    The end of the scale is `limit`, by default 99.5 % of the largest values. Cells in `extremes` are not counted: they are
-    marked.
-    """
-    finite = values[bad == 0] if bad.any() else values.reshape(-1)
-    classes = _classes(finite, dtype)
-    if classes is not None:
-        code = np.searchsorted(classes, values) + FIRST
-        limits = (float(classes[0]), float(classes[-1])) if classes.size else (0.0, 0.0)
-        names = tuple(str(bool(c)) if dtype == np.bool_ else str(int(c)) for c in classes)
-        return _with_marks(code, bad), "classes", limits, names, 0
-    if not finite.size:
-        return _with_marks(np.full(values.shape, FIRST), bad), "positive", (0.0, 0.0), (), 0
-    size = np.abs(finite)
-    limit = limit or float(np.quantile(size, LIMIT)) or float(size.max())
-    limit = float(f"{limit:.4g}") if limit else 0.0
-    signed = signed or bool((finite < 0).any())
-    low = -limit if signed else 0.0
-    if limit == 0:
-        code = np.full(values.shape, FIRST)
-        return _with_marks(code, bad), "positive", (0.0, 0.0), (), 0
-    middle, half = ((FIRST + LAST) / 2, (LAST - FIRST) / 2) if signed else (FIRST, LAST - FIRST)
-    scaled = np.clip(values.astype(np.float64) / limit, -1, 1)
-    code = np.rint(middle + half * scaled)
-    beyond = (np.abs(values) > limit * 1.0005) & (bad == 0)
-    clipped = int(beyond.sum()) - sum(bool(beyond.flat[k]) for k in extremes)
-    return _with_marks(code, bad), "signed" if signed else "positive", (low, limit), (), clipped
-
-
-def _classes(finite: np.ndarray, dtype: DTypeLike) -> np.ndarray | None:
-    if not is_integer(dtype) or finite.size == 0:
-        return None
-    if float(finite.max()) - float(finite.min()) > 1000 or not np.array_equal(finite, np.rint(finite)):
-        return None
-    classes = np.unique(finite)
-    return classes if classes.size <= MOST_CLASSES else None
-
-
-def _with_marks(code: np.ndarray, bad: np.ndarray) -> bytes:
-    code = code.astype(np.uint8)
-    if bad.any():
-        code = np.where(bad > 0, bad - 1, code)
-    return code.astype(np.uint8).tobytes()
+    return most_of(blocks.means[blocks.bad == 0]) or None
 
 
 def _bars(values: np.ndarray, labels: tuple[str, ...], of: str) -> Picture:
@@ -531,7 +485,7 @@ def corner_of(x: Any, side: int = 6) -> tuple[tuple[str, ...], ...]:
         values = to_host(values)
     if facts.shape == () and values.dtype.kind == "f":
         return ((f"{values.item():.7g}",),)  # it stands alone: all digits of a float32
-    values = np.atleast_2d(values)
+    values = values.reshape(-1, 1) if is_text and values.ndim == 1 else np.atleast_2d(values)
     return tuple(tuple(_cell(v) for v in row) for row in values)
 
 

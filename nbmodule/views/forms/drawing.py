@@ -9,8 +9,9 @@ import struct
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number
-from nbmodule.views.arrays.pictures import FIRST, HUES, LAST, PHASE_LEVELS
+from nbmodule.views.arrays.pictures import HUES, PHASE_LEVELS
 from nbmodule.views.arrays.png import png_of
+from nbmodule.views.arrays.scales import FIRST, LAST
 from nbmodule.views.forms.html import Markup, tag
 from nbmodule.views.records.records import HistoryRecord, Picture
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbmodule.base.format import format_number, format_seconds, ordinal, plain
-from nbmodule.views.arrays.pictures import FIRST, LAST
+from nbmodule.views.arrays.scales import FIRST, LAST
 from nbmodule.views.forms.drawing import CLASSES, LINES, palette
 from nbmodule.views.forms.text import number_badges, spread
 from nbmodule.views.records.records import (

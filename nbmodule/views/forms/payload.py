@@ -435,6 +435,7 @@ def _(card: ArrayCard) -> dict[str, Any]:
         "picture": picture_payload(card.picture) if card.picture else None,
         "corner": [list(map(plain, row)) for row in card.corner] or None,
         "whole": sum(map(len, card.corner)) == size,
+        "of": plain(format_array(card.shape, card.dtype)),
         "err": plain(card.error, LONG_TEXT) if card.error else None,
     })  # fmt: skip
 

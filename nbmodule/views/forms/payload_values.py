@@ -94,6 +94,8 @@ def picture_payload(p: Picture) -> dict[str, Any]:
         "notes": [plain(n) for n in p.notes] or None,
         "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
         "e": base64.b64encode(p.exact).decode() if p.exact else None,
+        "et": p.exact_type if p.exact and p.exact_type != "f4" else None,
+        "te": [number(v) for v in p.ends] or None,
         "ax": [list(p.axes), list(p.lengths)] if p.axes else None,
         "w": list(p.window) if p.window != (0, 0, *p.shape[1:]) and any(p.window) else None,
     })  # fmt: skip

@@ -30,8 +30,6 @@ class LiveSource:
     """One displayed value. A row is counted as in its record; the parts of a row are its arrays, each with a name."""
 
     nbytes = 0
-    weights = False
-    """Whether the arrays are drawn as weights: convolution kernels by their windows."""
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
         """The arrays of a row."""
@@ -68,10 +66,9 @@ class LiveSource:
 class LeavesSource(LiveSource):
     """An array, or the leaves of a tree."""
 
-    def __init__(self, leaves: Sequence[Any], record: Record | None, weights: bool) -> None:
+    def __init__(self, leaves: Sequence[Any], record: Record | None) -> None:
         self._leaves: Sequence[Any] | None = leaves
         self._record = record
-        self.weights = weights
         self.nbytes = sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
@@ -96,7 +93,7 @@ class ArraySource(LeavesSource):
     """One array; a NumPy array may be changed in place, which is seen while it is small enough to be read after each cell."""
 
     def __init__(self, array: object) -> None:
-        super().__init__([array], None, weights=False)
+        super().__init__([array], None)
         self.renew()
 
     def renew(self) -> None:
@@ -157,5 +154,5 @@ def source_for(value: object, record: Record, cut: bool) -> LiveSource | None:
     if is_array(value):
         return ArraySource(value)
     if not jax.tree_util.all_leaves([value]):
-        return LeavesSource(_leaves(value), record if cut else None, weights=True)
+        return LeavesSource(_leaves(value), record if cut else None)
     return None

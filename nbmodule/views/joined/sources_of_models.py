@@ -78,8 +78,6 @@ class ModelSource(LiveSource):
 class VariablesSource(LiveSource):
     """The variables of a module: a row for each."""
 
-    weights = True
-
     def __init__(self, module: CoreModule, boxes: Sequence[Variable]) -> None:
         self._module = weakref.ref(module)
         self._take(boxes)

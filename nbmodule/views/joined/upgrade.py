@@ -19,13 +19,13 @@ from typing import Any
 
 from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.arrays.arrays import facts_of
 from nbmodule.views.arrays.statistics import statistics_of
 from nbmodule.views.forms.html import packed_data
-from nbmodule.views.forms.payload import payload_of, picture_payload, statistics_payload
+from nbmodule.views.forms.payload import payload_of, statistics_payload
 from nbmodule.views.forms.sizes import MOST_ROWS, fitted
 from nbmodule.views.joined import sources_of_models  # noqa: F401 - it registers its sources
-from nbmodule.views.joined.explore import slice_payload
+from nbmodule.views.joined.explore import cell_payload, slice_payload
 from nbmodule.views.joined.held import keep_view, running_cell_id
 from nbmodule.views.joined.link import link_class, needs_second_output
 from nbmodule.views.joined.sources import Gone, LiveSource, source_for
@@ -36,7 +36,6 @@ from nbmodule.views.records.records import Record
 AFTER = 0.05
 """Seconds after which the widget is opened: when the cell is over, so that its import holds up no output."""
 SETTLE_AFTER = 0.5
-MOST_TILES = 512
 MOST_MEASURED = 500
 """Rows whose statistics one question may ask for."""
 
@@ -162,7 +161,7 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
     Args:
         view: The view.
         kind: `measure` (statistics of `rows`), `parts` (names of the arrays of `row`), `slice` (a picture of `part` of
-            `row`), `tiles` (so many tiles of the first array of `row`), `refresh` and `whole` (the data of the view as they are now, or with all rows), or what the source knows.
+            `row`), `cell` (one cell of it, exactly), `refresh` and `whole` (the data of the view as they are now, or with all rows), or what the source knows.
         message: What the page sent.
 
     Raises:
@@ -173,14 +172,12 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
     if kind == "measure":
         return {"st": measured(source, [int(row) for row in message["rows"]][:MOST_MEASURED])}
     if kind == "parts":
-        return {"parts": [plain(name) for name, _ in source.parts(int(message["row"]))]}
-    if kind == "slice":
         parts = source.parts(int(message["row"]))
-        return slice_payload(parts[int(message.get("part", 0))][1], message)
-    if kind == "tiles":
-        array = source.parts(int(message["row"]))[0][1]
-        tiles = min(int(message["tiles"]), MOST_TILES)
-        return {"picture": picture_payload(picture_of(array, tiles=tiles, weights=source.weights))}
+        return {"parts": [plain(name) for name, _ in parts], "of": [facts_of(x).text for _, x in parts]}
+    if kind == "slice":
+        return slice_payload(_part(source, message), message)
+    if kind == "cell":
+        return cell_payload(_part(source, message), message)
     if kind in ("refresh", "whole"):
         record = source.record()
         if record is None:
@@ -191,6 +188,10 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
     if found is None:
         raise ArgumentError(f"a page asked for {kind!r}, which is not known")
     return found
+
+
+def _part(source: LiveSource, message: dict[str, Any]) -> Any:
+    return source.parts(int(message["row"]))[int(message.get("part", 0))][1]
 
 
 def source_again(view: LiveView, record: Record) -> Record:

@@ -17,6 +17,8 @@ MEASURED_LEAVES = 200
 MEASURED_ELEMENTS = 1 << 21
 PICTURED_LEAVES = 24
 PICTURED_ELEMENTS = 1 << 20
+TEXTS = 20
+"""Of an array of texts, so many rows and columns."""
 EXACT_ELEMENTS = 4096
 """Elements of one array up to which its picture holds all values, 16 KiB of them."""
 
@@ -33,7 +35,7 @@ def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: b
     facts = facts_of(x)
     base = ArrayCard(plain(name), facts.shape, facts.dtype, facts.bytes, facts.device, facts.sharding)
     if facts.unreadable:
-        texts = corner_of(x)  # of an array of texts; without one there is nothing that can be read
+        texts = corner_of(x, TEXTS)  # of an array of texts; without one there is nothing that can be read
         return dataclasses.replace(base, corner=texts, error=None if texts else facts.unreadable)
     try:
         parts: dict[str, Any] = {

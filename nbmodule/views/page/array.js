@@ -1,17 +1,24 @@
 // One array: its picture, every element counted, extremes with their places, a corner of values.
-import { button, closer, copy, el, mountView } from "./base.js";
+import { button, copy, el, mountView } from "./base.js";
 import { tsv } from "./format.js";
 import { numbers, numberWords, badges } from "./marks.js";
 import { drawPicture } from "./picture.js";
+import { NOTHING, viewer } from "./viewer.js";
+
+const WIDE = 700; // pixels from which the numbers stand beside the picture
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
   const card = el("div", "array");
-  const room = Math.max(200, Math.min(view.root.clientWidth || 900, 1100) - 300);
+  const wide = Math.min(view.root.clientWidth || 900, 1100);
+  const room = Math.max(200, wide - (wide < WIDE ? 40 : 320));
   if (data.err) view.body.append(el("div", "failed", data.err));
   const main = el("div", "stage");
-  if (data.picture) main.append(channel?.figure?.(view, 0, data.picture, Math.min(room, 640)) ?? drawPicture(view, data.picture, Math.min(room, 640)));
-  if (!data.err && data.picture && data.picture.k !== "text") main.append(closer(view, channel, 0, { labels: data.picture.lb, numbers: !data.stats }));
+  const kernel = channel?.ask ? /** @type {any} */ (channel) : null;
+  if (data.picture?.k === "text") main.append(drawPicture(view, data.picture, room));
+  else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.lb, numbers: !data.stats }));
+  const isRead = !data.picture && !data.whole && data.corner?.length && kernel?.isThere; // texts, of which the kernel has more
+  if (isRead) main.append(viewer(view, kernel, 0, { ...NOTHING, of: data.of }, room));
   card.append(main);
   const side = el("div", "side");
   const words = el("div", "words");
@@ -20,14 +27,14 @@ function draw(view, data, channel) {
   const single = data.whole && data.corner?.length === 1 && data.corner[0].length === 1;
   if (single) main.append(el("div", "bignumber", data.corner[0][0]));
   else numbers(side, data.stats);
-  if (data.corner?.length && !single) {
+  if (data.corner?.length && !single && !isRead) {
     const table = el("table", "corner");
     for (const row of data.corner) table.append(el("tr", "", ...row.map((/** @type {string} */ cell) => el("td", "", cell))));
     side.append(el("div", "quiet", data.whole ? "values" : "corner of values"), table);
   }
   card.append(side);
   view.body.append(card);
-  if (data.corner?.length) {
+  if (data.corner?.length && !isRead) {
     const what = data.whole ? "copy values" : "copy corner";
     view.tools.append(button(what, `${data.whole ? "Copy the values" : "Copy the corner of values"} as a table (TSV)`, () => void copy(view, tsv(data.corner))));
   }

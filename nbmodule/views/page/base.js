@@ -7,7 +7,8 @@ import { tsv } from "./format.js";
  * The line to a kernel. What follows `onMessage` is there where the channel is that of a joined view; see kernel.js.
  * @typedef {{ send: (message: any, buffers?: ArrayBuffer[]) => void, onMessage: (fn: (message: any, buffers: DataView[]) => void) => () => void,
  *   isThere?: boolean, frame?: (view: View) => void, measure?: (rows: number[], done: (found: Record<string, any>) => void) => void,
- *   figure?: (view: View, row: number, picture: import("./picture.js").Picture, room: number) => HTMLElement, explore?: (view: View, row: number, options?: { labels?: string[], numbers?: boolean }) => HTMLElement }} Channel
+ *   viewer?: (view: View, row: number, picture: import("./picture.js").Picture, room: number, options?: import("./viewer.js").Options) => HTMLElement,
+ *   opener?: (view: View, row: number, text: string, room: number) => HTMLElement, ask?: (kind: string, more?: Record<string, any>, quiet?: boolean) => Promise<any>, why?: string }} Channel
  * @typedef {(root: HTMLElement | ShadowRoot, data: Data, channel: Channel | null) => () => void} Render
  * @typedef {(view: View, data: Data, channel: Channel | null) => void} Draw
  * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
@@ -234,20 +235,6 @@ function oneStop({ root, tools, signal }) {
     event.preventDefault();
   };
   tools.addEventListener("keydown", step, { signal });
-}
-
-/**
- * The way to slices, zoom and values of a row's arrays; without a kernel it says what it needs.
- * @param {View} view
- * @param {Channel | null} channel
- * @param {number} row as the kernel counts it
- * @param {{ labels?: string[], numbers?: boolean }} [options]
- */
-export function closer(view, channel, row, options) {
-  if (channel?.explore) return channel.explore(view, row, options);
-  const node = button("look closer", "Slices and zoom need the kernel: run the cell again", () => {});
-  node.disabled = true;
-  return view.saved ? node : "";
 }
 
 /**

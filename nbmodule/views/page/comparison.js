@@ -1,5 +1,5 @@
 // Two runs side by side: the fault first, large; below it one cell for each call, and the calls themselves.
-import { button, closer, copy, el, mountView, reader, tableButton } from "./base.js";
+import { button, copy, el, mountView, reader, tableButton } from "./base.js";
 import { number } from "./format.js";
 import { bar } from "./marks.js";
 import { placeOf } from "./places.js";
@@ -50,8 +50,7 @@ function draw(view, data, channel) {
     if (values(i)) head.append(el("span", "quiet", `expected ${number(Number(values(i)[0]))}, found ${number(Number(values(i)[1]))}`));
     if (src(i)) head.append(placeOf(view, src(i)));
     head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))));
-    if (channel?.explore) head.append(closer(view, channel, data.row[i]));
-    hero.append(head, sideBySide(view, picture(i) ?? [], data));
+    hero.append(head, sideBySide(view, channel, data.row[i], picture(i) ?? [], data));
   };
 
   const strip = el("div", "blame");
@@ -110,14 +109,19 @@ function draw(view, data, channel) {
 /**
  * Expected, actual and their difference, beside each other where there is room.
  * @param {import("./base.js").View} view
+ * @param {import("./base.js").Channel | null} channel
+ * @param {number} row as the kernel counts it
  * @param {import("./picture.js").Picture[]} pictures
  * @param {import("./base.js").Data} data
  */
-function sideBySide(view, pictures, data) {
+function sideBySide(view, channel, row, pictures, data) {
   const names = [data.a, data.b, "difference"];
   const room = Math.min(ROOM, ((view.root.clientWidth || 1100) - 50) / 3);
   const fits = (/** @type {number[]} */ [n, h, w]) => (n === 1 && w ? Math.min(room, (HEIGHT * w) / h) : room);
-  return el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), drawPicture(view, each, fits(each.s)))));
+  const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
+  const bar = el("div", "viewer");
+  const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, fits(each.s), { part, together, bar, tall: HEIGHT })) || drawPicture(view, each, fits(each.s));
+  return el("div", "", bar, el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), draw(each, k)))));
 }
 
 /** @type {import("./base.js").Render} */

@@ -1,5 +1,5 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
-import { closer, el, mountView, reader, tableButton } from "./base.js";
+import { el, mountView, reader, tableButton } from "./base.js";
 import { number } from "./format.js";
 import { bar, facts } from "./marks.js";
 import { drawPicture } from "./picture.js";
@@ -40,8 +40,8 @@ function draw(view, data, channel) {
     sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },
     empty: "nothing to compare",
     detail: (i, pane) => {
-      sideBySide(view, pane, picture(i) ?? [], data);
-      if (rowOf(i) >= 0) pane.append(closer(view, channel, rowOf(i)));
+      sideBySide(view, channel, rowOf(i), pane, picture(i) ?? [], data);
+      if (rowOf(i) >= 0 && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? "");
       facts(pane, [
         [data.a, a(i)],
         [data.b, b(i)],
@@ -58,14 +58,18 @@ function draw(view, data, channel) {
 /**
  * Expected, actual and their difference, beside each other where there is room.
  * @param {import("./base.js").View} view
+ * @param {import("./base.js").Channel | null} channel
+ * @param {number} row as the kernel counts it
  * @param {HTMLElement} pane
  * @param {import("./picture.js").Picture[]} pictures
  * @param {import("./base.js").Data} data
  */
-function sideBySide(view, pane, pictures, data) {
+function sideBySide(view, channel, row, pane, pictures, data) {
   const names = pictures.length === 3 ? [data.a, data.b, "difference"] : pictures.map(() => "");
-  const row = el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k]), drawPicture(view, each, 200))));
-  if (pictures.length) pane.append(row);
+  const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
+  const bar = el("div", "viewer");
+  const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, 200, { part, together, bar, tall: 200 })) || drawPicture(view, each, 200);
+  if (pictures.length) pane.append(bar, el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k]), draw(each, k)))));
 }
 
 /**

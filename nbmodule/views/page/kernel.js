@@ -1,14 +1,12 @@
 // One view's side of the line to its kernel: questions with their answers, what changed since, steps, all rows.
 import { button, el, unpack } from "./base.js";
-import { explorer } from "./explore.js";
 import { count } from "./format.js";
-import { drawPicture } from "./picture.js";
 import { lookOf, restoreLook } from "./rows_state.js";
+import { opener, viewer } from "./viewer.js";
 
 const WORD_AFTER = 200;
 const REASON_AFTER = 2000;
 const TOGETHER = 120;
-const MORE_TILES = 64;
 
 /**
  * @typedef {import("./base.js").View} View
@@ -75,13 +73,14 @@ export class Kernel {
    * Ask the kernel; while it is silent the view says so.
    * @param {string} kind
    * @param {Record<string, any>} [more]
+   * @param {boolean} [quiet] a question that no one waits for
    * @returns {Promise<any>}
    */
-  ask(kind, more = {}) {
+  ask(kind, more = {}, quiet = false) {
     if (!this.isThere) return Promise.reject(new Error(this.why));
     const n = ++this.asked;
-    const soon = setTimeout(() => this.status("asking the kernel …"), WORD_AFTER);
-    const late = setTimeout(() => this.status("the kernel is busy; it answers when its cell is over"), REASON_AFTER);
+    const soon = setTimeout(() => quiet || this.status("asking the kernel …"), WORD_AFTER);
+    const late = setTimeout(() => quiet || this.status("the kernel is busy; it answers when its cell is over"), REASON_AFTER);
     return new Promise((resolve, reject) => {
       this.waiting.set(n, { resolve, reject });
       this.send({ ...more, kind, n });
@@ -211,34 +210,27 @@ export class Kernel {
   word;
 
   /**
-   * A picture with a button for the tiles that are left out.
+   * The array of a row, in place: zoom, values, other scales and axes.
    * @param {View} view
    * @param {number} row
    * @param {import("./picture.js").Picture} picture
    * @param {number} room
+   * @param {import("./viewer.js").Options} [options]
    * @returns {HTMLElement}
    */
-  figure(view, row, picture, room) {
-    const figure = drawPicture(view, picture, room);
-    const left = (picture.notes ?? []).map((note) => /^(\d+) more$/.exec(note)?.[1]).find(Boolean);
-    if (!left || !this.isThere) return figure;
-    const box = el("div", "", figure);
-    const more = button(`${Math.min(Number(left), MORE_TILES)} more`, "Ask the kernel for more tiles", () => {
-      const tiles = picture.s[0] + MORE_TILES;
-      this.ask("tiles", { row, tiles }).then((answer) => box.replaceWith(this.figure(view, row, answer.picture, room)), (error) => this.status(String(error.message)));
-    });
-    box.append(more);
-    return box;
+  viewer(view, row, picture, room, options) {
+    return viewer(view, this, row, picture, room, options);
   }
 
   /**
-   * A closer look at the arrays of a row: slices, zoom, values.
+   * A button for the arrays of a row of which no picture was sent.
    * @param {View} view
    * @param {number} row
-   * @param {{ labels?: string[], numbers?: boolean }} [options]
+   * @param {string} text
+   * @param {number} room
    */
-  explore(view, row, options) {
-    return explorer(view, this, row, options);
+  opener(view, row, text, room) {
+    return opener(view, this, row, text, room);
   }
 }
 

@@ -1,5 +1,5 @@
 // The module tree: what is it made of.
-import { closer, mountView, reader, tableButton } from "./base.js";
+import { mountView, reader, tableButton } from "./base.js";
 import { recordRows } from "./fold.js";
 import { code, count } from "./format.js";
 import { bar, facts, histogram, numbers, spread } from "./marks.js";
@@ -73,7 +73,7 @@ function draw(view, data, channel) {
         ["", stats(i) && LAST],
       ]);
       numbers(pane, stats(i));
-      if (rowOf(i) >= 0 && vars(i)?.length) pane.append(closer(view, channel, rowOf(i)));
+      if (rowOf(i) >= 0 && vars(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures of its variables", 280) ?? "");
     },
   });
   const lines = /** @type {number[]} */ ([...data.depth.keys()]);

@@ -4,32 +4,90 @@ import { count, number } from "./format.js";
 
 /**
  * @typedef {{ k: string, s: number[], d: string, sc: string, l: [number, number], c?: string[], lb?: string[], of: string,
- *   about: string, notes?: string[], x?: [number, number][], w?: number[], ax?: [number[], number[]], e?: string }} Picture
+ *   about: string, notes?: string[], x?: [number, number][], w?: number[], ax?: [number[], number[]], e?: string, et?: string, te?: number[],
+ *   codes?: Uint8Array, values?: Values, edges?: [number[], number[]] }} Picture `codes`, `values` and `edges` where the page made the picture itself
  * @typedef {[number, number, number]} Color
+ * @typedef {Float32Array | Float64Array | BigInt64Array | BigUint64Array} Numbers
+ * @typedef {{ type: string, numbers: Numbers }} Values
+ * @typedef {{ t: number, r: number, c: number }} Cell
  */
 
 const CLASSES = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#b2df8a"];
-const FIRST = 3;
+export const FIRST = 3;
 const READABLE = 13;
 const LARGEST_CELL = 44;
 const MOST_APART = 16;
 const MOST_NAMED = 27; // rows whose cells are still readable
-const LAST = 255;
+export const LAST = 255;
 const [HUES, PHASE_LEVELS] = [36, 7]; // as in pictures.py
+const [GAP, APART] = [4, 16]; // pixels between tiles, and between blocks of tiles
+
+/** @type {WeakMap<EventTarget, (event: MouseEvent) => Cell | null>} */
+const under = new WeakMap();
+
+/**
+ * The cell of a drawn picture under the pointer.
+ * @param {MouseEvent} event
+ */
+export function cellUnder(event) {
+  return under.get(/** @type {EventTarget} */ (event.composedPath()[0]))?.(event) ?? null;
+}
 
 /**
  * Draw a picture with its legend.
  * @param {import("./base.js").View} view
  * @param {Picture} picture
  * @param {number} [room] most pixels across
+ * @param {number} [tall] most pixels down, where it is to fill its room
  */
-export function drawPicture(view, picture, room = 420) {
+export function drawPicture(view, picture, room = 420, tall = 0) {
   const box = el("figure", "picture");
   if (picture.k === "text") box.append(el("div", "quiet", picture.about));
   else if (picture.k === "bars") bars(box, picture, room);
   else if (isApart(picture)) box.append(apart(view, picture, room));
-  else tiles(view, box, picture, room);
+  else tiles(view, box, picture, room, tall);
   return box;
+}
+
+/**
+ * The bytes of the cells.
+ * @param {Picture} picture
+ */
+export const codesOf = (picture) => picture.codes ?? bytesOf(picture.d);
+
+/**
+ * The values of the cells, where they are known.
+ * @param {Picture} picture
+ * @returns {Values | undefined}
+ */
+export function valuesOf(picture) {
+  if (picture.values || !picture.e) return picture.values;
+  const [bytes, type] = [bytesOf(picture.e).buffer, picture.et ?? "f4"];
+  const Kind = { f4: Float32Array, c8: Float32Array, i8: BigInt64Array, u8: BigUint64Array }[type] ?? Float64Array;
+  return { type, numbers: new Kind(bytes) };
+}
+
+/**
+ * One value with all the digits that tell it from its neighbors.
+ * @param {Values} values
+ * @param {number} k
+ */
+export function exactText({ type, numbers }, k) {
+  if (type[0] !== "c") return shortest(numbers[k], type);
+  const [re, im] = [Number(numbers[2 * k]), Number(numbers[2 * k + 1])];
+  const [part, size, angle] = [type === "c8" ? "f4" : "f8", Math.hypot(re, im), (Math.atan2(im, re) * 180) / Math.PI];
+  return `${shortest(re, part)}${im < 0 || Object.is(im, -0) ? "-" : "+"}${shortest(Math.abs(im), part)}j (|x| ${number(size)} ∠ ${number(angle, 3)}°)`;
+}
+
+/**
+ * @param {number | bigint} v
+ * @param {string} type
+ */
+function shortest(v, type) {
+  if (typeof v === "bigint" || !Number.isFinite(v)) return typeof v === "bigint" ? String(v) : number(v);
+  if (type !== "f4" || Number.isInteger(v)) return String(v);
+  for (let digits = 6; digits < 9; digits++) if (Math.fround(Number(v.toPrecision(digits))) === v) return String(Number(v.toPrecision(digits)));
+  return String(Number(v.toPrecision(9)));
 }
 
 /**
@@ -47,11 +105,12 @@ function isApart({ s: [n, h, w], lb }) {
  */
 function apart(view, picture, room) {
   const [n, h, w] = picture.s;
-  const codes = bytesOf(picture.d);
+  const [codes, values] = [codesOf(picture), valuesOf(picture)];
   const all = Array.from({ length: n }, (_, t) => {
     const one = el("figure", "picture", el("figcaption", "quiet", String(t)));
     const x = (picture.x ?? []).filter(([k]) => Math.floor(k / (h * w)) === t).map(([k, v]) => /** @type {[number, number]} */ ([k % (h * w), v]));
-    tiles(view, one, { ...picture, s: [1, h, w], e: undefined, x, notes: t ? [] : picture.notes }, room, codes.subarray(t * h * w, (t + 1) * h * w));
+    const some = values && { type: values.type, numbers: values.numbers.subarray(...[t, t + 1].map((k) => k * (values.numbers.length / n))) };
+    tiles(view, one, { ...picture, s: [1, h, w], e: undefined, values: some, te: picture.te && [picture.te[t]], x, notes: t ? [] : picture.notes, codes: codes.subarray(t * h * w, (t + 1) * h * w) }, room, 0, t);
     return one;
   });
   return el("div", "apart", ...all);
@@ -74,18 +133,50 @@ export function useLegendEnd(fn) {
  * What one byte stands for.
  * @param {Picture} picture
  * @param {number} code
+ * @param {number} [t] its tile, where each has its own scale
  */
-export function meaning(picture, code) {
+export function meaning(picture, code, t = 0) {
   if (code < FIRST) return ["NaN", "∞", "-∞"][code];
   if (picture.sc === "classes") return picture.c?.[code - FIRST] ?? "";
   if (picture.sc === "phase") {
     const [hue, level] = [Math.floor((code - FIRST) / PHASE_LEVELS), (code - FIRST) % PHASE_LEVELS];
     return `≈ ${number((level / (PHASE_LEVELS - 1)) * picture.l[1], 2)} ∠ ${hue * 10 - 180}°`;
   }
-  const [low, high] = picture.l;
+  const low = picture.l[0];
   const at = picture.notes?.some((note) => note.endsWith("clipped")) ? code : 0;
   const sign = at === LAST ? "≥" : at === FIRST && low < 0 ? "≤" : "≈";
-  return `${sign} ${number(low + ((code - FIRST) / (LAST - FIRST)) * (high - low), 3)}`;
+  const value = decoded(picture, code, t);
+  if (picture.sc.startsWith("log") && Math.abs(value) === low) return `size ≤ ${number(low, 3)}`; // the foot holds all that is smaller
+  return `${sign} ${number(value, 3)}`;
+}
+
+/**
+ * The value in the middle of what a byte stands for.
+ * @param {Picture} picture
+ * @param {number} code
+ * @param {number} [t]
+ */
+export function decoded(picture, code, t = 0) {
+  if (code < FIRST) return [NaN, Infinity, -Infinity][code];
+  const [low, high] = picture.te ? [picture.l[0] < 0 ? -picture.te[t] : 0, picture.te[t]] : picture.l;
+  if (!picture.sc.startsWith("log")) return low + ((code - FIRST) / (LAST - FIRST)) * (high - low);
+  const [zero, steps] = picture.sc === "log" ? [FIRST, LAST - FIRST - 1] : [(FIRST + LAST) / 2, (LAST - FIRST) / 2 - 1];
+  const away = Math.abs(code - zero);
+  return away ? Math.sign(code - zero) * low * (high / low) ** ((away - 1) / steps) : 0;
+}
+
+/**
+ * The first row (or column) of the array that a cell stands for, and the one after its last.
+ * @param {Picture} picture
+ * @param {0 | 1} side rows or columns
+ * @param {number} k
+ */
+export function span(picture, side, k) {
+  const known = picture.edges?.[side];
+  if (known) return [known[k], known[k + 1]];
+  const cells = picture.s[1 + side];
+  const [first, n] = picture.w ? [picture.w[side], picture.w[2 + side]] : [0, cells];
+  return [first + Math.floor((k * n) / cells), first + Math.floor(((k + 1) * n) / cells)]; // as block_edges of pictures.py
 }
 
 /**
@@ -95,13 +186,16 @@ export function meaning(picture, code) {
  * @param {number} c
  */
 export function placeOf(picture, r, c) {
-  const [, h, w] = picture.s;
-  const [row, column, rows, columns] = picture.w ?? [0, 0, h, w];
-  const side = (/** @type {number} */ k, /** @type {number} */ cells, /** @type {number} */ first, /** @type {number} */ n) => {
-    const [from, to] = [Math.floor((k * n) / cells), Math.floor(((k + 1) * n) / cells)]; // as block_edges of pictures.py
-    return to - from > 1 ? `${first + from}:${first + to}` : String(first + from);
+  const side = (/** @type {0 | 1} */ which, /** @type {number} */ k) => {
+    const [from, to] = span(picture, which, k);
+    return to - from > 1 ? `${from}:${to}` : String(from);
   };
-  return [picture.lb?.[r] ?? side(r, h, row, rows), picture.lb?.[c] ?? side(c, w, column, columns)].join(", ");
+  const wide = picture.ax?.[0].length === 1 && (picture.w?.[3] ?? picture.s[2]); // a long vector, folded into rows
+  if (wide && span(picture, 0, r)[1] - span(picture, 0, r)[0] === 1) {
+    const [row, [from, to]] = [span(picture, 0, r)[0], span(picture, 1, c)];
+    return to - from > 1 ? `${row * wide + from}:${row * wide + to}` : String(row * wide + from);
+  }
+  return [picture.lb?.[r] ?? side(0, r), picture.lb?.[c] ?? side(1, c)].join(", ");
 }
 
 /**
@@ -111,14 +205,14 @@ export function placeOf(picture, r, c) {
  * @param {number} t
  * @param {number} r
  * @param {number} c
- * @param {Float32Array} [exact] the values themselves, where they are known
+ * @param {Values} [exact] the values themselves, where they are known
  */
 export function said(picture, codes, t, r, c, exact) {
   const [n, h, w] = picture.s;
   const k = (t * h + r) * w + c;
   const x = picture.x?.find(([cell]) => cell === k);
   const which = n > 1 ? `${tileIndex(picture, t)}: ` : "";
-  return `${which}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : exact && picture.sc !== "classes" ? number(exact[k], 7) : meaning(picture, codes[k])}`;
+  return `${which}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : exact && picture.sc !== "classes" ? exactText(exact, k) : meaning(picture, codes[k], t)}`;
 }
 
 /**
@@ -152,7 +246,7 @@ export function colorsOf(picture, ground, dark) {
     const at = (code - FIRST) / (LAST - FIRST);
     if (picture.sc === "classes") colors.push(hex(CLASSES[(code - FIRST) % CLASSES.length]));
     else if (picture.sc === "phase") colors.push(mix(ground, hueColor(Math.floor((code - FIRST) / PHASE_LEVELS)), ((code - FIRST) % PHASE_LEVELS) / (PHASE_LEVELS - 1)));
-    else if (picture.sc === "signed") colors.push(at < 0.5 ? mix(ground, blue, 1 - 2 * at) : mix(ground, orange, 2 * at - 1));
+    else if (picture.sc.endsWith("signed")) colors.push(at < 0.5 ? mix(ground, blue, 1 - 2 * at) : mix(ground, orange, 2 * at - 1));
     else colors.push(mix(ground, blue, at));
   }
   return colors;
@@ -189,17 +283,39 @@ function hex(text) {
 }
 
 /**
- * How a grid of tiles is laid out: columns, rows, and whole pixels per cell.
+ * How a grid of tiles is laid out: whole pixels per cell, the size of all, the place of each tile.
  * @param {number[]} shape tiles, rows, columns
- * @param {number} room
- * @param {number} [wanted] tiles in a row, where there is room for them
+ * @param {number} room most pixels across
+ * @param {number[]} [lengths] of the axes that tiles are made of: the last runs across, the one before down, those before make blocks
+ * @param {number} [tall] most pixels down, where the picture is to fill its room
  */
-export function gridOf([n, h, w], room, wanted = 0) {
+export function gridOf([n, h, w], room, lengths = [], tall = 0) {
+  const gap = n > 1 ? GAP : 0;
+  const long = lengths.filter((length) => length > 1);
+  const laid = (/** @type {number} */ cell) => {
+    const [stepX, stepY] = [w * cell + gap, h * cell + gap];
+    const most = Math.max(1, Math.min(n, Math.floor((room + gap) / stepX)));
+    const [down = n, across = most] = long.length > 1 ? long.slice(-2) : [];
+    if (long.length < 2 || across > most) {
+      const even = n === 16 && most >= 8 ? 8 : most;
+      return { cell, width: even * stepX - gap, height: Math.ceil(n / even) * stepY - gap, place: (/** @type {number} */ t) => [(t % even) * stepX, Math.floor(t / even) * stepY] };
+    }
+    const each = across * down;
+    const [blocks, blockX, blockY] = [Math.ceil(n / each), across * stepX - gap + APART, Math.min(down, Math.ceil(n / across)) * stepY - gap + APART];
+    const beside = Math.max(1, Math.min(blocks, long.at(-3) ?? 1, Math.floor((room + APART) / blockX)));
+    const place = (/** @type {number} */ t) => {
+      const block = Math.floor(t / each);
+      return [(block % beside) * blockX + (t % across) * stepX, Math.floor(block / beside) * blockY + Math.floor((t % each) / across) * stepY];
+    };
+    return { cell, width: beside * blockX - APART, height: Math.ceil(blocks / beside) * blockY - APART, place };
+  };
   const most = n === 1 ? Math.min(room, 360) : Math.max(48, Math.min(n <= 4 ? 160 : 96, room / Math.min(n, 4) - 6));
-  const cell = Math.min(LARGEST_CELL, Math.max(1, Math.floor(most / Math.max(h, w))));
-  const across = Math.max(1, Math.min(n, Math.floor((room + 4) / (w * cell + 4))));
-  const even = wanted && wanted <= across ? wanted : n === 16 && across >= 8 ? 8 : across;
-  return { cell, across: even, down: Math.ceil(n / even), stepX: w * cell + (n > 1 ? 4 : 0), stepY: h * cell + (n > 1 ? 4 : 0) };
+  if (!tall) return laid(Math.min(LARGEST_CELL, Math.max(1, Math.floor(most / Math.max(h, w)))));
+  for (let cell = LARGEST_CELL; cell > 1; cell--) {
+    const grid = laid(cell);
+    if (grid.width <= room && grid.height <= tall) return grid;
+  }
+  return laid(1);
 }
 
 /**
@@ -207,14 +323,16 @@ export function gridOf([n, h, w], room, wanted = 0) {
  * @param {HTMLElement} box
  * @param {Picture} picture
  * @param {number} room
- * @param {Uint8Array} [codes] where they are not those of the whole picture
+ * @param {number} tall
+ * @param {number} [first] which tile its first one is
  */
-function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
+function tiles(view, box, picture, room, tall, first = 0) {
   const [n, h, w] = picture.s;
-  const grid = gridOf(picture.s, room, (picture.ax?.[1] ?? []).length > 3 ? picture.ax?.[1].at(-1) : undefined);
+  const codes = codesOf(picture);
+  const grid = gridOf(picture.s, room, (picture.ax?.[1] ?? []).slice(2), tall);
   const canvas = el("canvas", "canvas");
   const ratio = Math.min(3, Math.ceil(globalThis.devicePixelRatio || 1));
-  const [width, height] = [grid.across * grid.stepX, grid.down * grid.stepY];
+  const { width, height } = grid;
   canvas.width = width * ratio;
   canvas.height = height * ratio;
   canvas.style.width = `${width}px`;
@@ -222,7 +340,7 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
   canvas.setAttribute("aria-label", picture.about);
   const legend = el("div", "legend");
   const value = el("div", "value");
-  const exact = picture.e ? new Float32Array(bytesOf(picture.e).buffer) : undefined;
+  const exact = valuesOf(picture);
   const paint = () => {
     const dark = view.root.dataset.theme === "dark";
     const colors = colorsOf(picture, groundOf(view), dark);
@@ -239,13 +357,23 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
     return copy;
   };
   const save = legendEnd?.(picture, light) ?? "";
-  canvas.addEventListener("pointermove", (event) => {
+  const cellAt = (/** @type {MouseEvent} */ event) => {
     const x = event.offsetX * (width / canvas.clientWidth);
     const y = event.offsetY * (height / canvas.clientHeight);
-    const t = Math.floor(y / grid.stepY) * grid.across + Math.floor(x / grid.stepX);
-    const [r, c] = [Math.floor((y % grid.stepY) / grid.cell), Math.floor((x % grid.stepX) / grid.cell)];
-    const inside = t < n && r < h && c < w;
-    value.textContent = inside ? said(picture, codes, t, r, c, exact) : "\u00a0";
+    for (let t = 0; t < n; t++) {
+      const [left, top] = grid.place(t);
+      const [r, c] = [Math.floor((y - top) / grid.cell), Math.floor((x - left) / grid.cell)];
+      if (r >= 0 && c >= 0 && r < h && c < w) return { t, r, c };
+    }
+    return null;
+  };
+  under.set(canvas, (event) => {
+    const found = cellAt(event);
+    return found && { ...found, t: found.t + first };
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const cell = cellAt(event);
+    value.textContent = cell ? said(picture, codes, cell.t, cell.r, cell.c, exact) : "\u00a0";
   });
   canvas.addEventListener("pointerleave", () => (value.textContent = "\u00a0"));
   value.textContent = "\u00a0"; // its line is there before anything is pointed at, so that nothing moves
@@ -262,8 +390,13 @@ function tiles(view, box, picture, room, codes = bytesOf(picture.d)) {
 function withAxes(drawn, picture) {
   const [axes, lengths] = picture.ax ?? [[], []];
   if (axes.length < 2) return drawn;
-  const name = (/** @type {number} */ k) => `axis ${axes[k]}: ${lengths[k]}`;
-  const tiles = axes.slice(2).map((_, k) => name(k + 2)).join(", ");
+  const name = (/** @type {number} */ k) => `axis ${axes[k]}: ${part(k)}${count(lengths[k])}`;
+  const part = (/** @type {number} */ k) => {
+    const [first, n] = picture.w && k < 2 ? [picture.w[k], picture.w[2 + k]] : [0, lengths[k]];
+    return n < lengths[k] ? `${count(first)}…${count(first + n - 1)} of ` : "";
+  };
+  const ways = ["across", "down", "in blocks"];
+  const tiles = axes.slice(2).map((_, k, all) => `${name(k + 2)}${all.length > 1 ? ` ${ways[Math.min(all.length - 1 - k, 2)]}` : ""}`).join(", ");
   const down = el("span", "axisdown", `${name(0)} →`); // the text is turned with its arrow
   return el("div", "axes", el("span", "axisacross", `${name(1)} →${tiles && picture.s[0] > 1 ? ` tiles ${tiles}` : ""}`), down, el("div", "", drawn));
 }
@@ -319,8 +452,7 @@ function paintTiles(canvas, codes, [n, h, w], grid, colors, ratio) {
     const image = pen.createImageData(w, h);
     for (let k = 0; k < w * h; k++) image.data.set([...colors[codes[t * w * h + k]], 255], k * 4);
     pen.putImageData(image, 0, 0);
-    const x = (t % grid.across) * grid.stepX * ratio;
-    const y = Math.floor(t / grid.across) * grid.stepY * ratio;
+    const [x, y] = grid.place(t).map((at) => at * ratio);
     brush.drawImage(small, x, y, w * size, h * size);
     if (size >= 8) marks(brush, codes.subarray(t * w * h, (t + 1) * w * h), w, x, y, size);
   }
@@ -342,8 +474,9 @@ function rings(canvas, picture, grid, ratio, dark) {
   brush.lineWidth = 1.5 * ratio;
   for (const [k] of picture.x) {
     const t = Math.floor(k / (h * w));
-    const x = (t % grid.across) * grid.stepX + ((k % w) + 0.5) * grid.cell;
-    const y = Math.floor(t / grid.across) * grid.stepY + ((Math.floor(k / w) % h) + 0.5) * grid.cell;
+    const [left, top] = grid.place(t);
+    const x = left + ((k % w) + 0.5) * grid.cell;
+    const y = top + ((Math.floor(k / w) % h) + 0.5) * grid.cell;
     brush.beginPath();
     brush.arc(x * ratio, y * ratio, (grid.cell / 2 + 3) * ratio, 0, 2 * Math.PI);
     brush.stroke();
@@ -395,18 +528,21 @@ function legendOf(picture, colors, codes) {
   } else {
     const strip = el("span", "strip");
     const full = (/** @type {number} */ hue) => FIRST + PHASE_LEVELS * hue + PHASE_LEVELS - 1;
-    const stops = picture.sc === "signed" ? [3, 66, 129, 192, 255] : picture.sc === "phase" ? [0, 6, 12, 18, 24, 30, 35].map(full) : [3, 129, 255];
+    const stops = picture.sc.endsWith("signed") ? [3, 66, 129, 192, 255] : picture.sc === "phase" ? [0, 6, 12, 18, 24, 30, 35].map(full) : [3, 129, 255];
     strip.style.background = `linear-gradient(90deg, ${stops.map(rgb).join(",")})`;
     if (picture.sc === "phase") parts.push(el("span", "", "−180°"), strip, el("span", "", `180°, strongest at |x| = ${number(picture.l[1], 3)}`));
+    else if (picture.sc === "logsigned") parts.push(el("span", "", `−${number(picture.l[1], 3)}`), strip, el("span", "", `${number(picture.l[1], 3)}, equal factors from ±${number(picture.l[0], 3)}`));
+    else if (picture.sc === "log") parts.push(el("span", "", `0, ${number(picture.l[0], 3)}`), strip, el("span", "", `${number(picture.l[1], 3)}, equal factors`));
+    else if (picture.te) parts.push(el("span", "", picture.l[0] < 0 ? "−end" : "0"), strip, el("span", "", `end, of each tile its own: ${number(Math.min(...picture.te), 3)} … ${number(Math.max(...picture.te), 3)}`));
     else parts.push(el("span", "", number(picture.l[0], 3)), strip, el("span", "", number(picture.l[1], 3)));
   }
-  const blocks = picture.notes?.some((note) => note.startsWith("mean of ")) ? " blocks" : "";
+  const blocks = picture.notes?.some((note) => note.startsWith("mean of "));
   ["NaN", "+Inf", "−Inf"].forEach((word, code) => {
     const n = codes.reduce((sum, one) => sum + Number(one === code), 0);
     if (!n) return;
     const swatch = el("span", "swatch", code ? " ▲▼"[code] : "╱");
     swatch.style.cssText = `background:${rgb(code)};color:${code ? "#f80" : "#fff"}`;
-    parts.push(el("span", "", swatch, ` ${word} ${count(n)}${blocks}`));
+    parts.push(el("span", "", swatch, ` ${word} ${count(n)}${blocks && (n === 1 ? " block" : " blocks")}`));
   });
   return [...parts, ...(picture.notes ?? []).map((text) => el("span", "quiet", text))];
 }

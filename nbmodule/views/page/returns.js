@@ -18,8 +18,7 @@ function draw(view, data, channel) {
     const card = el("section", `card${error(i) ? " wrong" : ""}`, head);
     card.setAttribute("role", "listitem");
     card.style.marginLeft = `${Math.min(depth, 6) * 16}px`;
-    for (const [k, each] of (picture(i) ?? []).entries()) card.append((k === 0 && channel?.figure?.(view, i, each, room - depth * 16)) || drawPicture(view, each, room - depth * 16));
-    if (picture(i)?.length && channel?.explore) card.append(channel.explore(view, i));
+    for (const [k, each] of (picture(i) ?? []).entries()) card.append((k === 0 && channel?.viewer?.(view, i, each, room - depth * 16, { others: (picture(i) ?? []).length > 1 })) || drawPicture(view, each, room - depth * 16));
     list.append(card);
   });
   if (!data.depth.length) list.append(el("div", "empty", data.how ?? "no returns yet: call the model with track_submod_rets=True"));

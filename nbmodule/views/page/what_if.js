@@ -8,6 +8,7 @@ import { useTouchStyles } from "./touch_style.js";
 const WHATS = [["zero", "set to zero"], ["mean", "set to its mean"], ["example", "set to its value for row"], ["scale", "scale"], ["noise", "add noise"], ["freeze", "freeze"], ["skip", "skip"]];
 const PARTS = ["head", "channel", "unit", "token"];
 const BY = ["ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Identity"];
+const EDITS = [["replace", "replace by"], ["insert", "put before it"], ["after", "put after it"], ["remove", "remove"], ["share", "share that of"], ["set", "set attribute"], ["reset", "reset"], ["freeze", "freeze parameters"], ["unfreeze", "train parameters"]];
 const NO_KERNEL = "this needs the kernel: run the cell again";
 
 class WhatIf {
@@ -66,6 +67,7 @@ class WhatIf {
     this.place = path;
     this.view.memory.set("place", path);
     this.drawControls();
+    this.drawMore();
   }
 
   /** @param {string} path */
@@ -179,21 +181,57 @@ class WhatIf {
     const overs = ["heads", "channels", "units", "tokens", "layers"].filter((over, k) => over === "layers" || data.places.some((/** @type {any[]} */ p) => p[k + 1]));
     const over = this.choice("Sweep over", overs.map((text) => [text, `each of the ${text}`]));
     const method = this.choice("Attribution", [["gradient", "gradient × input"], ["integrated", "integrated gradients"]]);
-    const edits = [...BY.map((by) => [`replace ${by}`, `replace by ${by}`]), ["remove", "remove"], ["reset", "reset"], ["freeze", "freeze parameters"], ["unfreeze", "train parameters"]];
-    const edit = this.choice("Edit", edits);
-    const change = () => {
-      const [name, by] = edit.value.split(" ");
-      void this.act("edit", { method: name, path: this.place, by });
-    };
     this.more.replaceChildren(
       el("span", "quiet", "look at output"), look, this.doing("look", "Look at this output", () => void this.act("look_at", { index: Number(look.value) })),
       over, this.doing("sweep", "Set each of them to zero, one by one", () => void this.act("sweep", { over: over.value, only: over.value === "units" ? this.place : "" }), asked),
       method, this.doing("attribute", "Say where the output comes from", () => void this.act("attribute", { method: method.value }), asked),
-      edit, this.doing("try", "Try this edit on a copy of the model", change),
+      ...this.editing(),
       this.doing("undo", "Take the last step back", () => void this.act("undo"), data.can.undo),
       this.doing("keep", "Change the model itself: settings as hooks, edits as they are", () => void this.act("keep"), data.can.keep),
       button("copy code", "Copy the lines that do the same", () => void copy(this.view, this.data.code)),
     );
+  }
+
+  /** An edit of the place: which one, with what, and the button that tries it. */
+  editing() {
+    const { memory } = this.view;
+    const edit = this.choice("Edit", EDITS, memory.get("edit"));
+    const by = this.choice("With", BY.map((text) => [text, text]), memory.get("by"));
+    const others = this.data.places.map((/** @type {any[]} */ p) => p[0]).filter((/** @type {string} */ path) => path && path !== this.place);
+    const other = this.choice("Shared place", others.map((/** @type {string} */ path) => [path, path]), memory.get("other"));
+    const known = /** @type {Record<string, number | string | boolean>} */ (this.data.attributes?.[this.place] ?? {});
+    const names = Object.keys(known);
+    const name = this.choice("Attribute", names.length ? names.map((text) => [text, text]) : [["", "it has none"]], memory.get("attribute"));
+    const value = el("input");
+    value.disabled = !this.canAsk;
+    value.setAttribute("aria-label", "Value of the attribute");
+    const parts = /** @type {Record<string, HTMLElement[]>} */ ({ replace: [by], insert: [by], after: [by], share: [other], set: [name, value] });
+    const asked = () => {
+      const shown = parts[edit.value] ?? [];
+      for (const node of [by, other, name, value]) node.hidden = !shown.includes(node);
+      const old = known[name.value];
+      value.type = typeof old === "boolean" ? "checkbox" : typeof old === "number" ? "number" : "text";
+      value.step = "any";
+      if (typeof old === "boolean") value.checked = old;
+      else value.value = String(old ?? "");
+    };
+    for (const [node, key] of /** @type {[HTMLSelectElement, string][]} */ ([[edit, "edit"], [by, "by"], [other, "other"], [name, "attribute"]])) {
+      node.addEventListener("change", () => {
+        memory.set(key, node.value);
+        asked();
+      });
+    }
+    asked();
+    const written = () => (value.type === "checkbox" ? value.checked : value.type === "number" ? value.valueAsNumber : value.value);
+    const change = () => {
+      const method = edit.value === "after" ? "insert" : edit.value;
+      if (method === "set" && Number.isNaN(written())) {
+        this.failed.textContent = `"${name.value}" is a number: give one. Nothing was changed.`;
+        return;
+      }
+      void this.act("edit", { method, path: this.place, after: edit.value === "after", by: method === "share" ? other.value : by.value, name: name.value, value: written() });
+    };
+    return [edit, by, other, name, value, this.doing("try", "Try this edit on a copy of the model", change)];
   }
 
   drawList() {

@@ -25,7 +25,7 @@ from nbmodule.views.makers.registry import record_for, register_record
 from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
-from nbmodule.views.panels.of_touch import PlaceRow, WhatIfRecord, counts_of, what_if_record
+from nbmodule.views.panels.of_touch import PlaceRow, WhatIfRecord, attributes_of, counts_of, what_if_record
 from nbmodule.views.panels.touching import ACTS, SETTLE, answered, settled
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
@@ -219,8 +219,13 @@ def _largest(calls: Calls) -> Any:
 def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
     """The part before anything was tried: the places, without a run."""
     places = tuple(dict.fromkeys(PlaceRow(call.path, *_counts(call)) for call in ran.calls if call.kind == "call"))
+    modules = {call.path: call.module for call in ran.calls if call.kind == "call" and call.module is not None}
     return WhatIfRecord(
-        name, places=places, code="y = model(x)", title=(name, "nothing is changed: choose a place and a setting")
+        name,
+        places=places,
+        attributes=attributes_of(modules),
+        code="y = model(x)",
+        title=(name, "nothing is changed: choose a place and a setting"),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from nbmodule.base.format import format_number, plain
 from nbmodule.touch.attribute import Attribution
+from nbmodule.touch.edit import scalars_of
 from nbmodule.touch.spots import heads_of, names_of
 from nbmodule.touch.sweep import Sweep
 from nbmodule.touch.what_if import WhatIf
@@ -85,6 +86,8 @@ class WhatIfRecord(Titled):
     rows: tuple[tuple[str, float], ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     places: tuple[PlaceRow, ...] = ()
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of each place the numbers, texts and flags that can be set."""
     edits: tuple[str, ...] = ()
     code: str = ""
     noun: str = ""
@@ -175,6 +178,7 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
         rows,
         shown,
         _places(found),
+        attributes_of(names_of(found.current.model)),
         tuple(found.edit_code.splitlines()),
         found.code,
         found.noun,
@@ -208,6 +212,15 @@ def _places(found: WhatIf) -> tuple[PlaceRow, ...]:
             continue
         rows.append(PlaceRow(path, *counts_of(named[path], x)))
     return tuple(rows)
+
+
+def attributes_of(modules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The numbers, texts and flags that can be set, of each module that has some, by path."""
+    known = {path: scalars_of(module) for path, module in list(modules.items())[:MOST_PLACES]}
+    shown = {
+        path: {plain(name): value for name, value in own.items() if value is not None} for path, own in known.items()
+    }
+    return {path: own for path, own in shown.items() if own}
 
 
 def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
@@ -250,6 +263,13 @@ def _head(record: Touched, view: str, code: str) -> dict[str, Any]:
     }
 
 
+def _scalar(value: Any) -> Any:
+    """A number that JSON cannot hold is written out."""
+    if isinstance(value, str):
+        return plain(value, 200)
+    return value if not isinstance(value, float) or np.isfinite(value) else str(value)
+
+
 @payload_of.register
 def _(record: SweepRecord) -> dict[str, Any]:
     return _head(record, "sweep", "nb.sweep(model, x, ...)") | {
@@ -276,6 +296,9 @@ def _(record: WhatIfRecord) -> dict[str, Any]:
         "rows": [[plain(path), number(x)] for path, x in record.rows],
         "pictures": {name: picture_payload(picture) for name, picture in record.pictures.items()},
         "places": [[plain(p.path), p.heads, p.channels, p.units, p.tokens] for p in record.places],
+        "attributes": {
+            plain(path): {name: _scalar(v) for name, v in own.items()} for path, own in record.attributes.items()
+        },
         "edits": [plain(line, 200) for line in record.edits],
         "noun": plain(record.noun),
         "sweep": None if record.sweep is None else payload_of(record.sweep),

@@ -95,6 +95,7 @@ def _edit(found: WhatIf, message: dict[str, Any]) -> None:
     if method not in EDITS:
         raise ArgumentError(f"a page asked for the edit {method!r}, which is not known")
     if method in ("replace", "insert"):
+        path = _after(path) if message.get("after") else path
         found.edit(method, path, socket("activation")(str(message.get("by"))))
     elif method == "share":
         found.edit(method, path, str(message.get("by")))
@@ -102,6 +103,14 @@ def _edit(found: WhatIf, message: dict[str, Any]) -> None:
         found.edit(method, path, str(message.get("name")), message.get("value"))
     else:
         found.edit(method, path)
+
+
+def _after(path: str) -> str:
+    """The place behind one in a list."""
+    above, _, last = path.rpartition(".")
+    if not last.isdigit():
+        raise ArgumentError(f'"{path}" stands in no list, so that nothing can be put after it. Nothing was changed.')
+    return f"{above}.{int(last) + 1}" if above else str(int(last) + 1)
 
 
 ACTS: dict[str, Callable[[WhatIf, dict[str, Any]], None]] = {

@@ -39,8 +39,9 @@ class Picture(NamedTuple):
 
     `kind` is 'heatmap' (one tile), 'channels' or 'heads' (many tiles), 'bars' or 'text'. For tiles `data` holds one byte
     per cell in the order (tile, row, column): 0 NaN, 1 +Inf, 2 -Inf, 3 to 255 the values between the limits. For bars
-    it holds little-endian float32. `scale` is 'signed', 'positive', 'classes', 'phase' (of complex values: 3 + 7 * hue + size,
-    the hue from 0 to 35 for -180° to 180°, the size from 0 to 6 up to the limit) or 'none'.
+    it holds little-endian float32. `scale` is 'signed', 'positive', 'classes', 'range' (from the lowest to the highest), 'log' (3 is
+    zero, then equal factors between the limits), 'logsigned' (the same on either side of 129), 'phase' (of complex values:
+    3 + 7 * hue + size, the hue from 0 to 35 for -180° to 180°, the size from 0 to 6 up to the limit) or 'none'.
     """
 
     kind: str
@@ -68,7 +69,11 @@ class Picture(NamedTuple):
     lengths: tuple[int, ...] = ()
     """The lengths of these axes."""
     exact: bytes = b""
-    """The values of the cells as little-endian float32, where they are few and each is one element."""
+    """The values of the cells, where they are few and each is one element."""
+    exact_type: str = "f4"
+    """How they are written, little-endian: 'f4', 'f8', 'i8', 'u8', or 'c8' and 'c16' as pairs."""
+    ends: tuple[float, ...] = ()
+    """The end of the scale of each tile, where each has its own."""
 
     def plot(self, file: object = None) -> Any:
         """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colorsOf, gridOf, meaning, placeOf, said } from "../../../nbmodule/views/page/picture.js";
+import { colorsOf, exactText, gridOf, meaning, placeOf, said, valuesOf } from "../../../nbmodule/views/page/picture.js";
 
 const signed = { k: "heatmap", s: [1, 1, 1], d: "", sc: "signed", l: [-2, 2], of: "", about: "" };
 
@@ -42,10 +42,16 @@ test("an element that stands out is read as its value, and a clipped one as a bo
 test("a grid fits into its room in whole pixels", () => {
   for (const shape of [[16, 8, 8], [3, 28, 28], [1, 160, 160], [64, 3, 3]]) {
     for (const room of [240, 420, 1000]) {
-      const grid = gridOf(shape, room);
-      assert.ok(Number.isInteger(grid.cell) && grid.cell >= 1);
-      assert.ok(grid.across * grid.stepX <= room + 4 || grid.across === 1);
-      assert.ok(grid.across * grid.down >= shape[0]);
+      for (const tall of [0, 480]) {
+        const grid = gridOf(shape, room, [], tall);
+        const [n, h, w] = shape;
+        assert.ok(Number.isInteger(grid.cell) && grid.cell >= 1);
+        assert.ok(grid.width <= room);
+        for (let t = 0; t < n; t++) {
+          const [x, y] = grid.place(t);
+          assert.ok(x + w * grid.cell <= grid.width && y + h * grid.cell <= grid.height);
+        }
+      }
     }
   }
 });
@@ -63,6 +69,39 @@ test("a phase is read as size and angle, and its full color turns with it", () =
 
 test("an exact value is said where it is known, and a tile by its place on all of its axes", () => {
   const picture = { ...signed, s: [6, 1, 2], ax: [[2, 3, 0, 1], [1, 2, 2, 3]] };
-  const exact = new Float32Array(12).fill(0.25);
+  const exact = { type: "f4", numbers: new Float32Array(12).fill(0.25) };
   assert.equal(said(picture, new Uint8Array(12).fill(129), 4, 0, 1, exact), "[1, 1]: [0, 1] 0.25");
+});
+
+test("three axes of tiles are blocks of rows of tiles, apart from each other", () => {
+  const { place } = gridOf([2 * 3 * 4, 5, 5], 1000, [2, 3, 4]);
+  const [step, down] = [place(1)[0] - place(0)[0], place(4)[1] - place(0)[1]];
+  assert.deepEqual(place(3), [3 * step, 0]);
+  assert.deepEqual(place(11), [3 * step, 2 * down]);
+  assert.equal(place(12)[1], 0);
+  assert.ok(place(12)[0] > 4 * step + 8);
+  assert.deepEqual(gridOf([8, 5, 5], 1000, [8, 1]).place(3)[1], 0, "an axis of one makes no column");
+});
+
+test("a value is written with the digits that tell it from its neighbors, and no more", () => {
+  const text = (type, numbers, k = 0) => exactText({ type, numbers }, k);
+  assert.equal(text("f4", Float32Array.of(0.1)), "0.1");
+  assert.equal(text("f4", Float32Array.of(1 / 3)), "0.33333334");
+  assert.equal(text("f8", Float64Array.of(16777217)), "16777217");
+  assert.equal(text("f8", Float64Array.of(0.1)), "0.1");
+  assert.equal(text("i8", BigInt64Array.of(-(2n ** 60n))), "-1152921504606846976");
+  assert.equal(text("c8", Float32Array.of(9, 9, 3, -4), 1), "3-4j (|x| 5 ∠ -53.1°)");
+  assert.equal(valuesOf({ e: btoa(String.fromCharCode(...new Uint8Array(Float64Array.of(2.5).buffer))), et: "f8" }).numbers[0], 2.5);
+});
+
+test("bytes of a logarithmic scale are equal factors, with zero apart", () => {
+  const log = { ...signed, sc: "log", l: [0.01, 100] };
+  assert.deepEqual([3, 4, 255].map((code) => meaning(log, code)), ["≈ 0", "size ≤ 0.01", "≈ 100"]);
+  const both = { ...signed, sc: "logsigned", l: [0.01, 100] };
+  assert.deepEqual([3, 128, 129, 130, 255].map((code) => meaning(both, code)), ["≈ -100", "size ≤ 0.01", "≈ 0", "size ≤ 0.01", "≈ 100"]);
+});
+
+test("a long vector that is folded into rows names the index, not a row and a column", () => {
+  const folded = { ...signed, s: [1, 20, 30], ax: [[0], [600]] };
+  assert.equal(placeOf(folded, 2, 5), "65");
 });

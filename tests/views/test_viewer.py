@@ -1,0 +1,135 @@
+"""One array in place, in a browser: with a kernel that answers from NumPy's array, and on a saved page without one."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from nbmodule.views.forms.html import view_element
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.joined import upgrade
+from nbmodule.views.joined.sources import source_for
+from nbmodule.views.makers.registry import record_for
+from nbmodule.views.showing.show import mimebundle
+
+KERNEL = """
+async script => {
+  const text = Uint8Array.from(atob(script), c => c.charCodeAt(0));
+  const link = await import(URL.createObjectURL(new Blob([text], {type: "text/javascript"})));
+  const heard = {};
+  const tell = message => heard["msg:custom"](message, []);
+  const send = message => message.kind === "hello"
+    ? tell({kind: "welcome", view: message.view, age: 0, changed: false, steps: [], left: 0})
+    : answerOf(message).then(answer => tell({kind: "answer", page: message.page, n: message.n, ...answer}));
+  link.default.initialize({ model: { get: () => "views", off: () => {}, on: (kind, fn) => heard[kind] = fn, send } });
+}
+"""
+
+
+@pytest.fixture
+def open_joined(open_html):
+    """Open an array whose kernel answers as the one of a notebook does."""
+
+    def open_one(value, **options):
+        record = record_for(value)
+        data = payload_of(record)
+        page = open_html(view_element(data["view"], data, plain_form_of(record), lambda text: "k-0"), **options)
+        page.locator(".nbm-body > *").first.wait_for()
+        view = upgrade.LiveView("k-0", "array", source_for(value, record, False), record)
+        page.page.expose_function(
+            "answerOf", lambda asked: json.loads(json.dumps(upgrade.answer(view, asked["kind"], asked)))
+        )
+        page.page.evaluate(KERNEL, base64.b64encode(upgrade._script().encode()).decode())
+        page.locator(".nbm-kernel").wait_for(state="attached")
+        return page
+
+    return open_one
+
+
+@pytest.fixture
+def open_saved(open_html):
+    def open_one(value, **options):
+        page = open_html(mimebundle(value)["text/html"], **options)
+        page.locator(".nbm-viewer canvas").wait_for()
+        return page
+
+    return open_one
+
+
+def cell(page, down, across, t=0):
+    """The middle of a place on the picture, given as shares of it."""
+    box = page.locator(".nbm-viewer canvas").nth(t).bounding_box()
+    return box["x"] + across * box["width"], box["y"] + down * box["height"]
+
+
+def test_a_rectangle_is_drawn_larger_and_the_pointer_reads_the_value_of_the_array(open_joined):
+    x = np.random.default_rng(0).normal(size=(4000, 3000)).astype("float32")
+    page = open_joined(x)
+    mouse, value = page.page.mouse, page.locator(".nbm-value")
+    mouse.move(*cell(page, 0.5, 0.5))
+    page.locator(".nbm-value", has_text="mean").wait_for()
+    place, words = value.inner_text()[1:].split("] mean ")
+    rows, columns = (slice(*map(int, side.split(":"))) for side in place.split(", "))
+    assert float(words.split(",")[0]) == pytest.approx(x[rows, columns].astype("float64").mean(), rel=1e-5)
+    mouse.down()
+    mouse.move(*cell(page, 0.53, 0.52), steps=3)
+    mouse.up()
+    page.locator(".nbm-axisdown", has_text="of 4,000").wait_for()
+    mouse.move(*cell(page, 0.1, 0.1))
+    page.page.wait_for_function(
+        "() => /^\\[\\d+, \\d+\\] -?[\\d.]+$/.test(document.querySelector('nbm-view').shadowRoot.querySelector('.nbm-value').textContent)"
+    )
+    place, found = value.inner_text()[1:].split("] ")
+    r, c = map(int, place.split(", "))
+    assert np.float32(found) == x[r, c]
+    page.screenshot("views/viewer-zoomed")
+    mouse.dblclick(*cell(page, 0.5, 0.5))
+    page.locator(".nbm-axisdown", has_text="of 4,000").wait_for(state="detached")
+
+
+def test_a_tile_is_opened_alone_by_a_click_and_left_by_a_double_click(open_joined):
+    x = np.random.default_rng(1).normal(size=(2, 3, 4, 6, 5)).astype("float32")
+    page = open_joined(x)
+    assert "axis 0: 2 in blocks, axis 1: 3 down, axis 2: 4 across" in page.locator(".nbm-axisacross").inner_text()
+    page.page.mouse.click(*cell(page, 0.02, 0.02))
+    page.locator("input[aria-label='index on axis 2']").wait_for()
+    page.locator("input[aria-label='index on axis 2']").fill("3")
+    page.page.mouse.move(*cell(page, 0.01, 0.01))
+    page.locator(".nbm-value", has_text=f"[0, 0] {x[0, 0, 3, 0, 0]}").wait_for()
+    page.page.mouse.dblclick(*cell(page, 0.5, 0.5))
+    page.locator(".nbm-axisacross", has_text="in blocks").wait_for()
+    page.screenshot("views/viewer-five-axes")
+
+
+@pytest.mark.parametrize(("scale", "said"), [("1", "-4 "), ("2", "equal factors"), ("3", "of each tile its own")])
+def test_a_scale_is_chosen_and_said_in_the_legend(open_joined, scale, said):
+    x = np.linspace(-4, 8, 2 * 8 * 9, dtype="float32").reshape(8, 9, 2)
+    page = open_joined(x)
+    page.locator("select[aria-label=scale]").select_option(scale)
+    page.locator(".nbm-legend", has_text=said.strip()).wait_for()
+
+
+def test_a_saved_page_zooms_into_what_it_holds_and_says_what_needs_the_kernel(open_saved):
+    x = np.random.default_rng(2).normal(size=(3, 8, 9)).astype("float32")
+    page = open_saved(x, width=500)
+    assert page.locator("select[aria-label=down]").is_disabled()
+    assert "needs the kernel" in page.locator("select[aria-label=down]").get_attribute("title")
+    page.page.mouse.click(*cell(page, 0.01, 0.01))
+    page.locator("button[aria-label^=Closer]").click()
+    page.locator(".nbm-axisdown", has_text="of ").wait_for()
+    page.page.mouse.move(*cell(page, 0.01, 0.01))
+    place, found = page.locator(".nbm-value").inner_text()[1:].split("] ")
+    r, c = map(int, place.split(", "))
+    assert np.float32(found) == x[0, r, c]
+    assert page.locator("nbm-view").evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    page.screenshot("views/viewer-saved")
+
+
+def test_texts_are_read_as_text_a_window_at_a_time(open_joined):
+    page = open_joined(np.array([[f"{r}/{c}" for c in range(30)] for r in range(100)]))
+    page.page.get_by_text("rows 0…39 of 100, columns 0…11 of 30").wait_for()
+    page.locator("button[aria-label=Down]").click()
+    page.page.get_by_text("rows 20…59 of 100").wait_for()
+    assert page.locator(".nbm-viewer td").first.inner_text() == "20/0"
