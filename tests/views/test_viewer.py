@@ -97,7 +97,7 @@ def test_a_tile_is_opened_alone_by_a_click_and_left_by_a_double_click(open_joine
     page.locator("input[aria-label='index on axis 2']").wait_for()
     page.locator("input[aria-label='index on axis 2']").fill("3")
     page.page.mouse.move(*cell(page, 0.01, 0.01))
-    page.locator(".nbm-value", has_text=f"[0, 0] {x[0, 0, 3, 0, 0]}").wait_for()
+    page.locator(".nbm-value", has_text="[0, 0] " + str(x[0, 0, 3, 0, 0])).wait_for()
     page.page.mouse.dblclick(*cell(page, 0.5, 0.5))
     page.locator(".nbm-axisacross", has_text="in blocks").wait_for()
     page.screenshot("views/viewer-five-axes")

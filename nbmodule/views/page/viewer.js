@@ -215,7 +215,7 @@ export class Viewer {
   /** @param {any} answer */
   answered(answer) {
     if (answer.st) numbers(this.side, answer.st);
-    if (answer.window) this.look.window = answer.window;
+    if (answer.window && !this.again) this.look.window = answer.window; // else it is older than what is wanted now
     this.plane = answer.plane;
     if (!answer.texts) {
       if (this.first.k === "none") this.first = answer.picture;
@@ -237,7 +237,16 @@ export class Viewer {
     const left = (picture.notes ?? []).map((note) => /^(\d+) more$/.exec(note)?.[1]).find(Boolean);
     if (left && this.kernel) this.stage.append(button(`${Math.min(Number(left), MORE_TILES)} more`, "Ask the kernel for more tiles", () => this.go({ tiles: this.look.tiles, count: picture.s[0] + MORE_TILES })));
     const cells = this.cells();
+    this.pointed();
     if (cells && !this.isWhole() && cells.length <= MOST_WRITTEN && cells[0].length <= MOST_WRITTEN) this.stage.append(table(cells));
+  }
+
+  /** What lies under a resting pointer is said anew once the picture is another. */
+  pointed() {
+    if (!this.pointer) return;
+    const [clientX, clientY] = this.pointer;
+    const canvas = /** @type {ShadowRoot} */ (this.box.getRootNode()).elementFromPoint?.(clientX, clientY);
+    if (canvas instanceof HTMLCanvasElement && this.stage.contains(canvas)) canvas.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true, composed: true }));
   }
 
   /** The values that are shown, as text; null where they are too many, or of several tiles. */
@@ -398,11 +407,12 @@ export class Viewer {
       held = cell && { cell, x: event.clientX, y: event.clientY };
     });
     stage.addEventListener("pointermove", (event) => {
+      this.pointer = [event.clientX, event.clientY];
       if (held) this.stretch(held, event);
       else this.asked(event);
     });
     stage.addEventListener("pointerleave", () => {
-      held = null;
+      held = this.pointer = null;
       frame.remove();
       clearTimeout(this.resting);
     });
@@ -490,6 +500,8 @@ export class Viewer {
     }, REST);
   }
 
+  /** @type {[number, number] | null} */
+  pointer = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   resting;
   /** @type {string[][] | undefined} */

@@ -33,7 +33,7 @@ class WhatIf {
     this.more = el("div", "asking");
     this.list = el("div", "settings");
     this.failed = el("div", "failed");
-    this.results = el("div");
+    this.results = el("div", "found");
     useTouchStyles(view);
     view.body.append(el("div", "tried", this.metric, this.controls, this.list, this.more, this.failed, this.results));
     if (!this.canAsk) view.note(`to try something, ${NO_KERNEL}`);
@@ -202,7 +202,7 @@ class WhatIf {
     const known = /** @type {Record<string, number | string | boolean>} */ (this.data.attributes?.[this.place] ?? {});
     const names = Object.keys(known);
     const name = this.choice("Attribute", names.length ? names.map((text) => [text, text]) : [["", "it has none"]], memory.get("attribute"));
-    const value = el("input");
+    const value = el("input", "given");
     value.disabled = !this.canAsk;
     value.setAttribute("aria-label", "Value of the attribute");
     const parts = /** @type {Record<string, HTMLElement[]>} */ ({ replace: [by], insert: [by], after: [by], share: [other], set: [name, value] });
