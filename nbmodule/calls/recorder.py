@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import format_bytes, shown
+from nbmodule.base.format import count_noun, format_bytes, shown
 from nbmodule.base.sizes import bytes_of
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.calls import Calls
@@ -114,7 +114,7 @@ class Recorder(Shown):
         self.errors: list[str] = []
         self._open: list[Any] = []
         hold(
-            self, "recorder", lambda recorder: f"{recorder.name}, {len(recorder.steps)} steps, {recorder._store.where}"
+            self, "recorder", lambda recorder: f"{recorder.name}, {count_noun(len(recorder.steps), 'step')}, {recorder._store.where}"
         )
 
     # -- recording -----------------------------------------------------------------------------------

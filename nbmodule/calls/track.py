@@ -12,7 +12,7 @@ import jax
 from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
-from nbmodule.base.format import format_bytes
+from nbmodule.base.format import count_noun, format_bytes
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import match
 from nbmodule.base.sizes import bytes_of

@@ -1,9 +1,10 @@
 """Records in; text and HTML out. Importing this room plugs it into the sockets `display` and `show` of `nbmodule.tree`."""
 
 from nbmodule.tree.sockets import plug
-from nbmodule.views.forms import comparison  # noqa: F401 - it registers its forms
-from nbmodule.views.makers import of_calls, of_comparisons, of_files, of_layouts, of_models  # noqa: F401 - they register their records
-from nbmodule.views.makers.registry import findings, record_for, register_record, view_for
+from nbmodule.views.forms import comparison, facts  # noqa: F401 - they register their forms
+from nbmodule.views.makers import of_calls, of_comparisons, of_facts, of_files, of_layouts, of_models  # noqa: F401 - they register their records
+from nbmodule.views.makers.pictured import view_for
+from nbmodule.views.makers.registry import findings, record_for, register_record
 from nbmodule.views.panels import of_graph_pairs, of_graphs, of_profiles, touching  # noqa: F401 - some register what they draw
 from nbmodule.views.panels.curve import LossCurve
 from nbmodule.views.panels.figures import plot

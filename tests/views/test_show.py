@@ -7,7 +7,7 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.sockets import plugged
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
-from nbmodule.views.makers.registry import picture_for
+from nbmodule.views.makers.pictured import picture_for
 from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
 
 

@@ -10,6 +10,7 @@ import jax.core
 import numpy as np
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
+from nbmodule.tree.sockets import socket
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -101,3 +102,11 @@ def side_by_side(expected: np.ndarray, actual: np.ndarray, where: tuple[Any, ...
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(places) + 1)]
     return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+
+
+def _display(error: SubmoduleReturnError, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    """The rich display of an error that is the last value of a cell; the room of errors lies below that of sockets."""
+    return socket("display")(error)
+
+
+SubmoduleReturnError._repr_mimebundle_ = _display  # type: ignore[attr-defined]

@@ -61,6 +61,7 @@ _CODE = {
     "difference": "nb.diff(a, b)",
     "comparison": "nb.compare(calls, reference)",
     "array": "nb.show({root})",
+    "facts": "nb.show({root})",
 }
 """The call that makes a view, as it is copied."""
 MOST_POINTS = 2000

@@ -11,6 +11,7 @@ from nbmodule.views.arrays.arrays import facts_of, is_array
 from nbmodule.views.arrays.columns import LeafRows, flatten
 from nbmodule.views.arrays.pictures import corner_of, picture_of
 from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.makers.pictured import are_any_given, drawn_by_user
 from nbmodule.views.records.records import ArrayCard, VariableTree
 
 MEASURED_LEAVES = 200
@@ -75,6 +76,7 @@ def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
         tree: One row for each leaf.
         leaves: The values.
     """
+    tree = _with_pictures_of_user(tree, leaves)
     chosen, elements = [], 0
     for i, leaf in enumerate(leaves[:MEASURED_LEAVES]):
         if is_array(leaf) and not facts_of(leaf).unreadable and elements + leaf.size <= MEASURED_ELEMENTS:
@@ -86,7 +88,7 @@ def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
     pictures = {
         i: picture_of(leaves[i], weights=True, side=64)
         for i in chosen[:PICTURED_LEAVES]
-        if 1 < leaves[i].size <= PICTURED_ELEMENTS
+        if 1 < leaves[i].size <= PICTURED_ELEMENTS and drawn_by_user(leaves[i], tree.rows[i].path) is None
     }
     rows = tree.rows
     if isinstance(rows, LeafRows):
@@ -100,3 +102,18 @@ def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
     left = readable - len(chosen)
     notes = (*tree.notes, f"{count_noun(left, 'array')} not measured: show one of them") if left else tree.notes
     return VariableTree(**(vars(tree) | {"rows": rows, "notes": notes}))
+
+
+def _with_pictures_of_user(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
+    """The tree with what a user has given for kinds or places of its first leaves; a text stands in the row itself."""
+    paths = [tree.rows[i].path for i in range(min(len(leaves), MEASURED_LEAVES))] if are_any_given() else []
+    found = {i: made for i, path in enumerate(paths) if (made := drawn_by_user(leaves[i], path)) is not None}
+    if not found:
+        return tree
+    values = {i: made.notes[0] if made.kind == "text" else made for i, made in found.items()}
+    rows = tree.rows
+    if isinstance(rows, LeafRows):
+        rows = rows.with_values({**rows.values, **values})
+    else:
+        rows = [row._replace(values=values.get(i, row.values)) for i, row in enumerate(rows)]
+    return dataclasses.replace(tree, rows=rows)

@@ -13,11 +13,8 @@ from nbmodule.base.format import count_noun
 from nbmodule.base.statistics import Statistics as Reduced
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.differences import Difference, Verdict
-from nbmodule.calls.memory import Memory
-from nbmodule.calls.nonfinite import NonFinite
+from nbmodule.calls.differences import Difference
 from nbmodule.calls.recorder import Recorder
-from nbmodule.calls.summary import Summary
 from nbmodule.calls.track import last_tracked
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.running.capture import CallOrder, SubmodRets
@@ -26,7 +23,8 @@ from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.arrays.statistics import statistics_of
 from nbmodule.views.makers.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.makers.of_models import container_record, module_tree
-from nbmodule.views.makers.registry import picture_for, register_record
+from nbmodule.views.makers.pictured import drawn_by_user, picture_for
+from nbmodule.views.makers.registry import register_record
 from nbmodule.views.makers.suspects import call_findings
 from nbmodule.views.records.records import (
     CallRow,
@@ -34,7 +32,6 @@ from nbmodule.views.records.records import (
     DifferenceRow,
     DifferenceTree,
     ModuleTree,
-    Note,
     Picture,
     RecordedMoment,
     ReturnTable,
@@ -180,6 +177,8 @@ def as_shown(s: Reduced) -> ShownStatistics:
 def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
     if budget <= 0 or not call.captured:
         return ()
+    if not is_array(call.returns) and (own := drawn_by_user(call.returns)) is not None:
+        return (own,)
     shown = [leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS][
         :1
     ]
@@ -297,28 +296,9 @@ def recorded_table(recorder: Recorder, step: int) -> CallTable:
     return dataclasses.replace(call_table(recorder[step]), root=f"recorder[{step}]")
 
 
-def _note(value: object) -> Note:
-    bad = isinstance(value, NonFinite) or (isinstance(value, Verdict) and not value.right)
-    return Note(type(value).__name__, repr(value), bad)
-
-
-def summary_record(summary: Summary) -> Note:
-    """Make the record of `nb.summary`: its table below the facts of the whole model.
-
-    Example:
-        >>> import nbmodule as nb
-        >>> summary_record(nb.summary(nb.Linear(3, 2))).title
-        ('Linear', '8 parameters', '32 B')
-    """
-    return Note(summary[0].class_name, repr(summary), title=summary.facts())
-
-
 register_record(CoreModule, called_tree)
 register_record(Calls, call_table)
-register_record(Summary, summary_record)
 register_record(SubmodRets, return_table)
 register_record(CallOrder, order_table)
 register_record(Difference, difference_record)
 register_record(Recorder, recorder_record)
-for kind in (Memory, NonFinite, Verdict):
-    register_record(kind, _note)

@@ -12,7 +12,8 @@ from nbmodule.calls.compare import Comparison, Pair
 from nbmodule.calls.differences import relative_norm
 from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.makers.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
-from nbmodule.views.makers.registry import picture_for, register_record
+from nbmodule.views.makers.pictured import picture_for
+from nbmodule.views.makers.registry import register_record
 from nbmodule.views.makers.source import source_of
 from nbmodule.views.records.records import ComparisonTable, PairRow, Picture
 
@@ -120,19 +121,23 @@ def _three(pair: Pair) -> tuple[Picture, ...]:
     """Expected, actual and their difference on one scale; a difference that would not be seen on it has its own."""
     found, wanted = (jax.tree.leaves(call.returns) for call in (pair.actual, pair.expected))
     at = pair.gap.leaf
-    if pair.gap.reason or not found or not is_array(found[at]) or found[at].size > PICTURED_ELEMENTS:
+    if pair.gap.reason or not found or not is_array(found[at]):
         return ()
-    a, b = np.asarray(found[at]), np.asarray(wanted[at])
-    if a.size < 2 or a.dtype.kind not in "fiub":
+    return three_pictures(np.asarray(wanted[at]), np.asarray(found[at]), pair.path)
+
+
+def three_pictures(b: np.ndarray, a: np.ndarray, path: str) -> tuple[Picture, ...]:
+    """Pictures of what was expected, of what came out, and of their difference."""
+    if not 2 <= a.size <= PICTURED_ELEMENTS or a.dtype.kind not in "fiub":
         return ()
     apart = a.astype(np.float64) - b.astype(np.float64)
     limits, own = _limits(a, b), _limits(apart)
     if limits is None:
-        return tuple(picture_for(x, pair.path) for x in (b, a, apart))
+        return tuple(picture_for(x, path) for x in (b, a, apart))
     shared = own is None or own[1] >= SEEN_SHARE * limits[1]
     difference: Any = (-limits[1], limits[1]) if shared else own
-    drawn = [picture_for(x, pair.path, limits=limits) for x in (b, a)]
-    last = picture_for(apart, pair.path, limits=difference)
+    drawn = [picture_for(x, path, limits=limits) for x in (b, a)]
+    last = picture_for(apart, path, limits=difference)
     if not shared and difference is not None:
         finer = f"scale {format_number(limits[1] / difference[1], 2)} times finer"
         last = last._replace(notes=(finer, *last.notes))

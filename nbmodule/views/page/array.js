@@ -14,7 +14,7 @@ function draw(view, data, channel) {
   const room = Math.max(200, wide - (wide < WIDE ? 40 : 320));
   if (data.err) view.body.append(el("div", "failed", data.err));
   const main = el("div", "stage");
-  const kernel = channel?.ask ? /** @type {any} */ (channel) : null;
+  const kernel = channel?.ask && !data.drawn ? /** @type {any} */ (channel) : null;
   if (data.picture?.k === "text") main.append(drawPicture(view, data.picture, room));
   else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.lb, numbers: !data.stats }));
   const isRead = !data.picture && !data.whole && data.corner?.length && kernel?.isThere; // texts, of which the kernel has more

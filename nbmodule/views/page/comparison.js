@@ -66,7 +66,7 @@ function draw(view, data, channel) {
     strip.append(cell);
   }
   const legend = el("div", "legend", ...["", "module", "inside", "input"].filter((kind) => calls.some((i) => (fault(i) ?? "") === kind)).map((kind) => el("span", "", el("span", `swatch blamed ${LOOKS[kind]}`), ` ${WORDS[kind]}`)), el("span", "", "one cell for each call, in order"));
-  const top = el("div", "comparison", hero, strip, legend);
+  const top = el("div", "comparison", hero, ...(cells.size > 1 ? [strip, legend] : []));
   if (!calls.length) top.hidden = true;
   view.body.before(top);
 

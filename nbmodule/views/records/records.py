@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nbmodule.tree.sockets import socket
+from nbmodule.views.records.outline import Outline
 
 
 class ShownStatistics(NamedTuple):
@@ -365,6 +366,47 @@ class ArrayCard(Titled):
     corner: tuple[tuple[str, ...], ...] = ()
     """At most 6 x 6 values as text, from index 0 of every other axis."""
     error: str | None = None
+    root: str = "x"
+
+
+class Column(NamedTuple):
+    """One column of a table of facts: a value for each line, None where a line has none."""
+
+    title: str
+    values: Sequence[str | float | None]
+    kind: str = "text"
+    """'text', 'count', 'bytes' or 'number'."""
+    has_bar: bool = False
+    """Whether each number has a bar of its share of the largest."""
+    leaves: int = 0
+    """Which of the columns goes first where there is no room for all, from 1; 0 stays."""
+
+
+@dataclass(frozen=True)
+class FactTable(Titled):
+    """Lines with columns that a reader can sort by; what kind of thing they are about is the maker's affair."""
+
+    name: str
+    lines: Outline
+    columns: tuple[Column, ...]
+    places: Sequence[str] = ()
+    """For each line what follows `root` in copied code, as `["layers.0"]`."""
+    text: tuple[str, ...] = ()
+    """The whole as text, a line each."""
+    wrong: frozenset[int] = frozenset()
+    """Lines in red."""
+    root: str = "x"
+    label: str = ""
+    """The title of the first column."""
+    empty: str = "nothing here"
+
+
+@dataclass(frozen=True)
+class Drawn(Titled):
+    """A value for whose kind a user has given a picture."""
+
+    name: str
+    picture: Picture
     root: str = "x"
 
 

@@ -1,0 +1,199 @@
+"""Tables of facts: a summary, what holds memory, where NaN began, an unexpected return; and what a user draws for a kind of value."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views import html_of, mimebundle, record_for
+from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.text import text_of
+
+
+class Block(nb.Module):
+    def __init__(self):
+        self.norm, self.up = nb.LayerNorm(4), nb.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.up(self.norm(x))
+
+
+class Net(nb.Module):
+    def __init__(self):
+        self.blocks, self.head = [Block() for _ in range(4)], nb.Linear(4, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.fixture(scope="module")
+def summary():
+    return nb.summary(Net(), jnp.ones((3, 4)))
+
+
+def column(record, title):
+    return next(list(each.values) for each in record.columns if each.title == title)
+
+
+def unexpected():
+    """The error of a model whose return is 0.5 off in one element."""
+    net, x = nb.Sequential(nb.Linear(2, 3), nb.ReLU()), jnp.ones((4, 2))
+    net(x, track_submod_rets=True)
+    returns = jax.tree.map(lambda leaf: leaf, net.submod_rets)
+    net[0].bias = net[0].bias.value.at[1].add(0.5)
+    with pytest.raises(nb.SubmoduleReturnError) as caught:
+        net(x, expected_submod_rets=returns)
+    return caught.value
+
+
+# -- a summary ---------------------------------------------------------------------------------------
+def test_the_lines_of_a_summary_are_a_tree_in_the_order_of_definition_with_like_blocks_folded(summary):
+    lines = record_for(summary).lines
+    top = [lines.display(i) for i in range(len(lines)) if lines.depth[i] == 0]
+    assert top == ["blocks 0…3", "head"]
+    assert [lines.label[i] for i in range(len(lines)) if lines.depth[i] == 2][:2] == ["norm", "up"]
+
+
+def test_a_folded_line_says_what_each_of_its_blocks_has(summary):
+    record = record_for(summary)
+    assert [column(record, title)[0] for title in ("class", "parameters", "calls")] == ["4 × Block", "4 × 28", "4 × 1"]
+    assert column(record, "parameters")[-1] == 10
+
+
+def test_each_line_of_a_summary_is_copied_as_code_that_finds_it(summary):
+    record = record_for(summary)
+    for place, row in zip(record.places, record.lines.row, strict=True):
+        if row >= 0:
+            assert eval(f"table{place}", {"table": summary}) is summary[row + 1]
+
+
+def test_zero_is_a_figure_and_what_is_not_known_is_none():
+    columns = payload_of(record_for(nb.summary(nb.Sequential(nb.ReLU(), nb.Tanh()))))["columns"]
+    assert [each["values"] for each in columns if each["title"] == "parameters"] == [[0, 0]]
+
+
+def test_the_text_of_a_summary_is_what_it_prints(summary):
+    assert text_of(record_for(summary), color=False).split("\n", 1)[1] == repr(summary)
+
+
+# -- the others ----------------------------------------------------------------------------------------
+def test_what_holds_memory_is_a_table_by_size():
+    model = nb.Linear(3, 2)
+    with nb.track(model) as calls:
+        model(jnp.ones((1, 3)))
+    record = record_for(nb.memory())
+    sizes = column(record, "bytes")
+    assert sizes == sorted(sizes, reverse=True) and calls.nbytes in sizes
+    assert record.title[0].endswith(" held")
+
+
+def test_where_nan_began_is_a_table_of_what_went_in_and_came_out():
+    model = nb.Sequential(nb.Linear(2, 2), nb.Lambda(jnp.log))
+    model[0].weight = jnp.zeros((2, 2))
+    record = record_for(nb.first_nonfinite(model, jnp.ones((1, 2))))
+    assert record.lines.label == ["given", "gave"] and record.wrong == {1}
+    assert column(record, "lowest") == [0.0, None] and column(record, "not finite") == [0, 2]
+    assert record.title == ("first non-finite value: log in 1 (forward pass)",)
+
+
+def test_an_unexpected_return_opens_as_expected_actual_and_difference():
+    error = unexpected()
+    record = record_for(error)
+    (row,) = record.rows
+    assert (row.path, row.fault, row.largest) == ("0", "module", pytest.approx(0.5))
+    assert row.where[1] == 1 and len(row.pictures) == 3
+    assert "text/html" in error._repr_mimebundle_() and "largest difference is 0.5" in error._repr_mimebundle_()["text/plain"]
+
+
+def test_an_unexpected_shape_is_told_in_words():
+    record = record_for(nb.SubmoduleReturnError("the return has shape [5, 2], expected was [5, 3]."))
+    assert record.is_error and "expected was [5, 3]" in record.text
+
+
+def test_a_verdict_says_in_its_title_whether_it_is_right():
+    assert record_for(nb.check(1, 1)).title == ("right",)
+    assert record_for(nb.check(1, 2)).title == ("not right yet",)
+
+
+def test_each_of_them_has_three_forms(summary):
+    for value in (summary, nb.memory(), unexpected(), nb.check(1, 2)):
+        bundle = mimebundle(value)
+        assert bundle["text/plain"].strip() and bundle["text/html"].startswith("<nbm-view")
+
+
+# -- what a user draws ---------------------------------------------------------------------------------
+class Word:
+    def __init__(self, text):
+        self.text = text
+
+
+@pytest.fixture
+def words():
+    nb.view_for(Word, lambda word: f"the word {word.text!r}")
+    yield
+    nb.view_for(Word, None)
+
+
+@pytest.mark.usefixtures("words")
+def test_a_value_is_shown_as_its_user_draws_it_by_itself_and_in_a_tree():
+    assert "the word 'nose'" in text_of(record_for(Word("nose")), color=False)
+    assert "the word &#39;nose&#39;" in html_of(Word("nose")) or "the word 'nose'" in html_of(Word("nose"))
+    tree = record_for({"a": Word("nose"), "b": np.zeros(2)})
+    assert [row.values for row in tree.rows][0] == "the word 'nose'"
+
+
+def test_a_picture_for_a_class_of_ours_goes_before_its_view():
+    nb.view_for(nb.Linear, lambda layer: np.asarray(layer.weight))
+    try:
+        assert record_for(nb.Linear(3, 2)).picture.shape == (1, 2, 3)
+        assert type(record_for(nb.ReLU())).__name__ == "ModuleTree"
+    finally:
+        nb.view_for(nb.Linear, None)
+    assert type(record_for(nb.Linear(3, 2))).__name__ == "ModuleTree"
+
+
+def test_a_picture_for_a_place_is_drawn_in_the_variables():
+    nb.view_for("0.weight", lambda x: np.asarray(x)[:1])
+    try:
+        rows = {row.path: row for row in record_for(nb.Sequential(nb.Linear(3, 2)).v).rows}
+    finally:
+        nb.view_for("0.weight", None)
+    assert rows["0.weight"].values.shape == (3,)
+
+
+def test_a_return_of_a_users_own_class_is_drawn_as_the_user_says():
+    @jax.tree_util.register_dataclass
+    @__import__("dataclasses").dataclass
+    class Heads:
+        scores: jax.Array
+
+    class Giving(nb.Module):
+        def forward(self, x):
+            return Heads(x)
+
+    model = Giving()
+    nb.view_for(Heads, lambda heads: "heads of my own")
+    try:
+        with nb.track(model) as calls:
+            model(jnp.ones((2, 2)))
+        assert record_for(calls).rows[0].pictures[0].notes == ("heads of my own",)
+    finally:
+        nb.view_for(Heads, None)
+
+
+def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(open_html, summary):
+    page = open_html(mimebundle(summary)["text/html"])
+    page.locator(".nbm-row").first.wait_for()
+    before = page.locator(".nbm-row .nbm-name").all_text_contents()
+    title = page.locator(".nbm-sortable", has_text="parameters")
+    title.click()
+    sorted_names = page.locator(".nbm-row .nbm-name").all_text_contents()
+    assert sorted_names[:4] == [f"blocks.{i}" for i in range(4)] and sorted_names[-1] == "blocks 0…3"
+    assert page.locator("select").first.input_value() == "parameters"
+    title.click()
+    assert page.locator(".nbm-row .nbm-name").all_text_contents() == before
