@@ -114,7 +114,9 @@ class Recorder(Shown):
         self.errors: list[str] = []
         self._open: list[Any] = []
         hold(
-            self, "recorder", lambda recorder: f"{recorder.name}, {count_noun(len(recorder.steps), 'step')}, {recorder._store.where}"
+            self,
+            "recorder",
+            lambda recorder: f"{recorder.name}, {count_noun(len(recorder.steps), 'step')}, {recorder._store.where}",
         )
 
     # -- recording -----------------------------------------------------------------------------------

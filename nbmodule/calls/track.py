@@ -167,7 +167,7 @@ class Tracking:
         if self._span.locked():
             raise TraceError("this tracking is open already: make another one with nb.track. Nothing was changed.")
         recorded = Recorded(self.watch, steps, None if self.foreign is None else self.foreign.module)
-        hold(recorded, "calls", lambda calls: f"{calls.name}, {len(calls._steps.kept)} steps")
+        hold(recorded, "calls", lambda calls: f"{calls.name}, {count_noun(len(calls._steps.kept), 'step')}")
         over_with_its_stack(self._close)
         try:
             tracker.__enter__()

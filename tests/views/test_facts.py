@@ -107,7 +107,10 @@ def test_an_unexpected_return_opens_as_expected_actual_and_difference():
     (row,) = record.rows
     assert (row.path, row.fault, row.largest) == ("0", "module", pytest.approx(0.5))
     assert row.where[1] == 1 and len(row.pictures) == 3
-    assert "text/html" in error._repr_mimebundle_() and "largest difference is 0.5" in error._repr_mimebundle_()["text/plain"]
+    assert (
+        "text/html" in error._repr_mimebundle_()
+        and "largest difference is 0.5" in error._repr_mimebundle_()["text/plain"]
+    )
 
 
 def test_an_unexpected_shape_is_told_in_words():
@@ -144,7 +147,7 @@ def test_a_value_is_shown_as_its_user_draws_it_by_itself_and_in_a_tree():
     assert "the word 'nose'" in text_of(record_for(Word("nose")), color=False)
     assert "the word &#39;nose&#39;" in html_of(Word("nose")) or "the word 'nose'" in html_of(Word("nose"))
     tree = record_for({"a": Word("nose"), "b": np.zeros(2)})
-    assert [row.values for row in tree.rows][0] == "the word 'nose'"
+    assert tree.rows[0].values == "the word 'nose'"
 
 
 def test_a_picture_for_a_class_of_ours_goes_before_its_view():

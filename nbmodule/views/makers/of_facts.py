@@ -85,9 +85,13 @@ def _append(out: Outline, depth: int, label: str, row: int) -> None:
     out.row.append(row)
 
 
-def _of_each(count: int, shown: Sequence[SummaryRow | None], inside: range, lines: Outline, i: int, name: str) -> str | None:
+def _of_each(
+    count: int, shown: Sequence[SummaryRow | None], inside: range, lines: Outline, i: int, name: str
+) -> str | None:
     """What each member of a group has, as `12 × Block`; members that differ in it say nothing."""
-    values = {getattr(row, name) for j in inside if lines.depth[j] == lines.depth[i] + 1 and (row := shown[j]) is not None}
+    values = {
+        getattr(row, name) for j in inside if lines.depth[j] == lines.depth[i] + 1 and (row := shown[j]) is not None
+    }
     if len(values) != 1 or (value := values.pop()) in (None, "", 0):
         return None
     text = format_bytes(value) if name == "bytes" else f"{value:,.0f}" if isinstance(value, (int, float)) else value
@@ -132,7 +136,9 @@ def nonfinite_record(found: NonFinite) -> FactTable:
     ]
     several = {"given": len(found.inputs) > 1, "gave": len(found.outputs) > 1}
     ranges = [each[2] for each in seen]
-    ends = [[None if end != end else end for end in ends] for ends in ([r.low for r in ranges], [r.high for r in ranges])]
+    ends = [
+        [None if end != end else end for end in ends] for ends in ([r.low for r in ranges], [r.high for r in ranges])
+    ]
     told = [line.strip() for line in rest if not line.lstrip().startswith(("given ", "gave "))]
     return FactTable(
         "first_nonfinite",
