@@ -60,7 +60,7 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
     if message.get("whole") and not is_text:
         found["st"] = statistics_payload(statistics_of([x])[0])
     if is_text:
-        return found | _texts(x, message)
+        return found | _texts(np.asarray(x), message)
     if len(shape) < 2 or 0 in shape:
         return found | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
     down, across, tiles = _axes(shape, message)
