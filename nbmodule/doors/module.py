@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
 from jax.typing import DTypeLike
@@ -36,12 +37,11 @@ class Module(CoreModule):
     # -- files ---------------------------------------------------------------------------------------
     def save_weights(
         self,
-        path: object,
-        /,
+        path: str | os.PathLike[str],
         *,
         buffers: bool = True,
         packed: bool | None = None,
-        compression: object = None,
+        compression: str | int | None = None,
         dtype: DTypeLike | None = None,
     ) -> None:
         """Write all variables to an HDF5 file, named by their chains; it appears whole or not at all.

@@ -176,7 +176,7 @@ class Optax(Optimizer):
         """
         return self._step_with(v, grads, ignore_missing, extra)
 
-    def update(self, model: CoreModule, grads: Any, ignore_missing: bool = False, **extra: Any) -> None:
+    def update(self, model: CoreModule, grads: Any = None, ignore_missing: bool = False, **extra: Any) -> None:
         """Take a step and change the model; see `Optimizer.update`.
 
         Args:

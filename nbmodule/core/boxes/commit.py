@@ -8,7 +8,7 @@ lets other threads run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from operator import attrgetter, call
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nbmodule.core.boxes.variable import Variable
 
 _value = attrgetter("_value")
+_call: Callable[..., Any] = call
 
 
 Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
@@ -66,7 +67,7 @@ def commit(
     before = [getattr(box, "_value", None) for box in boxes]
     targets, names = (*waiting, *also[0], *targets), (*repeat("_pending", len(waiting)), *also[1], *names)
     with draw_lock:  # a draw that has begun comes first
-        any(chain(map(call, *items), map(setattr, targets, names, chain(draws, also[2], values, ticks))))
+        any(chain(map(_call, *items), map(setattr, targets, names, chain(draws, also[2], values, ticks))))
     for box in boxes:
         if hasattr(box, "_pending"):
             del box._pending

@@ -347,7 +347,7 @@ class _Reader:
         if (kind, whole) in self._seen:
             return
         self._seen[kind, whole] = place
-        for base in (*kind.__mro__, *type(kind).__mro__):
+        for base in (*kind.__mro__, *type.mro(type(kind))):
             if is_settled(base.__module__):
                 continue
             for name in self._wanted(vars(base), special=True):
