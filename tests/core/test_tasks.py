@@ -278,6 +278,17 @@ def test_a_pickle_that_fails_leaves_no_old_values_behind():
         thread.join()
 
 
+@pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
+def test_what_was_asked_for_by_hand_and_kept_leaves_no_old_values_behind(dumps):
+    model = nb.Linear(2, 2, with_bias=False)
+    kept = [model.__reduce_ex__(4), model.__reduce_ex__(5)]
+    model.v = model.v * 0
+    assert not np.any(pickle.loads(dumps(model)).weight.value)
+    assert not np.any(pickle.loads(dumps(model.weight)).value)
+    assert not np.any(copy.deepcopy(model).weight.value)
+    assert len(kept) == 2
+
+
 # -- real signals -----------------------------------------------------------------------------------
 # Python swallows what a handler raises inside the callback of a weak reference, and says so by a warning.
 swallowed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -26,23 +26,22 @@ _PICKLER: Any = getattr(pickle, "_Pickler", ())
 class _Moment:
     """What boxes held at a moment, for one call of a pickler."""
 
-    __slots__ = ("__weakref__", "_in_python", "parts", "values")
+    __slots__ = ("__weakref__", "_asked_from", "parts", "values")
 
     def __init__(self, plan: Any) -> None:
-        self.parts, self._in_python = plan.modules, _in_python()
+        self.parts, self._asked_from = plan.modules, _asked_from()
         boxes = own_values(plan.boxes)
         self.values = {box: value for box in boxes if (value := _known(box)) is not None}
         rest = [box for box in boxes if box not in self.values]
         self.values.update(zip(rest, snapshot(rest)))
 
     def is_under_way(self) -> bool:
-        """Whether the call goes on: an exception that somebody looks at may hold one that has failed."""
-        if self._in_python is None:
-            return True
+        """Whether the call goes on: an exception that somebody looks at, or a name, may hold what one that is over was given."""
+        asked_from, step = self._asked_from
         frame: FrameType | None = sys._getframe()
-        while frame is not None and id(frame) != self._in_python:
+        while frame is not None and id(frame) != asked_from:
             frame = frame.f_back
-        return frame is not None
+        return frame is not None and step in (None, frame.f_lasti)
 
 
 class _Reduced(tuple):
@@ -103,14 +102,17 @@ def _known(box: Any) -> Any:
     return next((moment.values[box] for moment in _moments.under_way() if box in moment.values), None)
 
 
-def _in_python() -> int | None:
-    """The frame of a pickler or copier that is written in Python; None for the one in C, which is gone when it has failed."""
+def _asked_from() -> tuple[int, int | None]:
+    """The frame of a pickler or copier that is written in Python; else the frame that called the one in C, and where it stands."""
     frame: FrameType | None = sys._getframe()
+    caller = None
     while frame is not None:
         code = frame.f_code
         if code is copy.deepcopy.__code__ or (
             code.co_name == "save" and isinstance(frame.f_locals.get("self"), _PICKLER)
         ):
-            return id(frame)
+            return id(frame), None
+        if code.co_name == "__reduce_ex__":
+            caller = frame.f_back
         frame = frame.f_back
-    return None
+    return (0, None) if caller is None else (id(caller), caller.f_lasti)
