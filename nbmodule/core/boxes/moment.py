@@ -13,13 +13,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.boxes.frame import framed, now
 from nbmodule.core.boxes.handing import own_values, snapshot
 
+_CHECKERS = ("beartype", "jaxtyping")  # of types, whose calls stand around a method
 _PICKLER: Any = getattr(pickle, "_Pickler", ())
 
 
@@ -37,11 +38,12 @@ class _Moment:
 
     def is_under_way(self) -> bool:
         """Whether the call goes on: an exception that somebody looks at, or a name, may hold what one that is over was given."""
-        asked_from, step = self._asked_from
-        frame: FrameType | None = sys._getframe()
-        while frame is not None and id(frame) != asked_from:
-            frame = frame.f_back
-        return frame is not None and step in (None, frame.f_lasti)
+        if self._asked_from is None:
+            return True
+        depth, code, step = self._asked_from
+        frames = _frames()
+        frame = frames[-depth] if depth <= len(frames) else None
+        return frame is not None and frame.f_code is code and step in (None, frame.f_lasti)
 
 
 class _Reduced(tuple):
@@ -102,17 +104,28 @@ def _known(box: Any) -> Any:
     return next((moment.values[box] for moment in _moments.under_way() if box in moment.values), None)
 
 
-def _asked_from() -> tuple[int, int | None]:
-    """The frame of a pickler or copier that is written in Python; else the frame that called the one in C, and where it stands."""
-    frame: FrameType | None = sys._getframe()
-    caller = None
-    while frame is not None:
-        code = frame.f_code
+def _asked_from() -> tuple[int, CodeType, int | None] | None:
+    """The place of a pickler or copier that is written in Python; else of the call of the one in C. None if there is neither.
+
+    A place is told by its depth, its code and the step at which it stands: the objects for frames come and go.
+    """
+    found, was_asked, frames = None, False, _frames()
+    for i, frame in enumerate(frames):
+        code, depth = frame.f_code, len(frames) - i
         if code is copy.deepcopy.__code__ or (
             code.co_name == "save" and isinstance(frame.f_locals.get("self"), _PICKLER)
         ):
-            return id(frame), None
-        if code.co_name == "__reduce_ex__":
-            caller = frame.f_back
+            return depth, code, None
+        if was_asked and frame.f_globals.get("__name__", "").partition(".")[0] in _CHECKERS:
+            continue
+        found, was_asked = (depth, code, frame.f_lasti) if was_asked else found, code.co_name == "__reduce_ex__"
+    return found
+
+
+def _frames() -> list[FrameType]:
+    """The calls that are under way in this thread, the innermost first."""
+    found, frame = [], sys._getframe(1).f_back
+    while frame is not None:
+        found.append(frame)
         frame = frame.f_back
-    return (0, None) if caller is None else (id(caller), caller.f_lasti)
+    return found
