@@ -51,7 +51,6 @@ export class Rows {
     this.lead = 0;
     /** @type {number[]} */
     this.shown = [...spec.columns.keys()];
-    measure(this);
     this.drawn = "";
     this.more = button("show all", "Show the whole height", () => {
       this.main.classList.toggle("nbm-tall");
@@ -221,6 +220,7 @@ export class Rows {
     this.flat = Boolean(order);
     if (found) this.view.say(`${count(found.matches)} of ${count(spec.depth.length)} rows`);
     this.drawn = "";
+    measure(this);
     this.place();
   }
 

@@ -37,15 +37,15 @@ function header(list) {
 }
 
 /**
- * How many letters each column holds, as far as a first look at 2,000 rows tells.
+ * How many letters each column holds in the rows that are open, as far as a first look at 2,000 of them tells.
  * @param {Rows} list
  */
 export function measure(list) {
   const { spec } = list;
-  const n = Math.min(spec.depth.length, 2000);
+  const rows = (list.visible ?? []).slice(0, 2000);
   const longest = (/** @type {(i: number) => number} */ size) => {
     let widest = 0;
-    for (let i = 0; i < n; i++) widest = Math.max(widest, size(i));
+    for (const i of rows) widest = Math.max(widest, size(i));
     return widest;
   };
   list.letters = spec.columns.map((c) => {
