@@ -258,14 +258,13 @@ def test_what_is_pickled_while_a_thread_trains_is_of_one_step(donate, copied):
 
 
 def test_a_pickle_that_fails_leaves_no_old_values_behind():
-    model, ends = Twin(3), threading.Event()
+    model, stepped, ends = Twin(3), threading.Event(), threading.Event()
     step = nb.jit(lambda: setattr(model, "v", model.v + 1), donate=True)
     model.stop = threading.Lock()
-    thread = threading.Thread(target=lambda: (step(), ends.wait()))
+    thread = threading.Thread(target=lambda: (step(), stepped.set(), ends.wait()))
     thread.start()
     try:
-        while model.parts[0].value[0] != 1:
-            time.sleep(0.001)
+        assert stepped.wait(60)
         with pytest.raises(TypeError, match="cannot pickle") as kept:  # its traceback holds the pickler
             through_python(model)
         step()
