@@ -236,7 +236,7 @@ def test_a_value_that_is_given_is_not_drawn():
         (jax.nn.initializers.he_normal, r"found he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)"),
         (jax.nn.initializers.constant, r"found constant, which makes an initializer"),
         (jax.nn.initializers.variance_scaling, r"found variance_scaling, which makes an initializer"),
-        ("glorot_uniform", r"found 'glorot_uniform'\. Nothing was made"),
+        ("glorot_uniform", r"found 'glorot_uniform': use nb\.GlorotUniform\(\)\. Nothing was made"),
         (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*found ndarray"),
         (True, r"found True"),
         (lambda tensor: tensor, r"found <lambda>\(tensor\)"),
