@@ -238,6 +238,17 @@ function oneStop({ root, tools, signal }) {
 }
 
 /**
+ * In a notebook, what would open the pictures of a row if there were a kernel.
+ * @param {View} view
+ * @param {string} text
+ */
+export function waiting(view, text) {
+  const node = button(text, "needs the kernel: run the cell again", () => {});
+  node.disabled = true;
+  return view.saved ? node : "";
+}
+
+/**
  * Show the call that makes this view, and copy it.
  * @param {View} view
  * @param {string} text

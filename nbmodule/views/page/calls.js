@@ -1,5 +1,5 @@
 // The calls: what ran, in which order, with what result.
-import { button, el, mountView, reader, svg, tableButton } from "./base.js";
+import { button, el, mountView, reader, svg, tableButton, waiting } from "./base.js";
 import { number, seconds } from "./format.js";
 import { bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
@@ -79,7 +79,7 @@ export function drawCalls(view, data, channel, moment = {}) {
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
-      if (output(i) && isCall(i) && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? "");
+      if (output(i) && isCall(i) && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? waiting(view, "pictures"));
       facts(pane, [
         ["class", kinds(i) ?? cls(i)],
         ["in", input(i)],

@@ -305,7 +305,7 @@ function summary(strips, quantity, sample, row) {
   const of = (/** @type {string} */ field) => statistic(strips, sample, row, field) ?? NaN;
   if (quantity === "update") return number(of("ratio"), 2);
   if (quantity === "gradient") return number(of("std"), 2);
-  const zeros = quantity === "return" && of("zero") >= ZEROS ? ` ${of("zero") >= DEAD ? "dead" : "zero"} ${number(100 * of("zero"), 2)} %` : "";
+  const zeros = quantity === "return" && of("zero") >= ZEROS ? ` ${of("zero") >= DEAD ? "dead" : "zero"} ${number(100 * of("zero") < 100 ? Math.min(100 * of("zero"), 99) : 100, 2)} %` : "";
   return el("span", "", el("span", "run-mean", `${number(of("mean"), 2)} ± `), `${number(of("std"), 2)}${zeros}`);
 }
 

@@ -125,7 +125,7 @@ export function numbers(pane, stats) {
     ["mean ± std", spread(stats)],
     ["lowest", stats.b.length ? number(stats.lo) + at(stats.la) : ""],
     ["highest", stats.b.length ? number(stats.hi) + at(stats.ha) : ""],
-    ["zeros", stats.z ? `${count(stats.z)} (${number((100 * stats.z) / stats.n, 3)} %)` : ""],
+    ["zeros", stats.z ? `${count(stats.z)} (${number(Math.min((100 * stats.z) / stats.n, stats.z < stats.n ? 99.9 : 100), 3)} %)` : ""],
     ["NaN", stats.nan ? count(stats.nan) : ""],
     ["Inf", stats.inf ? count(stats.inf) : ""],
   ]);

@@ -1,5 +1,5 @@
 // The module tree: what is it made of.
-import { mountView, reader, tableButton } from "./base.js";
+import { mountView, reader, tableButton, waiting } from "./base.js";
 import { recordRows } from "./fold.js";
 import { code, count } from "./format.js";
 import { bar, facts, histogram, numbers, spread } from "./marks.js";
@@ -64,7 +64,7 @@ function draw(view, data, channel) {
         ["class", `${cls(i)} ${sum(i) ?? ""}`],
         ["", doc(i)],
         ["arguments", args(i)],
-        ["parameters", p(i) ? `${count(p(i))} (${((100 * p(i)) / total).toFixed(1)} %)` : "0"],
+        ["parameters", p(i) ? `${count(p(i))} (${Math.min((100 * p(i)) / total, p(i) < total ? 99.9 : 100).toFixed(1)} %)` : "0"],
         ["variables", (vars(i) ?? []).join(", ")],
         ["in", input(i)],
         ["out", output(i)],
@@ -73,7 +73,7 @@ function draw(view, data, channel) {
         ["", stats(i) && LAST],
       ]);
       numbers(pane, stats(i));
-      if (rowOf(i) >= 0 && vars(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures of its variables", 280) ?? "");
+      if (rowOf(i) >= 0 && vars(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures of its variables", 280) ?? waiting(view, "pictures of its variables"));
     },
   });
   const lines = /** @type {number[]} */ ([...data.depth.keys()]);

@@ -1,5 +1,5 @@
 // The variable tree: what are its numbers.
-import { el, mountView, reader, tableButton } from "./base.js";
+import { el, mountView, reader, tableButton, waiting } from "./base.js";
 import { bytes, code } from "./format.js";
 import { recordRows, shapeOf, sums } from "./fold.js";
 import { facts, histogram, numbers, numberWords, spread } from "./marks.js";
@@ -90,8 +90,8 @@ function draw(view, data, channel) {
     seen: channel?.isThere ? measure : undefined,
     empty: "no variables",
     detail: (i, pane) => {
-      if (picture(i)) pane.append(channel?.viewer?.(view, rowOf(i), picture(i), 320) ?? drawPicture(view, picture(i), 320));
-      else if (rowOf(i) >= 0 && type(i)) pane.append(channel?.opener?.(view, rowOf(i), "picture", 320) ?? "");
+      if (picture(i)) pane.append(...(channel?.viewer ? [channel.viewer(view, rowOf(i), picture(i), 320)] : [drawPicture(view, picture(i), 320), waiting(view, "zoom")]));
+      else if (rowOf(i) >= 0 && type(i)) pane.append(channel?.opener?.(view, rowOf(i), "picture", 320) ?? waiting(view, "picture"));
       numbers(pane, stats(i));
       if (type(i) && !stats(i) && !value(i) && !channel) pane.append(el("div", "quiet", "not measured: run the cell again, or show this one"));
       facts(pane, [
