@@ -209,8 +209,16 @@ def test_a_loss_that_ceases_to_be_finite_stops_the_loop():
             live.log(loss=math.nan if i >= 5 else 1.0, val_loss=math.nan)
             time.sleep(0.001)
     assert live.progress.state == "stopped"
-    assert live.progress.reason.startswith("loss is nan after step")
+    assert live.progress.reason.startswith("loss is nan at step 6 (seen after step")
     assert live.step < 10**6
+
+
+def test_a_loss_that_was_not_finite_for_one_step_is_told_with_that_step():
+    with quiet(nonfinite="warn") as live:
+        for i in live.steps(range(300)):
+            live.log(loss=math.nan if i == 5 else 1.0)
+            time.sleep(0.001)
+    assert [message.text.partition(" (seen")[0] for message in live.messages] == ["loss is nan at step 6"]
 
 
 @pytest.mark.parametrize(("choice", "messages"), [("warn", 1), ("ignore", 0)])

@@ -303,7 +303,7 @@ def test_weights_that_are_not_finite_stop_the_loop_and_name_the_submodule():
                 model["body"]["w"] = jnp.array([1.0, jnp.nan, jnp.inf])
             assert time.monotonic() < deadline
     assert live.progress.state == "stopped"
-    assert "2 weights of body are not finite after step" in live.progress.reason
+    assert "2 weights of body are not finite (seen after step" in live.progress.reason
     assert [m.kind for m in live.messages if "not finite" in m.text] == ["error"]
 
 

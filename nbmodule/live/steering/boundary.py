@@ -7,7 +7,6 @@ on. A part that only shows and fails again and again is left out.
 from __future__ import annotations
 
 import inspect
-import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -217,17 +216,17 @@ class Boundary:
         if live.nonfinite == "ignore" or what in self._alarmed:
             return
         self._alarmed.add(what)
-        when = f"after step {format_count(live.loop.done)}"
-        live.messages.add(live.loop.done, "error", f"{text} (seen {when})", mark="not finite")
+        told = f"{text} (seen after step {format_count(live.loop.done)})"
+        live.messages.add(live.loop.done, "error", told, mark="not finite")
         if live.nonfinite == "stop" and not live.stopped:
-            live.stop(f"{text} {when}")
+            live.stop(told)
 
     def _check_numbers(self) -> None:
-        """Raise the alarm when the training loss ceases to be finite."""
-        for name, value in self._intake.newest.items():
-            group, role = group_of(name)
-            if role == "train" and group.lower().endswith("loss") and not math.isfinite(value):
-                self.alarm(name, f"{name} is {value}")
+        """Raise the alarm where the training loss first ceased to be finite, also if a later one is finite again."""
+        for series in self._live.history_now:
+            first, (group, role) = series.first_nonfinite, group_of(series.name)
+            if first is not None and role == "train" and group.lower().endswith("loss"):
+                self.alarm(series.name, f"{series.name} is {first[1]} at step {format_count(first[0])}")
 
     def _tell_compiles(self) -> None:
         seconds, done = self.compiles.take(), self._live.loop.done
