@@ -172,40 +172,60 @@ def adopted(
     programs: Sequence[Program], fn: Callable[..., Any], holes: object, things: list[Any], history: TraceHistory
 ) -> Closure | None:
     """`fn` with one of these programs, traced for another function or for other captured things; None if none fits."""
+    found = _fitting(programs, fn, things)
+    if found is None:
+        return None
+    closure = Closure(fn, found.program, holes, things, found.captured, history)
+    history.take_over(found.program.traces, found.captured, closure.watch.codes)
+    return closure
+
+
+def adoptable(
+    programs: Sequence[Program], fn: Callable[..., Any], things: list[Any]
+) -> tuple[Program | None, list[Any]]:
+    """The program that `adopted` would take, and the things it would be given; all is left as it is."""
+    found = _fitting(programs, fn, things)
+    if found is None:
+        return None, things
+    _forget(found.begun)
+    return found.program, [*things, *found.captured]
+
+
+class _Fitting(NamedTuple):
+    """A program that may be taken over, what it captures there, and the optimizers whose state was made for it."""
+
+    program: Program
+    captured: list[Any]
+    begun: list[Any]
+
+
+def _fitting(programs: Sequence[Program], fn: Callable[..., Any], things: list[Any]) -> _Fitting | None:
+    """The first that fits as all is; else the first that fits once fresh optimizers have the state of their first step."""
     if not programs:
         return None
     environment = environment_of(fn, things)
     if not environment.whole:
         return None
     for program in programs:
-        closure = _taken_over(program, fn, environment, holes, things, history)
-        if closure is not None:
-            return closure
+        captured = _captured_for(program, environment, things)
+        if captured is not None:
+            return _Fitting(program, captured, [])
     for program in programs:
         begun = _begin_states(program, environment)
-        if begun:
-            closure = _taken_over(program, fn, environment_of(fn, things), holes, things, history)
-            if closure is not None:
-                return closure
-            for optimizer in begun:
-                optimizer._forget_state()
+        captured = None
+        try:
+            captured = _captured_for(program, environment_of(fn, things), things) if begun else None
+        finally:
+            if captured is None:
+                _forget(begun)
+        if captured is not None:
+            return _Fitting(program, captured, begun)
     return None
 
 
-def _taken_over(
-    program: Program,
-    fn: Callable[..., Any],
-    environment: Environment,
-    holes: object,
-    things: list[Any],
-    history: TraceHistory,
-) -> Closure | None:
-    captured = _captured_for(program, environment, things)
-    if captured is None:
-        return None
-    closure = Closure(fn, program, holes, things, captured, history)
-    history.take_over(program.traces, captured, closure.watch.codes)
-    return closure
+def _forget(begun: list[Any]) -> None:
+    for optimizer in begun:
+        optimizer._forget_state()
 
 
 def _captured_for(program: Program, environment: Environment, things: list[Any]) -> list[Any] | None:
@@ -217,25 +237,6 @@ def _captured_for(program: Program, environment: Environment, things: list[Any])
     if any(thing is None for thing in captured) or tuple(map(signature_of, captured)) != terms.signatures:
         return None
     return captured if sharing_of([*things, *captured]) == terms.sharing else None
-
-
-def adoptable(programs: Sequence[Program], fn: Any, things: list[Any]) -> tuple[Program | None, list[Any]]:
-    """The program that `adopted` would take, and the things it would be given; all is left as it is."""
-    environment = environment_of(fn, things) if programs else None
-    for program in programs:
-        captured = None if environment is None else _captured_for(program, environment, things)
-        if captured is not None:
-            return program, [*things, *captured]
-    for program in programs:
-        begun = _begin_states(program, environment) if environment is not None else []
-        try:
-            captured = _captured_for(program, environment_of(fn, things), things) if begun else None
-            if captured is not None:
-                return program, [*things, *captured]
-        finally:
-            for optimizer in begun:
-                optimizer._forget_state()
-    return None, things
 
 
 def _states_in(environment: Environment) -> dict[Place, BegunState]:

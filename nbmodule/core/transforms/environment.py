@@ -203,9 +203,8 @@ class _Reader:
             self._held.append(value)
             try:
                 self._look_closely(value, kind, place)
-            except (
-                Exception
-            ) as error:  # a proxy of what is not there, a list that refuses to be read: whose it is knows why
+            except Exception as error:
+                # A proxy of what is not there, a list that refuses to be read: whose it is knows why.
                 if is_of_signal(error):
                     raise
                 self.whole = False
