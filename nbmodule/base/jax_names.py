@@ -11,7 +11,7 @@ import importlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import CodeType
 from typing import Any
@@ -23,7 +23,7 @@ from jax.extend.core import Literal, Primitive
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "GO_ON", "Literal", "Primitive", "WRAPPERS", "answering", "argument_tables", "batched_device_put", "bind", "can_answer",
+    "GO_ON", "Inlined", "Literal", "Primitive", "WRAPPERS", "answering", "argument_tables", "batched_device_put", "bind", "can_answer",
     "concrete_value", "current_trace", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated",
     "jaxprs_in_params", "line_of_user", "make_user_context", "outside_traces", "raw_frames", "reaches", "reset_compilation_cache", "scan_counts",
     "source_info_util", "unfit",
@@ -316,6 +316,107 @@ def can_answer() -> bool:
             return (called(1), called(1)) == ("answered", "answered")
     except (TypeError, ValueError, AttributeError):
         return False
+
+
+# Calls of an inline `jax.jit` while a function is staged. All private, tried out once by `_can_inline`: without them JAX does the calls,
+# which gives the same equations at twice the price.
+_partial_eval: Any = _find("jax._src.interpreters.partial_eval")
+_Staging: Any = getattr(_partial_eval, "DynamicJaxprTrace", None)
+_Staged: Any = getattr(_partial_eval, "DynamicJaxprTracer", None)
+_inline: Any = getattr(_partial_eval, "inline_jaxpr_into_trace", None)
+_settings: Any = _find("jax._src.config.trace_context")
+_source_of_now: Any = _find("jax._src.source_info_util.current")
+_MOST_INLINED = 256  # signatures of one function
+
+
+class Inlined:
+    """Calls of a function under `jax.jit(..., inline=True)` from what is being staged: its equations are written down, no more.
+
+    Args:
+        compiled: The function. It is traced once for each signature and each state of JAX's settings, as by JAX itself.
+        static: Names of the arguments that are no arrays, and their positions.
+
+    Example:
+        >>> double = jax.jit(lambda x: x + x, inline=True)
+        >>> inlined = Inlined(double, ())
+        >>> jax.make_jaxpr(lambda x: inlined((x,), {}))(1.0)
+        { lambda ; a:f32[]. let b:f32[] = add a a in (b,) }
+        >>> inlined((1.0,), {}) is GO_ON
+        True
+    """
+
+    def __init__(self, compiled: Any, static: Iterable[str | int]) -> None:
+        self.compiled, self.static = compiled, frozenset(static)
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the function gives; `GO_ON` where JAX is to be asked."""
+        trace = _trace_context.trace
+        if type(trace) is not _Staging or _answering or _jit_switch.value or not _can_inline():
+            return GO_ON
+        return self.written(trace, args, kwargs)
+
+    def written(self, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The equations are written into `trace`, where all arrays are its own."""
+        facts: list[Any] = [_settings(), len(args)]
+        arrays: list[Any] = []
+        for place, arg in (*enumerate(args), *sorted(kwargs.items())) if kwargs else enumerate(args):
+            if type(arg) is _Staged and arg._trace is trace and place not in self.static:
+                arrays.append(arg)
+                facts += (place, arg.aval)
+                continue
+            spelled = _spelled(arg) if arg is None or place in self.static else None
+            if spelled is None:
+                return GO_ON
+            facts += (place, spelled)
+        key = tuple(facts)
+        jaxpr, tree = self._known.get(key) or self._learned(key, args, kwargs)
+        if jaxpr is None:
+            return GO_ON
+        return jax.tree.unflatten(tree, _inline(trace, _source_of_now(), jaxpr, (), *arrays))
+
+    def _learned(self, key: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        traced = self.compiled.trace(*args, **kwargs)
+        jaxpr = getattr(traced.jaxpr, "jaxpr", traced.jaxpr)  # one class since 0.12
+        is_plain = not (traced.jaxpr.consts or jaxpr.effects or getattr(jaxpr, "is_high", False))
+        if len(self._known) >= _MOST_INLINED:
+            self._known.clear()
+        found = self._known[key] = (jaxpr if is_plain else None, traced.out_tree)
+        return found
+
+
+def _spelled(value: object) -> Any:
+    """A constant with the types of its parts, since `1 == True`; None for anything else."""
+    kind = type(value)
+    if kind in _CONSTANTS:
+        return kind, value
+    if kind is not tuple:
+        return None
+    parts = tuple(map(_spelled, value))
+    return None if None in parts else parts
+
+
+_CONSTANTS = {bool, int, float, str, type(None)}
+
+
+@functools.cache
+def _can_inline() -> bool:
+    """Whether `Inlined` works with this JAX: tried out on a function of two equations."""
+    if None in (_Staging, _Staged, _inline, _settings, _source_of_now, _jit_switch):
+        return False
+
+    def tried(x: Any, y: Any) -> Any:
+        return {"sum": y - x, "same": x}
+
+    inlined = Inlined(jax.jit(tried, inline=True), ())
+    try:
+        found, wanted = (
+            jax.make_jaxpr(fn)(1.0, 2.0)
+            for fn in (lambda *arrays: inlined.written(_trace_context.trace, arrays, {}), tried)
+        )
+    except (TypeError, ValueError, AttributeError, AssertionError, LookupError, RuntimeError):
+        return False
+    return str(found) == str(wanted)
 
 
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)

@@ -26,6 +26,7 @@ from jax import Array
 from nbmodule.base import dialects
 from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
 from nbmodule.base.format import describe_shape
+from nbmodule.base.jax_names import GO_ON, Inlined
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
@@ -93,7 +94,9 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
     """
     if fn is None:
         return functools.partial(kernel, static=static, numbers=numbers)
-    unknown = {*static, *numbers} - set(inspect.signature(fn).parameters)
+    names = list(inspect.signature(fn).parameters)
+    constant = {*static, *numbers}
+    unknown = constant - set(names)
     if unknown:
         raise ArgumentTypeError(f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}.")
 
@@ -106,6 +109,7 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
         return fn(*args, **kwargs)
 
     compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=True)
+    inlined = Inlined(compiled, {*constant, *(names.index(name) for name in constant)})
     traced: Any = kernel(static=static)(fn) if numbers else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +126,8 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
             if not now.guarded:
                 return compiled(*args, **kwargs)
             with quiet():
-                return compiled(*args, **kwargs)
+                outputs = inlined(args, kwargs)
+                return compiled(*args, **kwargs) if outputs is GO_ON else outputs
         except NbModuleError as error:
             known = _in_our_words(fn, args, kwargs)
             if known is not None:

@@ -82,3 +82,19 @@ def test_the_inputs_of_a_scan_are_counted():
     closed = jax.make_jaxpr(fn)(2.0, 1.0, jnp.arange(3.0))
     (scan,) = [equation for equation in closed.eqns if equation.primitive.name == "scan"]
     assert jax_names.scan_counts(scan.params) == (1, 2)
+
+
+def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(monkeypatch):
+    def other_signature(*given):
+        raise TypeError("inline_jaxpr_into_trace() takes something else")
+
+    double = jax.jit(lambda x: x + x, inline=True)
+    staged = lambda: jax.make_jaxpr(lambda x: jax_names.Inlined(double, ())((x,), {}) is jax_names.GO_ON)(1.0)
+    monkeypatch.setattr(jax_names, "_inline", other_signature)
+    jax_names._can_inline.cache_clear()
+    try:
+        assert [bool(x.val) for x in staged().jaxpr.outvars] == [True]
+    finally:
+        monkeypatch.undo()
+        jax_names._can_inline.cache_clear()
+    assert jax_names._can_inline()

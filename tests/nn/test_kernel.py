@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nbmodule as nb
+from nbmodule.base import jax_names
 from nbmodule.core.boxes.frame import Frame
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, ShapeError
@@ -163,3 +165,63 @@ def test_arrays_of_numpy_give_an_array_of_jax_also_where_nothing_is_compiled():
         for y in (affine(given, given), affine(given, weight=given)):
             assert isinstance(y, jax.Array)
             np.testing.assert_array_equal(y, 4.0)
+
+
+def as_staged(model, x):
+    """The equations of a call under `nb.jit`, and the name scope of each."""
+    jaxpr = nb.jit(lambda m, x: m(x)).trace(model, x).jaxpr
+    return str(jaxpr), [str(equation.source_info.name_stack) for equation in jaxpr.eqns]
+
+
+MODELS = {
+    "linear": (lambda: nb.Linear(4, 3, with_bias=False), (2, 4)),
+    "convolution": (lambda: nb.Conv2d(1, 2, 3, padding=((1, 1), (0, 2))), (2, 5, 5, 1)),
+    "batch norm": (lambda: nb.BatchNorm2d(3), (2, 5, 5, 3)),
+    "dropout": (lambda: nb.Dropout(0.5), (4,)),
+    "transformer": (lambda: nb.TransformerEncoder(2, 8, 2, 8), (3, 8)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equations_written_without_jax_in_between_are_those_that_jax_writes(name, monkeypatch):
+    make, shape = MODELS[name]
+    nb.seed(0)
+    model, x = make(), jnp.ones(shape)
+    ours = as_staged(model, x)
+    monkeypatch.setattr(jax_names, "_can_inline", lambda: False)
+    assert ours == as_staged(model, x)
+
+
+def test_gradients_within_a_compiled_step_are_those_of_plain_jax():
+    def loss(x, weight):
+        return affine(x, weight, power=3).sum()
+
+    x, weight = jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])
+    for argnums in (0, 1):
+        found = nb.jit(nb.grad(loss, argnums=argnums))(x, weight)
+        np.testing.assert_allclose(found, (3 * x**2 * weight, x**3)[argnums])
+
+
+def test_settings_of_jax_and_types_of_constants_are_told_apart_within_one_trace():
+    @kernel(static=("flag",))
+    def product(x, *, flag):
+        y = jax.lax.dot(x, x)
+        return -y if flag is True else y
+
+    def step(x):
+        plain, turned = product(x, flag=1), product(x, flag=True)
+        with jax.default_matmul_precision("highest"):
+            precise = product(x, flag=1)
+        return plain, turned, precise, product(x, flag=1)
+
+    equations = nb.jit(step).trace(jnp.ones((2, 2))).jaxpr.eqns
+    assert [e.primitive.name for e in equations] == ["dot_general", "dot_general", "neg", "dot_general", "dot_general"]
+    precise = [e.params["precision"] is not None for e in equations if e.primitive.name == "dot_general"]
+    assert precise == [False, False, True, False]
+
+
+def test_a_kernel_is_traced_once_for_all_layers_and_frames():
+    fn, traces = counted(static=("rate",))
+    for _ in range(2):
+        nb.jit(lambda x: fn(fn(fn(x, 0.5), rate=0.5), rate=0.25)).eval_shape(jnp.ones(2))
+    assert traces == [0.5, 0.5, 0.25]  # by place, by name, and with another value: as JAX tells them apart

@@ -6,6 +6,7 @@ kept alive: arrays are kept as shapes, other objects weakly.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,11 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keep the shapes of these arguments; from now on calls may take the short way."""
     inner = module._nbm
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
-    inner.shown = ([_kept(leaf) for leaf in leaves], tree)
+    if not kwargs and all(isinstance(arg, jax.Array) for arg in args):  # most calls: nothing to look into
+        inner.shown = ([jax.ShapeDtypeStruct(arg.shape, arg.dtype) for arg in args], _tree_of_positions(len(args)))
+    else:
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
+        inner.shown = ([_kept(leaf) for leaf in leaves], tree)
     if inner.config is not None:
         settle(module)
 
@@ -59,6 +63,11 @@ def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     if any(leaf is None for leaf in leaves):
         return None
     return jax.tree.unflatten(tree, leaves)
+
+
+@functools.cache
+def _tree_of_positions(count: int) -> Any:
+    return jax.tree.structure(((0,) * count, {}))
 
 
 def _is_whole(thing: object) -> bool:

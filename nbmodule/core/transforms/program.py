@@ -204,12 +204,14 @@ class Program:
 
     # -- records name modules of arguments by position, since a program may serve several models -------
     def _placed(self, infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
+        if not infos:
+            return infos
         where: dict[int, tuple[int, int]] = {}
         for number, thing in enumerate(things):
             if not isinstance(thing, Variable):
                 for i, module in enumerate((thing, *plan_of(thing).modules)):
                     where.setdefault(id(module), (number, i))
-        return tuple(_renamed(info, where.get(id(info.module()), info.module)) for info in infos) if where else infos
+        return tuple(_renamed(info, where.get(id(info.module()), info.module)) for info in infos)
 
     def found(self, infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
         """Records with the modules that were called this time."""
