@@ -80,12 +80,6 @@ class StepKeeper:
 
     # What the loop calls.
 
-    def _open(self) -> None:
-        """Listen to the calls of this thread, where no run around this one does."""
-        if ears.listener is None:
-            self.tape.thread = threading.get_ident()
-            listen(self.tape)
-
     def end(self) -> None:
         """What is called from now on belongs to no turn; another run may listen."""
         self.tape.end_turn()
@@ -99,7 +93,9 @@ class StepKeeper:
     def take(self, iterator: Iterator[Any]) -> Any:
         """Give the next item: one that is to be made again after a rewind, else the next of the iterator."""
         self._iterator = iterator
-        self._open()
+        if ears.listener is None:  # no run around this one listens to the calls of this thread
+            self.tape.thread = threading.get_ident()
+            listen(self.tape)
         self.tape.end_turn()
         if self._again:
             turn = self._again.popleft()
@@ -129,15 +125,15 @@ class StepKeeper:
         self._taken = None
         if taken.acts:  # it was made before: it is noted anew
             taken = _fresh(taken)
-        taken.number, taken.epoch, taken.controls = number, epoch, self._controls_now()
+        if self._run.controls.version != self._controls_of:
+            self._learn_controls()
+        taken.number, taken.epoch, taken.controls = number, epoch, self._controls
         self.tape.begin(taken)
 
-    def _controls_now(self) -> dict[str, Any]:
+    def _learn_controls(self) -> None:
         controls = self._run.controls
-        if controls.version != self._controls_of:
-            self._controls_of = controls.version
-            self._controls = {c.name: c.value for c in controls if c.name not in _NO_CONTROLS}
-        return self._controls
+        self._controls_of = controls.version
+        self._controls = {c.name: c.value for c in controls if c.name not in _NO_CONTROLS}
 
     def notice(self) -> None:
         """Look at the losses that have come; called at boundaries."""

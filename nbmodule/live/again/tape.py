@@ -146,12 +146,16 @@ class Tape:
 
     def begin(self, turn: Turn) -> None:
         """Begin a turn of the loop; now and then with the values of all variables."""
-        written = self._written()
-        if not self.segments:
+        written = self._written() if clock.values != self._clock else []
+        segment = self.segments[-1] if self.segments else None
+        if segment is None:
             self._meet([box for thing in [random.default, *self._things] for box in _boxes_in(thing)], copied=False)
-        if self._is_due(turn.number):
+        # the arguments since the newest set of values may take half of the room; copies cost too much to be made more often then
+        is_full = segment is not None and segment.batches > self.batches // 2 and len(segment.turns) > 1
+        is_old = segment is None or self._is_broken or turn.number - segment.first >= self.every
+        if is_old or (is_full and not self.donates):
             self._begin_segment(turn.number)
-        elif self._is_full():
+        elif is_full:
             self._rests = True
             return
         else:
@@ -161,7 +165,8 @@ class Tape:
         self._older, self._newer = self._newer, {}
         segment.turns.append(turn)
         turn.nbytes = _TURN_BYTES
-        self._grow(segment, arguments=_TURN_BYTES)
+        segment.batches += _TURN_BYTES
+        self._of_arguments += _TURN_BYTES
         item = turn.item
         if type(item) in _SIMPLE:
             return
@@ -171,16 +176,6 @@ class Tape:
     def end_turn(self) -> None:
         """What is called from now on belongs to no turn."""
         self._turn, self._rests = None, False
-
-    def _is_due(self, number: int) -> bool:
-        if not self.segments or self._is_broken or number - self.segments[-1].first >= self.every:
-            return True
-        return self._is_full() and not self.donates  # copies cost too much to make them more often
-
-    def _is_full(self) -> bool:
-        """Whether the arguments since the newest set of values take half of the room."""
-        newest = self.segments[-1]
-        return newest.batches > self.batches // 2 and len(newest.turns) > 1
 
     def _begin_segment(self, number: int) -> None:
         begun = time.thread_time()
@@ -382,10 +377,8 @@ class Tape:
     def logged(self, name: str, value: object) -> None:
         """A value is logged: if a call of this turn has returned it, remember which."""
         turn = self._turn
-        if turn is None or not isinstance(value, jax.Array):
-            return
         found = self._newer.get(id(value))
-        if found is not None and found[0]() is value:
+        if turn is not None and found is not None and found[0]() is value:
             if turn.logged is _NOT_LOGGED:
                 turn.logged = {}
             turn.logged[name] = Output(found[1], found[2])

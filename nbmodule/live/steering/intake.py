@@ -85,26 +85,26 @@ class Intake:
             exactly: Whether `step` is the step that is meant, even where a turn makes several.
         """
         array = self._array
-        kept = None
+        kept = newest = None
         turn = step
         for name, value in values.items():
             kind = type(value)
             if type(name) is str and (kind in _NUMBERS or (kind is array and not value.shape)):
-                if kind is array and self._copies:
-                    _begin_copy(value)
+                if kind is array:
+                    newest = value if newest is None else newest
+                    if self._copies:
+                        _begin_copy(value)
                 continue
             kept = self._flat(step, values, exactly)
+            newest = next((value for value in kept.values() if type(value) is self._array), None)
             break
         if self.scanned.turns and not exactly:
             step = self.scanned.at(step)
         if self._first is None and not exactly:
             self._first = step
-        given = dict(values) if kept is None else kept
-        self._waiting.append((step, given))
-        if not exactly:
-            newest = next((value for value in given.values() if type(value) is self._array), None)
-            if newest is not None:
-                self._ahead.append((turn, newest))
+        self._waiting.append((step, dict(values) if kept is None else kept))
+        if newest is not None and not exactly:
+            self._ahead.append((turn, newest))
         if len(self._waiting) % _READ_EVERY == 0:
             self.drain()
 
@@ -187,7 +187,7 @@ class Intake:
             waiting.popleft()
             read += 1
             for name, value in values.items():
-                numbers, dtype = self._read(name, step, value)
+                numbers, dtype = (value, None) if type(value) is float else self._read(name, step, value)
                 if numbers is None:
                     continue
                 found = points.get(name)
