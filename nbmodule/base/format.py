@@ -96,14 +96,16 @@ def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
-def describe_shape(x: Shaped) -> str:
-    """Write the type of an array, a box, or what only describes one.
+def describe_shape(x: Shaped | complex) -> str:
+    """Write the type of an array, a box, what only describes one, or a Python number.
 
     Example:
         >>> describe_shape(np.zeros((64, 3), np.float32))
         'float32[64, 3]'
+        >>> describe_shape(2.0)
+        'float'
     """
-    return format_array(x.shape, _dtype_name(x.dtype))
+    return format_array(x.shape, _dtype_name(x.dtype)) if hasattr(x, "shape") else type(x).__name__
 
 
 @functools.lru_cache(maxsize=256, typed=True)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 
@@ -123,7 +123,7 @@ class _Builder:
             self._attribute(dataset, name, value)
         return dataset
 
-    def _attribute(self, dataset: Any, name: str, value: SupportsIndex) -> None:
+    def _attribute(self, dataset: Any, name: str, value: str | int | list[int]) -> None:
         h5t, h5s = self.h5py.h5t, self.h5py.h5s
         if isinstance(value, str):
             array, plain = np.array(value, dtype=object), self.h5py.string_dtype()

@@ -7,9 +7,10 @@ from typing import Any
 from jax import Array
 from jax.typing import DTypeLike
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.functional.checks import check_arrays, check_choice, show
+from nbmodule.nn.functional.checks import check_arrays, check_choice
 from nbmodule.nn.initializers import Ones, Zeros
 from nbmodule.nn.layer import DATA_FORMATS, Layer, initializer, keys
 
@@ -58,7 +59,7 @@ def channel_axis(where: str, x: Array, data_format: str | None, channels: int) -
     if rank < len(letters) or x.shape[axis] != channels:
         names = {"N": "*batch", "C": str(channels)}
         wanted = ", ".join(names.get(letter, letter) for letter in letters) if data_format else f"*batch, {channels}"
-        raise ShapeError(f"{where}: x must have axes ({wanted}), found {show(x)}.")
+        raise ShapeError(f"{where}: x must have axes ({wanted}), found {describe_shape(x)}.")
     return axis
 
 

@@ -11,11 +11,12 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
-from nbmodule.nn.functional.checks import check_floating, check_number, show
+from nbmodule.nn.functional.checks import check_floating, check_number
 from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
@@ -253,7 +254,9 @@ class MultiHeadAttention(Layer):
         ):
             check_floating(name, **{which: x})
             if len(x.shape) < 2 or x.shape[-1] != features:
-                raise ShapeError(f"{name}: {which} must have axes (*batch, length, {features}), found {show(x)}.")
+                raise ShapeError(
+                    f"{name}: {which} must have axes (*batch, length, {features}), found {describe_shape(x)}."
+                )
         return query, key, value
 
     def extra_repr(self) -> str:

@@ -10,9 +10,10 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Float, Inexact, Integer, Shaped
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_index, check_number, show
+from nbmodule.nn.functional.checks import check_index, check_number
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
@@ -261,5 +262,5 @@ class Flatten(Layer):
 def _joined(x: Array, *, start: int, end: int) -> Array:
     first, last = (axis + x.ndim if axis < 0 else axis for axis in (start, end))
     if not 0 <= first <= last < x.ndim:
-        raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {show(x)}.")
+        raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {describe_shape(x)}.")
     return lax.reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))

@@ -9,9 +9,10 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape, show
+from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table, time_embedding
 from nbmodule.nn.functional.primitives import promoted
 from nbmodule.nn.initializers import InitializerLike, RandomNormal
@@ -144,7 +145,9 @@ def _add_rows(x: Array, weight: Array) -> Any:
     name, (most, features) = "LearnedPositionalEncoding", weight.shape
     check_floating(name, x=x)
     if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:
-        raise ShapeError(f"{name}: x must have axes (*batch, length of at most {most}, {features}), found {show(x)}.")
+        raise ShapeError(
+            f"{name}: x must have axes (*batch, length of at most {most}, {features}), found {describe_shape(x)}."
+        )
     x, weight = promoted(x, weight)
     return x + weight[: x.shape[-2]]
 

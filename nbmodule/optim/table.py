@@ -6,7 +6,7 @@ them, is here.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from jax.core import Tracer
@@ -99,7 +99,7 @@ ROWS = {
 }
 
 
-def checked(owner: str, name: str, value: SupportsIndex) -> Any:
+def checked(owner: str, name: str, value: SupportsFloat) -> Any:
     """An option as a plain Python value, which compiled code can be kept for.
 
     Args:

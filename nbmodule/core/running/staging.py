@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 
@@ -127,7 +127,7 @@ class _Stage:
         fn = functools.wraps(whole)(lambda *a, **k: whole(*a, **k)[0])
         return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases)
 
-    def _name(self, thing: SupportsIndex) -> str:
+    def _name(self, thing: object) -> str:
         if is_module(thing):
             return own_name(thing)
         if thing is random.default or thing is random.default.state:

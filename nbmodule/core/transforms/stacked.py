@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Any, SupportsIndex
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from nbmodule.base.format import describe_shape
+from nbmodule.base.kinds import KeyLike
 from nbmodule.core.boxes.frame import Home, here, now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
@@ -65,7 +66,7 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
     return jax.tree.unflatten(jax.tree.structure(members[0]), [jnp.stack(row) for row in zip(*leaves)])
 
 
-def _typed(key: SupportsIndex) -> Any:
+def _typed(key: KeyLike) -> Any:
     words = as_key(key)
     return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 

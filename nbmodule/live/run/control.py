@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex
+from typing import Any, SupportsFloat
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
@@ -275,7 +275,7 @@ class Controls:
         return f"Controls({', '.join(f'{c.name}={c.value!r}' for c in self)})"
 
 
-def _number(name: str, value: SupportsIndex) -> float:
+def _number(name: str, value: str | SupportsFloat) -> float:
     if isinstance(value, bool):
         raise ArgumentTypeError(f"{name!r} is a number, found {value!r}")
     try:
@@ -287,7 +287,7 @@ def _number(name: str, value: SupportsIndex) -> float:
     return number
 
 
-def _type_of_field(name: str, value: SupportsIndex) -> type:
+def _type_of_field(name: str, value: str | SupportsFloat) -> type:
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             if kind is bool:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax import Array
@@ -219,7 +219,7 @@ class Intake:
                 return False
         return True
 
-    def _read(self, name: str, step: int, value: SupportsIndex) -> tuple[Any, Any]:
+    def _read(self, name: str, step: int, value: Any) -> tuple[Any, Any]:
         """Give a number, or those of several steps, and the dtype (None for a Python number); all else goes on the shelf."""
         if type(value) in _NUMBERS:
             return float(value), None

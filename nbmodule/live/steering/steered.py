@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, SupportsIndex
+from typing import Any
 
 from nbmodule.live.run.control import Controls, Field, Slider, Toggle
 from nbmodule.live.steering.loop import Loop
@@ -56,9 +56,7 @@ class Steered:
         """
         return self.controls.slider(name, value, apply, **options)
 
-    def field(
-        self, name: str, value: SupportsIndex, apply: Callable[[Any], None] | None = None, **options: Any
-    ) -> Field:
+    def field(self, name: str, value: float | str, apply: Callable[[Any], None] | None = None, **options: Any) -> Field:
         """Add a number or a text to type in; with `choices=` one of several."""
         return self.controls.field(name, value, apply, **options)
 

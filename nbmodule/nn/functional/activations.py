@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_flag, check_floating, check_number, show
+from nbmodule.nn.functional.checks import check_axis, check_flag, check_floating, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.kernel import kernel
 
@@ -245,5 +246,5 @@ def _halves(where_: str, x: Array, axis: int) -> tuple[Array, Array]:
     axis = check_axis(where_, axis, x.ndim)
     size = x.shape[axis]
     if size % 2:
-        raise ShapeError(f"{where_}: axis {axis} must have an even size, to be halved, found {show(x)}.")
+        raise ShapeError(f"{where_}: axis {axis} must have an even size, to be halved, found {describe_shape(x)}.")
     return lax.slice_in_dim(x, 0, size // 2, axis=axis), lax.slice_in_dim(x, size // 2, size, axis=axis)

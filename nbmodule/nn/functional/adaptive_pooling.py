@@ -9,8 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_floating, show
+from nbmodule.nn.functional.checks import check_floating
 from nbmodule.nn.functional.windows import Sizes, mix, sizes, spatial_axes
 from nbmodule.nn.kernel import kernel
 
@@ -77,7 +78,7 @@ def _adaptive(name: str, x: Array, n: int, output_size: object, data_format: str
         output_size = tuple(x.shape[a] if size is None else size for a, size in zip(axes, output_size, strict=True))
     new = sizes(name, "output_size", output_size, n)
     if any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(f"{name}: x must have pixels, found {show(x)}.")
+        raise ShapeError(f"{name}: x must have pixels, found {describe_shape(x)}.")
     for axis, size in zip(axes, new, strict=True):
         if x.shape[axis] % size == 0:
             parts = lax.reshape(x, (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))

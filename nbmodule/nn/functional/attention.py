@@ -10,10 +10,11 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_rank, check_shape, show
+from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_rank, check_shape
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.functional.windows import sizes
@@ -137,7 +138,7 @@ def multi_head_attention(
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
             raise DtypeError(
-                f"{name}: key_mask must hold booleans, True for what may be looked at, found {show(key_mask)}."
+                f"{name}: key_mask must hold booleans, True for what may be looked at, found {describe_shape(key_mask)}."
             )
         check_shape(name, "key_mask", key_mask, key.shape[:-1], "one for each key")
         key_mask = lax.expand_dims(key_mask, (n, n + 1))
@@ -198,7 +199,9 @@ def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
 def _heads(name: str, which: str, x: Array, num_heads: object) -> Array:
     (heads,) = sizes(name, "num_heads", num_heads, 1)
     if x.shape[-1] % heads:
-        raise ShapeError(f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} {show(x)}.")
+        raise ShapeError(
+            f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} {describe_shape(x)}."
+        )
     return lax.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))
 
 
@@ -215,14 +218,18 @@ def _checked(
         check_rank(name, which, x, "(*batch, length, features)", 2)
     if query.shape[-1] != key.shape[-1] * shared:
         wanted = "as many features" if shared == 1 else f"{shared} features of the query for each of the key"
-        raise ShapeError(f"{name}: query and key must have {wanted}, found {show(query)} and {show(key)}.")
+        raise ShapeError(
+            f"{name}: query and key must have {wanted}, found {describe_shape(query)} and {describe_shape(key)}."
+        )
     if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"{name}: key and value must have as many positions, found {show(key)} and {show(value)}.")
+        raise ShapeError(
+            f"{name}: key and value must have as many positions, found {describe_shape(key)} and {describe_shape(value)}."
+        )
     try:
         batch = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except ValueError:
         raise ShapeError(
-            f"{name}: leading axes must fit together, found query {show(query)}, key {show(key)}, value {show(value)}."
+            f"{name}: leading axes must fit together, found query {describe_shape(query)}, key {describe_shape(key)}, value {describe_shape(value)}."
         ) from None
     query, key, value = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in promoted(query, key, value))
     return query, key, value, batch
@@ -250,14 +257,16 @@ def _weights(
             a in (1, b) for a, b in zip(shape[::-1], scores.shape[::-1], strict=False)
         )
         if not fits:
-            raise ShapeError(f"{name}: mask must broadcast to {list(scores.shape)}, found {show(mask)}.")
+            raise ShapeError(f"{name}: mask must broadcast to {list(scores.shape)}, found {describe_shape(mask)}.")
         if mask.dtype == jnp.bool_:
             allowed = mask if allowed is None else allowed & mask
         elif jnp.issubdtype(mask.dtype, jnp.floating):
             scores, added = promoted(scores, mask)
             scores = scores + added
         else:
-            raise DtypeError(f"{name}: mask must hold booleans (True: may look) or numbers to add, found {show(mask)}.")
+            raise DtypeError(
+                f"{name}: mask must hold booleans (True: may look) or numbers to add, found {describe_shape(mask)}."
+            )
     if is_causal:
         shape = scores.shape[-2:]
         lower = lax.broadcasted_iota(jnp.int32, shape, 0) >= lax.broadcasted_iota(jnp.int32, shape, 1)

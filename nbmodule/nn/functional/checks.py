@@ -18,35 +18,21 @@ from nbmodule.base.jax_names import concrete_value
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 
-def show(x: Any) -> str:
-    """`float32[2, 3]`.
-
-    Example:
-        >>> show(jnp.ones((2, 3)))
-        'float32[2, 3]'
-    """
-    return describe_shape(x)
-
-
-def check_arrays(where: str, **arrays: object) -> None:
-    """Refuse what is no array or number."""
+def check_arrays(where: str, **arrays: object) -> dict[str, Any]:
+    """Refuse what is no array or number, and hand back the others."""
     for name, x in arrays.items():
         if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
             raise ArgumentTypeError(f"{where}: {name} must be an array, found {type(x).__name__}.")
+    return arrays
 
 
 def check_kind(where: str, kind: Any, wanted: str, **arrays: object) -> None:
     """Refuse arrays whose dtype is not of a kind, which `wanted` names."""
-    check_arrays(where, **arrays)
-    for name, x in arrays.items():
+    for name, x in check_arrays(where, **arrays).items():
         if not jnp.issubdtype(jnp.result_type(x), kind):
-            found = show(x) if hasattr(x, "shape") else type(x).__name__
-            cure = (
-                f' Convert it first: {name}.astype("float32").'
-                if kind is not jnp.integer and hasattr(x, "shape")
-                else ""
-            )
-            error = DtypeError(f"{where}: {name} must hold {wanted}, found {found}.{cure}")
+            convertible = kind is not jnp.integer and hasattr(x, "shape")
+            cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
+            error = DtypeError(f"{where}: {name} must hold {wanted}, found {describe_shape(x)}.{cure}")
             error.floats_wanted = name if kind in (jnp.floating, jnp.inexact) else None
             raise error
 
@@ -64,10 +50,9 @@ def check_floating(where: str, **arrays: object) -> None:
 
 def check_real(where: str, **arrays: object) -> None:
     """Refuse complex numbers."""
-    check_arrays(where, **arrays)
-    for name, x in arrays.items():
+    for name, x in check_arrays(where, **arrays).items():
         if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
-            raise DtypeError(f"{where}: {name} must hold real values, found {show(x)}.")
+            raise DtypeError(f"{where}: {name} must hold real values, found {describe_shape(x)}.")
 
 
 def check_inexact(where: str, **arrays: object) -> None:
@@ -80,16 +65,19 @@ def check_integers(where: str, **arrays: object) -> None:
     check_kind(where, jnp.integer, "integers", **arrays)
 
 
-def check_rank(where: str, name: str, x: Array, wanted: str, at_least: int, at_most: int | None = None) -> None:
+def check_rank(
+    where: str, name: str, x: Array | complex, wanted: str, at_least: int, at_most: int | None = None
+) -> None:
     """Refuse too few or too many axes; `wanted` names them."""
-    if x.ndim < at_least or (at_most is not None and x.ndim > at_most):
-        raise ShapeError(f"{where}: {name} must have axes {wanted}, found {show(x)}.")
+    ndim = np.ndim(x)
+    if ndim < at_least or (at_most is not None and ndim > at_most):
+        raise ShapeError(f"{where}: {name} must have axes {wanted}, found {describe_shape(x)}.")
 
 
-def check_shape(where: str, name: str, x: Array, shape: tuple[int, ...], why: str) -> None:
+def check_shape(where: str, name: str, x: Array | complex, shape: tuple[int, ...], why: str) -> None:
     """Refuse an array whose shape differs from `shape`, which follows from `why`."""
-    if tuple(x.shape) != tuple(shape):
-        raise ShapeError(f"{where}: {name} must have shape {list(shape)} ({why}), found {show(x)}.")
+    if np.shape(x) != tuple(shape):
+        raise ShapeError(f"{where}: {name} must have shape {list(shape)} ({why}), found {describe_shape(x)}.")
 
 
 def known(x: Array) -> Any:

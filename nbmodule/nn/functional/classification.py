@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, SupportsIndex
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Integer, Real
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.activations import log_softmax, softplus
@@ -25,7 +26,6 @@ from nbmodule.nn.functional.checks import (
     check_number,
     check_shape,
     known,
-    show,
 )
 from nbmodule.nn.functional.primitives import along, promoted, where
 from nbmodule.nn.functional.rectifiers import relu
@@ -92,12 +92,12 @@ def cross_entropy(
     if target.shape != labels_shape:
         raise ShapeError(
             f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities of shape {list(prediction.shape)} "
-            f"(prediction {show(prediction)}, classes on axis {axis}), found {show(target)}."
+            f"(prediction {describe_shape(prediction)}, classes on axis {axis}), found {describe_shape(target)}."
             + (" Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else "")
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise DtypeError(
-            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found {show(target)}. "
+            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found {describe_shape(target)}. "
             'Convert it first: target.astype("int32").'
         )
     return _of_labels(name, log_p, target, weight, axis, label_smoothing, ignore_index, reduction)
@@ -139,7 +139,7 @@ def _refusing_logits(loss: Callable[..., Any]) -> Any:
     """Look at the predictions before the kernel does, where their values are known: logits would give NaN in silence."""
 
     @functools.wraps(loss)
-    def checked(prediction: SupportsIndex, *args: object, **options: Any) -> Any:
+    def checked(prediction: Array, *args: object, **options: Any) -> Any:
         found = None if options.get("from_logits") else known(plain(prediction))
         if isinstance(found, (jax.Array, np.ndarray)) and found.dtype.kind == "f" and bool(_is_outside(found)):
             raise ArgumentError(
@@ -199,7 +199,7 @@ def binary_cross_entropy(
             a not in (1, b) for a, b in zip(shape[::-1], prediction.shape[::-1], strict=False)
         ):
             raise ShapeError(
-                f"{name}: pos_weight must broadcast to prediction {show(prediction)}, found {show(pos_weight)}."
+                f"{name}: pos_weight must broadcast to prediction {describe_shape(prediction)}, found {describe_shape(pos_weight)}."
             )
     if label_smoothing:
         target = target * (1 - label_smoothing) + 0.5 * label_smoothing
@@ -252,7 +252,9 @@ def kl_div(
         values = where(some, target * (lax.log(where(some, target, 1)) - where(some, prediction, 0)), 0)
     if reduction == "batchmean":
         if not values.ndim:
-            raise ShapeError(f"kl_div: prediction must have a batch axis for 'batchmean', found {show(prediction)}.")
+            raise ShapeError(
+                f"kl_div: prediction must have a batch axis for 'batchmean', found {describe_shape(prediction)}."
+            )
         return jnp.sum(values) / values.shape[0]
     return reduce("kl_div", values, reduction)
 
@@ -320,7 +322,7 @@ def ctc_loss(
     if prediction.ndim < 2 or target.ndim != prediction.ndim - 1 or target.shape[:-1] != prediction.shape[:-2]:
         raise ShapeError(
             f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share their leading axes, found "
-            f"{show(prediction)} and {show(target)}."
+            f"{describe_shape(prediction)} and {describe_shape(target)}."
         )
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
     check_index(name, "blank", blank, classes)

@@ -11,8 +11,9 @@ import math
 from jax import lax
 from jaxtyping import Array, Inexact
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_inexact, check_rank, check_shape, show
+from nbmodule.nn.functional.checks import check_inexact, check_rank, check_shape
 from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import (
     Padding,
@@ -231,15 +232,15 @@ def check_convolution(
     if channels != weight.shape[-1] * groups:
         times = f" times {groups} groups" if groups > 1 else ""
         raise ShapeError(
-            f"{name}: x must have {weight.shape[-1] * groups} channels (weight {show(weight)}{times}), found {channels} in x "
-            f"{show(x)}, read as {data_format}."
+            f"{name}: x must have {weight.shape[-1] * groups} channels (weight {describe_shape(weight)}{times}), found {channels} in x "
+            f"{describe_shape(x)}, read as {data_format}."
         )
     if weight.shape[0] % groups:
         raise ShapeError(
-            f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of weight {show(weight)}."
+            f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of weight {describe_shape(weight)}."
         )
     if 0 in weight.shape[1:-1]:
-        raise ShapeError(f"{name}: the kernel must not be empty, found weight {show(weight)}.")
+        raise ShapeError(f"{name}: the kernel must not be empty, found weight {describe_shape(weight)}.")
     if bias is not None:
         check_inexact(name, bias=bias)
         check_shape(name, "bias", bias, weight.shape[:1], "one for each output channel")

@@ -15,9 +15,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, show
+from nbmodule.nn.functional.checks import check_axis, check_floating, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.windows import spatial_axes
 from nbmodule.nn.kernel import kernel
@@ -150,7 +151,7 @@ def _keep_rate(name: str, rate: Any) -> Any:
     """The probability to keep a value; None if all are kept."""
     if isinstance(rate, jax.Array):
         if rate.ndim:
-            raise ArgumentError(f"{name}: rate must be one number, found {show(rate)}.")
+            raise ArgumentError(f"{name}: rate must be one number, found {describe_shape(rate)}.")
         check_floating(name, rate=rate)
         return 1 - lax.convert_element_type(rate, jnp.float32)
     check_number(name, "rate", rate, least=0, most=1)
@@ -171,5 +172,5 @@ def _typed(name: str, key: Any) -> Any:
         return key
     if dtype == np.uint32 and shape == (2,):
         return jax.random.wrap_key_data(key, impl="threefry2x32")
-    found = type(key).__name__ if dtype is None else show(key)
+    found = type(key).__name__ if dtype is None else describe_shape(key)
     raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], found {found}.")

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Inexact, Integer
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import (
     check_floating,
@@ -15,7 +16,6 @@ from nbmodule.nn.functional.checks import (
     check_number,
     check_rank,
     check_shape,
-    show,
 )
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.kernel import kernel
@@ -45,7 +45,7 @@ def linear(
     check_rank("linear", "weight", weight, "(out_features, in_features)", 2, 2)
     if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            f"linear: x must have {weight.shape[1]} features on its last axis (weight {show(weight)}), found {show(x)}."
+            f"linear: x must have {weight.shape[1]} features on its last axis (weight {describe_shape(weight)}), found {describe_shape(x)}."
         )
     if bias is not None:
         check_inexact("linear", bias=bias)
@@ -82,10 +82,12 @@ def bilinear(
     for name, x, size in (("x1", x1, weight.shape[1]), ("x2", x2, weight.shape[2])):
         if x.ndim == 0 or x.shape[-1] != size:
             raise ShapeError(
-                f"bilinear: {name} must have {size} features on its last axis (weight {show(weight)}), found {show(x)}."
+                f"bilinear: {name} must have {size} features on its last axis (weight {describe_shape(weight)}), found {describe_shape(x)}."
             )
     if x1.shape[:-1] != x2.shape[:-1]:
-        raise ShapeError(f"bilinear: x1 and x2 must have the same leading axes, found {show(x1)} and {show(x2)}.")
+        raise ShapeError(
+            f"bilinear: x1 and x2 must have the same leading axes, found {describe_shape(x1)} and {describe_shape(x2)}."
+        )
     if bias is not None:
         check_floating("bilinear", bias=bias)
         check_shape("bilinear", "bias", bias, weight.shape[:1], "one for each matrix of weight")

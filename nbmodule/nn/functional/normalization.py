@@ -14,9 +14,10 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape, show
+from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape
 from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import pad, sizes, slide
 from nbmodule.nn.kernel import kernel
@@ -113,7 +114,9 @@ def batch_norm_train(
         mean, var = _unmoved(x, axis, running_mean, running_var)
         return _affine(x, weight, bias, axis, x.dtype), mean, var
     if count < 2:
-        raise ShapeError(f"{name}: x must have more than one value for each channel to learn from, found {show(x)}.")
+        raise ShapeError(
+            f"{name}: x must have more than one value for each channel to learn from, found {describe_shape(x)}."
+        )
     wide = _widened(x)
     mean, var = _moments(wide, others, axis_name)
     y = _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
@@ -227,7 +230,7 @@ def group_norm(
     (groups,) = sizes("group_norm", "num_groups", num_groups, 1)
     channels = x.shape[axis]
     if channels % groups:
-        raise ShapeError(f"group_norm: {groups} groups must divide the {channels} channels of x {show(x)}.")
+        raise ShapeError(f"group_norm: {groups} groups must divide the {channels} channels of x {describe_shape(x)}.")
     wide = _widened(x)
     parts = lax.reshape(wide, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
     within = tuple(i + (i > axis) for i in spatial) + (axis + 1,)
@@ -270,7 +273,7 @@ def instance_norm(
     check_number("instance_norm", "eps", eps, least=0)
     if math.prod(x.shape[i] for i in spatial) < 2:
         raise ShapeError(
-            f"instance_norm: x must have more than one pixel, found {show(x)}, read as {data_format or 'N...C'}."
+            f"instance_norm: x must have more than one pixel, found {describe_shape(x)}, read as {data_format or 'N...C'}."
         )
     wide = _widened(x)
     mean, var = _moments(wide, spatial)
@@ -314,7 +317,9 @@ def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) ->
     for name, vector in vectors.items():
         if vector is not None:
             check_floating(where, **{name: vector})
-            check_shape(where, name, vector, (x.shape[axis],), f"one for each channel on axis {axis} of x {show(x)}")
+            check_shape(
+                where, name, vector, (x.shape[axis],), f"one for each channel on axis {axis} of x {describe_shape(x)}"
+            )
     return axis
 
 
@@ -326,7 +331,7 @@ def _check_last(where: str, x: Array, weight: Array | None, bias: Array | None, 
         shape = given[0].shape if given else x.shape[-1:]
     shape = tuple(shape) if isinstance(shape, Sequence) else sizes(where, "normalized_shape", shape, 1, least=0)
     if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
-        raise ShapeError(f"{where}: x must end with the normalized shape {list(shape)}, found {show(x)}.")
+        raise ShapeError(f"{where}: x must end with the normalized shape {list(shape)}, found {describe_shape(x)}.")
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None:
             check_floating(where, **{name: vector})
@@ -337,7 +342,7 @@ def _check_last(where: str, x: Array, weight: Array | None, bias: Array | None, 
 def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[int, ...], int]:
     """Spatial axes and channel axis."""
     if x.ndim == 0:
-        raise ShapeError(f"{where}: x must have channels, found {show(x)}.")
+        raise ShapeError(f"{where}: x must have channels, found {describe_shape(x)}.")
     if data_format is None:
         return tuple(range(1, x.ndim - 1)), x.ndim - 1
     known = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
@@ -345,7 +350,9 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
         raise ArgumentError(f"{where}: data_format must be one of {', '.join(known)}, found {data_format!r}.")
     rank = len(data_format) - 1
     if x.ndim < rank:
-        raise ShapeError(f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), found {show(x)}.")
+        raise ShapeError(
+            f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), found {describe_shape(x)}."
+        )
     axis = x.ndim - 1 if data_format.endswith("C") else x.ndim - rank
     return tuple(i for i in range(x.ndim - rank, x.ndim) if i != axis), axis
 

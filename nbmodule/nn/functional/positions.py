@@ -7,9 +7,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Real
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_real, show
+from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_real
 from nbmodule.nn.functional.windows import sizes
 from nbmodule.nn.kernel import kernel
 
@@ -113,14 +114,14 @@ def rotary_embedding(
     check_number("rotary_embedding", "base", base, above=0)
     length, features = x.shape[-2:]
     if features % 2:
-        raise ShapeError(f"rotary_embedding: x must have an even number of features, found {show(x)}.")
+        raise ShapeError(f"rotary_embedding: x must have an even number of features, found {describe_shape(x)}.")
     if positions is None:
         positions = jnp.arange(length)
     check_real("rotary_embedding", positions=positions)
     shape = positions.shape
     if not 1 <= len(shape) < x.ndim or any(a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)):
         raise ShapeError(
-            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found {show(positions)}."
+            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found {describe_shape(positions)}."
         )
     wide = widened(x.dtype)
     frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from jax import lax
 from jaxtyping import Array, Float, Real
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_real, show
+from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_real
 from nbmodule.nn.functional.primitives import along, promoted, where
 from nbmodule.nn.kernel import kernel
 
@@ -92,11 +93,11 @@ def prelu(x: Float[Array, "*shape"], weight: Float[Array, "..."], *, axis: int =
         if x.shape[axis] != weight.shape[0]:
             raise ShapeError(
                 f"prelu: weight must hold one slope or {x.shape[axis]}, as many as x has channels on axis {axis}, "
-                f"found {show(weight)} for x {show(x)}."
+                f"found {describe_shape(weight)} for x {describe_shape(x)}."
             )
         weight = along(weight, axis, x.ndim)
     else:
-        raise ShapeError(f"prelu: weight must have one axis or none, found {show(weight)}.")
+        raise ShapeError(f"prelu: weight must have one axis or none, found {describe_shape(weight)}.")
     return where(x > 0, x, x * weight)
 
 

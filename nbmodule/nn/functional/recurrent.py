@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Integer
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import (
     check_choice,
@@ -21,7 +22,6 @@ from nbmodule.nn.functional.checks import (
     check_integers,
     check_rank,
     check_shape,
-    show,
 )
 from nbmodule.nn.functional.linear import linear
 from nbmodule.nn.functional.primitives import promoted, where
@@ -314,7 +314,7 @@ def _check_cell(
         "weight_ih",
         weight_ih,
         (gates * hidden, x.shape[-1]),
-        f"rows as in weight_hh, columns as features of x {show(x)}",
+        f"rows as in weight_hh, columns as features of x {describe_shape(x)}",
     )
     for which, bias in (("bias_ih", bias_ih), ("bias_hh", bias_hh)):
         if bias is not None:
@@ -324,7 +324,7 @@ def _check_cell(
     for which, state in zip("hc", states, strict=False):
         if state is not None:
             check_floating(name, **{which: state})
-            check_shape(name, which, state, wanted, f"leading axes as in x {show(x)}, {hidden} hidden")
+            check_shape(name, which, state, wanted, f"leading axes as in x {describe_shape(x)}, {hidden} hidden")
 
 
 def _scan(

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any, SupportsIndex
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import common_dtype
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real, show
+from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def refuse_swapped(where: str, prediction: SupportsIndex, target: SupportsIndex) -> None:
+def refuse_swapped(where: str, prediction: Array, target: Array) -> None:
     """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
     check_arrays(where, prediction=prediction, target=target)
     kinds = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
     if kinds == [False, True]:
         raise ArgumentError(
-            f"{where}: prediction {show(prediction)} and target {show(target)} look swapped: a loss takes (prediction, target)."
+            f"{where}: prediction {describe_shape(prediction)} and target {describe_shape(target)} look swapped: a loss takes (prediction, target)."
         )
     check_floating(where, prediction=prediction)
     check_real(where, target=target)
@@ -33,7 +34,7 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
     refuse_swapped(where, prediction, target)
     if prediction.shape != target.shape:
         raise ShapeError(
-            f"{where}: prediction and target must have the same shape, found {show(prediction)} and {show(target)}; "
+            f"{where}: prediction and target must have the same shape, found {describe_shape(prediction)} and {describe_shape(target)}; "
             f"they are not broadcast.{_one_column(prediction, target)}"
         )
     dtype = common_dtype(prediction, target)

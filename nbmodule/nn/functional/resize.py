@@ -9,8 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_choice, check_flag, check_floating, check_number, show
+from nbmodule.nn.functional.checks import check_choice, check_flag, check_floating, check_number
 from nbmodule.nn.functional.windows import Sizes, mix, sizes, spatial_axes
 from nbmodule.nn.kernel import kernel
 
@@ -76,7 +77,7 @@ def _targets(x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: 
     """For each axis the new size and how many old pixels one new pixel covers."""
     old = [x.shape[axis] for axis in axes]
     if 0 in old:
-        raise ShapeError(f"interpolate: x must have pixels, found {show(x)}.")
+        raise ShapeError(f"interpolate: x must have pixels, found {describe_shape(x)}.")
     if size is not None:
         new = sizes("interpolate", "size", size, len(axes))
         return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
@@ -87,7 +88,7 @@ def _targets(x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: 
         check_number("interpolate", "scale_factor", factor, above=0)
     found = [(axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)]
     if any(m < 1 for _, m, _ in found):
-        raise ShapeError(f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {show(x)}.")
+        raise ShapeError(f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {describe_shape(x)}.")
     return found
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Complex, Float, Inexact
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact, show
+from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact
 from nbmodule.nn.functional.windows import sizes
 from nbmodule.nn.kernel import kernel
 
@@ -97,7 +98,7 @@ def irfft(
     axis = check_axis("irfft", axis, x.ndim)
     n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
     if n < 1:
-        raise ShapeError(f"irfft: axis {axis} must have two values at least, or n be given, found {show(x)}.")
+        raise ShapeError(f"irfft: axis {axis} must have two values at least, or n be given, found {describe_shape(x)}.")
     y = lax.fft(_fitted(_complex(x), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
     return _back(y * (_factor(norm, n, inverse=True) * n), axis)
 
@@ -157,7 +158,7 @@ def _cosine(name: str, x: Array, type: int, n: object, axis: int, norm: str, *, 
     axis = check_axis(name, axis, x.ndim)
     n = _length(name, x, n, axis)
     if type == 1 and n < 2:
-        raise ShapeError(f"{name}: type 1 needs two values at least on axis {axis}, found {show(x)}.")
+        raise ShapeError(f"{name}: type 1 needs two values at least on axis {axis}, found {describe_shape(x)}.")
     dtype = x.dtype
     x = _fitted(_single(x), axis, n)
     if inverse:
@@ -210,7 +211,7 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
 def _length(name: str, x: Array, n: object, axis: int) -> int:
     n = x.shape[axis] if n is None else sizes(name, "n", n, 1)[0]
     if n < 1:
-        raise ShapeError(f"{name}: axis {axis} must not be empty, found {show(x)}.")
+        raise ShapeError(f"{name}: axis {axis} must not be empty, found {describe_shape(x)}.")
     return n
 
 

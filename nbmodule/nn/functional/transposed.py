@@ -5,8 +5,8 @@ from __future__ import annotations
 from jax import lax
 from jaxtyping import Array, Inexact
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import show
 from nbmodule.nn.functional.convolution import check_convolution, general
 from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import Padding, Pairs, Sizes, channel_axis, pairs, sizes
@@ -165,7 +165,9 @@ def _spread(
     )
     size = [(x.shape[a] - 1) * s + 1 + sum(p) - w + 1 for a, s, p, w in zip(axes, strides, edges, window, strict=True)]
     if min(size) < 1:
-        raise ShapeError(f"{name}: padding {padding!r} leaves nothing of x {show(x)} under a window of {list(window)}.")
+        raise ShapeError(
+            f"{name}: padding {padding!r} leaves nothing of x {describe_shape(x)} under a window of {list(window)}."
+        )
     x, weight, bias = promoted(x, weight, bias)
     flipped = lax.rev(weight, tuple(range(1, n + 1)))
     y = general(x, flipped, (1,) * n, edges, strides, dilations, groups, data_format)

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jax import Array, lax
 
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.functional.checks import show
 
 Sizes: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
 Padding: TypeAlias = str | Sizes | tuple[tuple[SupportsIndex, SupportsIndex], ...]
@@ -30,7 +30,7 @@ def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, .
         raise ArgumentError(f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, found {data_format!r}.")
     if x.ndim < n + 1:
         axes = f"{'*batch, ' if n else ''}{', '.join(data_format[1:])}"
-        raise ShapeError(f"{where}: x must have axes ({axes}), found {show(x)}.")
+        raise ShapeError(f"{where}: x must have axes ({axes}), found {describe_shape(x)}.")
     first = x.ndim - n if data_format[1] == "C" else x.ndim - n - 1
     return tuple(range(first, first + n))
 
@@ -86,7 +86,9 @@ def check_fit(where: str, x: Array, axes: tuple[int, ...], padding: Pairs, windo
     """Refuse a window that is larger than the padded input."""
     padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
     if any(w > p for w, p in zip(window, padded, strict=True)):
-        raise ShapeError(f"{where}: a window of {list(window)} does not fit into x {show(x)}, padded to {padded}.")
+        raise ShapeError(
+            f"{where}: a window of {list(window)} does not fit into x {describe_shape(x)}, padded to {padded}."
+        )
 
 
 def flat_batch(x: jax.Array, rank: int) -> tuple[jax.Array, tuple[int, ...]]:
