@@ -87,14 +87,13 @@ class Shares(NamedTuple):
     """In which none was at work, between the first and the last event of each run."""
 
 
-def share_out(events: list[Event], gap: float = float("inf")) -> Shares:
+def share_out(events: list[Event]) -> Shares:
     """Give each moment, in equal parts, to the instructions that are at work in it.
 
     Of events one in another on the same line the inner one is at work.
 
     Args:
         events: In any order.
-        gap: Nanoseconds without any event after which another run begins: such a pause belongs to none.
 
     Example:
         >>> share_out([Event('a', 0, 10e9, 0), Event('b', 4e9, 10e9, 1), Event('a', 12e9, 13e9, 0)])
@@ -114,7 +113,7 @@ def share_out(events: list[Event], gap: float = float("inf")) -> Shares:
         if open_on:
             for stack in open_on.values():
                 seconds[events[stack[-1]].name] += passed / len(open_on)
-        elif passed * 1e9 < gap:
+        else:
             idle += passed
         before = time
         stack = open_on.setdefault(events[number].line, [])

@@ -167,7 +167,7 @@ class MultiHeadAttention(Layer):
             q = _turned(q, start, num_heads=self.num_heads, base=self.rotary_base)
             k = _turned(k, start, num_heads=self.num_kv_heads, base=self.rotary_base)
         if cache is not None:
-            k, v, mask, cache = self._cached(q, k, v, mask, cache)
+            k, v, mask, cache = self._cached(k, v, mask, cache)
             is_causal = False  # `mask` says so, for the positions of the cache
         found = multi_head_attention(
             q,
@@ -221,7 +221,7 @@ class MultiHeadAttention(Layer):
         empty = jnp.zeros((*shape, features), self.key.weight.dtype if dtype is None else dtype)
         return {"key": empty, "value": empty, "length": jnp.zeros((), jnp.int32)}
 
-    def _cached(self, q: Array, k: Array, v: Array, mask: Any, cache: Mapping[str, Any]) -> Any:
+    def _cached(self, k: Array, v: Array, mask: Any, cache: Mapping[str, Any]) -> Any:
         """Keys and values of all positions, the mask by which each looks at those so far, and the cache that holds them."""
         name, length, kept = type(self).__name__, cache["length"], cache["key"]
         if kept.shape[:-2] != k.shape[:-2]:

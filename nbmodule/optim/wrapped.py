@@ -267,7 +267,7 @@ class Optax(Optimizer):
         with jax.ensure_compile_time_eval():
             arrays = dict(zip(made.chains, made.arrays(state)))
         known = dict(zip(form.chains, own["_leaves"])) if form is not None else {}
-        given = self._checked_given(made, arrays)
+        given = self._checked_given(arrays)
         boxes = []
         for chain, array in arrays.items():
             same = chain in known and known[chain].shape == array.shape
@@ -309,7 +309,7 @@ class Optax(Optimizer):
                     f"variable has shape {list(shape)}. Nothing was changed. Use one optimizer for each model, or forget the state by `reset()`."
                 )
 
-    def _checked_given(self, form: StateForm, arrays: Mapping[Chain, Any]) -> Mapping[Chain, Any]:
+    def _checked_given(self, arrays: Mapping[Chain, Any]) -> Mapping[Chain, Any]:
         """State that was set before there were variables, if it fits them."""
         given = vars(self)["_given"]
         if given is None:

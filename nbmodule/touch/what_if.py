@@ -442,8 +442,9 @@ def bar(share: float, width: int = 10) -> str:
     return "█" * full + " " * (width - full)
 
 
-def code_of(tried: list[Tried], call: str = "y = model(x)") -> str:
+def code_of(tried: list[Tried]) -> str:
     """Settings as the block that makes them; those of one place as a list, in order."""
+    call = "y = model(x)"
     if not tried:
         return call
     places: dict[str, list[str]] = {}

@@ -21,9 +21,13 @@ def as_flag(what: str, value: object) -> bool:
     return bool(value)
 
 
-def describe_array(x: Any, *, limit: int = 100) -> str:
-    """`[1 2 3], dtype=int32, device=cpu:0`; arrays above `limit` elements by dtype and shape, without a copy from the device."""
-    dtype, small = x.dtype, x.size <= limit
+_SMALL = 100
+"""Elements of an array whose values are written."""
+
+
+def describe_array(x: Any) -> str:
+    """`[1 2 3], dtype=int32, device=cpu:0`; larger arrays by dtype and shape, without a copy from the device."""
+    dtype, small = x.dtype, x.size <= _SMALL
     is_box = hasattr(type(x), "_is_variable")
     value = (None if x.is_pending else x._value) if is_box else x
     parts = [describe_shape(x)]

@@ -102,8 +102,6 @@ class Tracker:
         timed: Whether eager calls are to be timed, which waits for their arrays.
         log: Where the calls of eager code are logged.
         span: The lock that is held while it is open; by default one of its own.
-        ready: Asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
-            nobody were recording. Such a tracker only looks on: One that is entered inside takes its place.
     """
 
     __slots__ = (
@@ -134,7 +132,6 @@ class Tracker:
         keep_before: Callable[[Any], dict[str, Any]] | None = None,
         timed: bool = False,
         log: Log | None = None,
-        ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None,
         span: Any = None,
     ) -> None:
         self.wants, self.keep, self.replacements = wants, keep, replacements or {}
@@ -142,7 +139,9 @@ class Tracker:
         self.key: Hashable = key
         self.keep_gradient, self.keep_before, self.timed = keep_gradient, keep_before, timed
         self.log = Log() if log is None else log
-        self.ready = ready
+        self.ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None
+        """Asked, with its arguments, before an outermost compiled function is called; while it says no, the function runs as if
+        nobody were recording. Such a tracker only looks on: one that is entered inside takes its place."""
         self.outer: Tracker | None = None
         self.span = threading.Lock() if span is None else span
 

@@ -82,7 +82,7 @@ def capture_submodules(call: ModuleCall, way: Way) -> Any:
     module, asked = call.module, call.options.get
     expected_submod_rets, replace_submod_rets = asked("expected_submod_rets"), asked("replace_submod_rets")
     wanted = wanted_modules(module, asked("submod_depth"), asked("submods_to_track"))
-    expected = check_expected(module, expected_submod_rets)
+    expected = check_expected(expected_submod_rets)
     rets = bool(asked("track_submod_rets")) or expected is not None
     slots = frozenset(map(slot_of, wanted))
     bounded = asked("submod_depth") is not None or asked("submods_to_track") is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
 
 
-def check_expected(module: CoreModule, expected: object) -> Any:
+def check_expected(expected: object) -> Any:
     if expected is not None and not isinstance(expected, Mapping):
         raise ArgumentTypeError(
             f"expected_submod_rets takes a Container or a dict, by submodule; found {type(expected).__name__}. Nothing was computed."

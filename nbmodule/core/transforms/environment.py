@@ -211,7 +211,7 @@ class _Reader:
 
     def _look_closely(self, value: Any, kind: type, place: Place) -> None:
         look = _BY_KIND.get(kind)
-        if _is_worldly(kind.__module__) or (_is_named(value, kind) and _is_worldly(value.__module__)):
+        if _is_worldly(kind.__module__) or (_is_named(kind) and _is_worldly(value.__module__)):
             self.whole = False
         elif look is not None:
             look(self, value, place)
@@ -427,7 +427,7 @@ class _Reader:
                     self.look(fn, (*place, i, "run", j))
 
 
-def _is_named(value: Any, kind: type) -> bool:
+def _is_named(kind: type) -> bool:
     """Whether it says of itself in which module it was made."""
     return issubclass(kind, (type, types.FunctionType)) or kind in _C_CALLABLES
 

@@ -95,7 +95,7 @@ def group_facts(form: Form) -> str:
     return f"{ops} · {amount(form.flops, 'FLOP')}" if form.flops else ops
 
 
-def node_note(child: Child, longest: int = 22) -> str:
+def node_note(child: Child) -> str:
     """What stands beside a node's name: shape for what comes in or goes out, parameters for an operation."""
     record = child.record
     if record.kind in PILLS:
@@ -103,7 +103,7 @@ def node_note(child: Child, longest: int = 22) -> str:
     if record.kind in ("input", "output"):
         return shape_text(record.outputs[0])
     if record.kind in ("operation", "failure"):
-        return cut_middle(record.parameters, longest if record.kind == "operation" else 60)
+        return cut_middle(record.parameters, 22 if record.kind == "operation" else 60)
     return ""
 
 

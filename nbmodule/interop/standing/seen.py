@@ -102,7 +102,7 @@ class StandingHaiku:
 
     knows_copies, signature = True, "haiku"
 
-    def __init__(self, transformed: object) -> None:
+    def __init__(self) -> None:
         self.name, self.parts = "Transformed", {}
 
     @contextmanager
@@ -151,4 +151,4 @@ def standing(model: object) -> Any:
         return StandingLinen(model)
     if kind == "keras":
         return StandingKeras(model)
-    return StandingHaiku(model) if kind == "haiku" else None
+    return StandingHaiku() if kind == "haiku" else None

@@ -209,7 +209,7 @@ def steps_of(layer: torch.nn.Module, training: bool, fixed: dict[str, Any]) -> l
             constants = {
                 node.target: array_of(_held(layer, node.target))
                 for node in graph.nodes
-                if node.op == "get_attr" and _is_constant(layer, node.target, torch, before, own)
+                if node.op == "get_attr" and _is_constant(layer, node.target, before, own)
             }
         finally:
             object.__setattr__(layer, "training", layer_was)
@@ -220,7 +220,7 @@ def steps_of(layer: torch.nn.Module, training: bool, fixed: dict[str, Any]) -> l
     return _as_steps(layer, graph, constants, torch, fx, fixed)
 
 
-def _is_constant(layer: torch.nn.Module, path: str, torch: Any, before: set[str], own: dict[str, Any]) -> bool:
+def _is_constant(layer: torch.nn.Module, path: str, before: set[str], own: dict[str, Any]) -> bool:
     """Whether an attribute is a tensor that no state dict holds: made in the forward, a plain attribute, a buffer that is not saved."""
     *above, name = path.split(".")
     owner = _held(layer, ".".join(above)) if above else layer

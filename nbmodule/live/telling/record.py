@@ -114,10 +114,10 @@ def describe_series(series: Series) -> dict[str, Any]:
     }
 
 
-def strips_of(strips: Strips, *, samples: int = _STRIP_SAMPLES) -> dict[str, Any]:
+def strips_of(strips: Strips) -> dict[str, Any]:
     """Give the statistics per submodule over the steps, thinned evenly, the newest included."""
     count = len(strips)
-    kept = np.unique(np.linspace(count - 1, 0, min(samples, count)).round().astype(int))
+    kept = np.unique(np.linspace(count - 1, 0, min(_STRIP_SAMPLES, count)).round().astype(int))
     rows = list(range(min(len(strips.paths), STRIP_ROWS)))
     values = strips.values[kept][:, rows]
     newest = strips.newest_bins

@@ -46,10 +46,8 @@ class Sender:
         True
     """
 
-    def __init__(
-        self, *, updates_per_second: float = UPDATES_PER_SECOND, bytes_per_second: float = BYTES_PER_SECOND
-    ) -> None:
-        self.least_interval = 1.0 / updates_per_second
+    def __init__(self, *, bytes_per_second: float = BYTES_PER_SECOND) -> None:
+        self.least_interval = 1.0 / UPDATES_PER_SECOND
         self.interval = self.least_interval
         """Seconds between messages as they are afforded now; never below `least_interval`."""
         self.bytes_per_second = bytes_per_second

@@ -89,8 +89,8 @@ class TqdmLine:
 class LogLines:
     """A line for every tenth of the way, and at least one a minute."""
 
-    def __init__(self, stream: Any, every: float = LOG_EVERY) -> None:
-        self._stream, self._every = stream, every
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
         self._tenth = 0
         self._at: float | None = None
 
@@ -100,7 +100,7 @@ class LogLines:
         if self._at is None:
             self._at = now
         tenth = 10 * progress.done // progress.total if progress.total else 0
-        if tenth > self._tenth or now - self._at >= self._every:
+        if tenth > self._tenth or now - self._at >= LOG_EVERY:
             self._tenth, self._at = tenth, now
             self._write(progress, numbers)
 

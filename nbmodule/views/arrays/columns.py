@@ -7,7 +7,7 @@ reads it, which for a large tree is the rows in view.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
@@ -107,12 +107,11 @@ class LeafRows(Sequence[VariableRow]):
         return join_levels(group_neighbors(self.outline, signatures, leaves=False, longest=1))
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[LeafRows, list[Any], dict[str, str]]:
+def flatten(tree: Any) -> tuple[LeafRows, list[Any], dict[str, str]]:
     """Walk a PyTree once.
 
     Args:
         tree: Any PyTree; None is a leaf. Mappings whose keys have no order are walked as they stand.
-        is_leaf: Says of a node whether it is shown as one leaf.
 
     Returns:
         The rows, the leaves, and how each step is written in Python.
@@ -122,7 +121,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[Le
         >>> [(row.path, row.dtype, row.values) for row in rows], spelled
         ([('a.0', 'float64', None), ('a.1', 'str', "'adam'")], {'a': "['a']", '0': '[0]', '1': '[1]'})
     """
-    walk = _Walk(is_leaf)
+    walk = _Walk()
     if walk.is_node(tree):
         walk.level(walk.items(tree), 0, ())
     else:
@@ -132,8 +131,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[Le
 
 
 class _Walk:
-    def __init__(self, is_leaf: Callable[[Any], bool] | None) -> None:
-        self.is_leaf = is_leaf
+    def __init__(self) -> None:
         self.outline = Outline()
         self.names: list[str] = []
         self.above: list[tuple[str, ...]] = []
@@ -157,7 +155,7 @@ class _Walk:
         known = self.nodes.get(kind)
         if known is None:
             known = self.nodes[kind] = not jax.tree_util.all_leaves([x])
-        return known and not (self.is_leaf is not None and self.is_leaf(x))
+        return known
 
     def items(self, x: Any) -> Iterable[tuple[Any, Any]]:
         """The children of a node, each with its key: a text, a number, or a key of JAX."""
@@ -180,7 +178,7 @@ class _Walk:
 
     def level(self, items: Iterable[tuple[Any, Any]], depth: int, above: tuple[str, ...]) -> None:
         """Add what is below one node; leaves that stand beside each other are added together."""
-        nodes, steps, outline, ask = self.nodes, self.steps, self.outline, self.is_leaf is not None
+        nodes, steps, outline = self.nodes, self.steps, self.outline
         names: list[str] = []
         run: list[Any] = []
         for key, child in items:
@@ -188,7 +186,7 @@ class _Walk:
             if name is None:
                 name = self.step(key)
             known = nodes.get(type(child))
-            if known is None or ask:
+            if known is None:
                 known = self.is_node(child)
             if not known:
                 names.append(name)

@@ -26,11 +26,11 @@ OPEN_MEMBERS = 30
 """Members of a group that a text lists, one line each."""
 
 
-def module_outline(tree: ModuleTree, *, grouped: bool = True) -> Outline:
+def module_outline(tree: ModuleTree) -> Outline:
     """The lines of a module tree; members of a group keep their rows."""
     rows = tree.rows
     outline = Outline([r.depth for r in rows], [r.name for r in rows], list(range(len(rows))))
-    if not grouped or len(rows) > MOST_GROUPED:
+    if len(rows) > MOST_GROUPED:
         return outline
     alike = [
         (r.class_name, r.summary, r.arguments, r.parameters, r.buffers, r.kind, r.shared_with, r.error, r.training)
@@ -85,7 +85,7 @@ def variable_outline(tree: VariableTree, *, grouped: bool = True) -> Outline:
     if isinstance(rows, LeafRows):
         return join_levels(rows.outline) if not grouped or len(rows) > MOST_GROUPED else rows.grouped
     outline = outline_of_keys([row.keys or keys_of(row) for row in rows])
-    if not grouped or len(rows) > MOST_GROUPED:
+    if len(rows) > MOST_GROUPED:
         return join_levels(outline)
     alike = [(r.kind, r.shape, r.dtype, r.frozen, r.error) if i >= 0 and (r := rows[i]) else None for i in outline.row]
     return join_levels(group_neighbors(outline, alike, leaves=False, longest=1))
@@ -175,10 +175,10 @@ def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:
     )
 
 
-def folded_groups(outline: Outline, limit: int = OPEN_MEMBERS) -> set[int]:
+def folded_groups(outline: Outline) -> set[int]:
     """Which lines a text leaves folded: groups of more members than one looks at, and members of groups, which are alike inside."""
     members = {j for i in outline.members for j in group_lines(outline, i)}
-    return members | {i for i, (count, _) in outline.members.items() if count > limit}
+    return members | {i for i, (count, _) in outline.members.items() if count > OPEN_MEMBERS}
 
 
 def _steps_within(rows: Sequence[CallRow], depths: Sequence[int]) -> list[str]:

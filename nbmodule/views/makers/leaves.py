@@ -24,7 +24,7 @@ EXACT_ELEMENTS = 4096
 """Elements of one array up to which its picture holds all values, 16 KiB of them."""
 
 
-def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: bool = False) -> ArrayCard:
+def array_card(x: Any, name: str = "") -> ArrayCard:
     """Make the record of one array; values that cannot be read are named, not an error.
 
     Example:
@@ -41,7 +41,7 @@ def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: b
     try:
         parts: dict[str, Any] = {
             "statistics": statistics_of([x])[0],
-            "picture": picture_of(x, labels=labels, weights=weights, exact=EXACT_ELEMENTS) if facts.shape else None,
+            "picture": picture_of(x, exact=EXACT_ELEMENTS) if facts.shape else None,
             "corner": corner_of(x),
         }
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
@@ -49,7 +49,7 @@ def array_card(x: Any, name: str = "", *, labels: Sequence[str] = (), weights: b
     return dataclasses.replace(base, **parts)
 
 
-def pytree_record(tree: Any, name: str = "", *, is_leaf: Any = None) -> VariableTree:
+def pytree_record(tree: Any, name: str = "") -> VariableTree:
     """Make the record of any PyTree; arrays that are in it twice are marked.
 
     Example:
@@ -58,7 +58,7 @@ def pytree_record(tree: Any, name: str = "", *, is_leaf: Any = None) -> Variable
         >>> [(row.keys, row.kind, row.shape) for row in record.rows]
         [(('a', '0'), 'array', (3,)), (('a', '1'), 'str', None)]
     """
-    rows, leaves, spelled = flatten(tree, is_leaf)
+    rows, leaves, spelled = flatten(tree)
     root = name if name.isidentifier() else "tree"
     record = VariableTree(plain(name or type(tree).__name__), rows, root=root, noun="leaf", spelled=spelled)
     return measured(record, leaves)

@@ -169,7 +169,7 @@ def _about(kind: type) -> tuple[str | None, str | None]:
 
 
 # -- what its numbers are ----------------------------------------------------------------------------
-def variable_tree(module: CoreModule, *, buffers: bool = True, name: str = "v") -> VariableTree:
+def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
     """Make the record of a module's variables; shared ones are marked with their other name.
 
     Example:
@@ -186,9 +186,7 @@ def variable_tree(module: CoreModule, *, buffers: bool = True, name: str = "v") 
     chosen = {box: place for box, place in plan.places.items() if buffers or isinstance(box, Parameter)}
     known: dict[Any, tuple[Any, ...]] = {}
     rows = [_variable_row(box, place, others.get(box), known) for box, place in chosen.items()]
-    tree = measured(
-        VariableTree(name, rows, root=f"model.{name}" if name == "v" else name), [_value(box) for box in chosen]
-    )
+    tree = measured(VariableTree("v", rows, root="model.v"), [_value(box) for box in chosen])
     places = ((place.name, box, k) for k, (box, place) in enumerate(chosen.items()))
     return with_findings(tree, equal_findings(places))
 

@@ -1,0 +1,124 @@
+"""How two trees differ, for all who compare them: their keys in pairs, then what tells two leaves apart, then how far their numbers are apart.
+
+Who compares says what it calls these facts and which of them count: `nb.diff` shows leaves, `nb.diff_files` the places of files,
+`nb.compare` the returns of calls, and loading refuses other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from nbmodule.errors import MissingKeysError, UnexpectedKeysError
+
+K = TypeVar("K")
+
+
+class _Nothing(Enum):
+    """One object, which checkers can tell from all others."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = _Nothing.ABSENT
+"""What a tree has at a key that it does not have."""
+
+
+def paired(first: Mapping[K, Any], second: Mapping[K, Any]) -> Iterator[tuple[K, Any, Any]]:
+    """Each key with what both trees have there: in the order of the first, then what only the second has.
+
+    Example:
+        >>> [(key, a is ABSENT, b is ABSENT) for key, a, b in paired({'w': 1, 'b': 2}, {'b': 2, 'bias': 3})]
+        [('w', False, True), ('b', False, False), ('bias', True, False)]
+    """
+    for key, leaf in first.items():
+        yield key, leaf, second.get(key, ABSENT)
+    for key, leaf in second.items():
+        if key not in first:
+            yield key, ABSENT, leaf
+
+
+def kind_apart(a: object, b: object) -> str:
+    """What tells two leaves apart before a number is read: `missing` (only in the first), `unexpected`, `shape`, `dtype`, or nothing.
+
+    Of what is no array nothing is said: only its value can differ.
+
+    Example:
+        >>> kind_apart(np.zeros(2), np.zeros(3)), kind_apart(np.zeros(2), np.ones(2)), kind_apart(ABSENT, 1)
+        ('shape', '', 'unexpected')
+    """
+    if b is ABSENT:
+        return "missing"
+    if a is ABSENT:
+        return "unexpected"
+    (shape, dtype), (other_shape, other_dtype) = _kind(a), _kind(b)
+    if dtype is None or other_dtype is None:
+        return ""
+    return "shape" if shape != other_shape else "dtype" if dtype != other_dtype else ""
+
+
+def _kind(leaf: object) -> tuple[Any, Any]:
+    return getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+
+
+def holds_numbers(array: np.ndarray) -> bool:
+    """Whether its elements can be apart by an amount; V is how NumPy names bfloat16 and its neighbors."""
+    return array.dtype.kind in "biufcV"
+
+
+def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, or complex128, in which the difference of two of their numbers has a meaning."""
+    wide = np.complex128 if any("complex" in x.dtype.name for x in (a, b)) else np.float64
+    with np.errstate(invalid="ignore", over="ignore"):
+        return a.astype(wide), b.astype(wide)
+
+
+def numbers_apart(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> tuple[np.ndarray, np.ndarray]:
+    """Element by element, how far widened arrays of one shape are apart, and whether they agree: `|a - b| <= atol + rtol * |b|`.
+
+    NaN is equal to NaN and infinite to the same infinite; any other pair with one of them is infinitely far apart.
+
+    Example:
+        >>> numbers_apart(np.array([1.0, np.nan, 2.0]), np.array([1.5, np.nan, np.inf]), 0.0, 1.0)
+        (array([0.5, 0. , inf]), array([ True,  True, False]))
+    """
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        return apart, apart <= atol + rtol * np.where(np.isfinite(b), np.abs(b), 0)
+
+
+def refuse_other_names(
+    title: str, wanted: Collection[str], given: Iterable[object], unchanged: str, cure: str = ""
+) -> None:
+    """Raise for names that are given and not wanted, or wanted and not given.
+
+    Args:
+        title: What could not be done, and where.
+        wanted: The names there are.
+        given: The names that came.
+        unchanged: Whose values were left alone, as the beginning of a sentence: `No variable`, `Nothing`.
+        cure: What else to do.
+
+    Raises:
+        UnexpectedKeysError: for names that are not wanted; those that are missing as well are told with them.
+        MissingKeysError: if names are only missing.
+    """
+    cure = f" {cure}" if cure else ""
+    names = list(given)
+    known, came = set(wanted), set(names)
+    unexpected = [str(name) for name in names if name not in known]
+    missing = [name for name in wanted if name not in came]
+    if unexpected:
+        also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
+        raise UnexpectedKeysError(
+            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\n{unchanged} was changed. `strict=False` ignores them.{cure}"
+        )
+    if missing:
+        raise MissingKeysError(
+            f"{title}: missing keys: {', '.join(missing)}.\n{unchanged} was changed. `strict=False` leaves them as they are.{cure}"
+        )
