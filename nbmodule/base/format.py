@@ -105,7 +105,8 @@ def describe_shape(x: Shaped | complex) -> str:
         >>> describe_shape(2.0)
         'float'
     """
-    return format_array(x.shape, _dtype_name(x.dtype)) if hasattr(x, "shape") else type(x).__name__
+    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    return type(x).__name__ if shape is None else format_array(shape, _dtype_name(dtype))
 
 
 @functools.lru_cache(maxsize=256, typed=True)

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.differing import holds_numbers, numbers_apart, widened
 from nbmodule.base.format import shown
 from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.alone import thrown_away
@@ -66,23 +67,18 @@ def _between(a: object, b: object, rtol: float, atol: float, number: int) -> Gap
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         return Gap(False, float("inf"), leaf=number, reason=f"shape {list(a.shape)}, expected was {list(b.shape)}")
-    if a.dtype.kind not in "biufcV" or b.dtype.kind not in "biufcV":
+    if not holds_numbers(a) or not holds_numbers(b):
         agrees = bool(np.array_equal(a, b))
         return Gap(agrees, 0.0 if agrees else float("inf"), leaf=number, reason="" if agrees else "the values differ")
     if not a.size:
         return Gap(True, leaf=number)
-    wide = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
-    a, b = a.astype(wide), b.astype(wide)
-    with np.errstate(all="ignore"):
-        apart = np.abs(a - b)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-        agrees = bool((apart <= atol + rtol * np.where(np.isfinite(b), np.abs(b), 0)).all())
+    a, b = widened(a, b)
+    apart, agree = numbers_apart(a, b, rtol, atol)
     at = np.unravel_index(int(apart.argmax()), apart.shape)
     finite = apart[np.isfinite(apart)]
     mean = float(finite.mean()) if finite.size else float("inf")
-    found, wanted = (float(np.abs(x[at]) if wide is np.complex128 else x[at]) for x in (a, b))
-    return Gap(agrees, float(apart[at]), mean, tuple(map(int, at)), number, found, wanted)
+    found, wanted = (float(np.abs(x[at]) if np.iscomplexobj(x) else x[at]) for x in (a, b))
+    return Gap(bool(agree.all()), float(apart[at]), mean, tuple(map(int, at)), number, found, wanted)
 
 
 class Pair:

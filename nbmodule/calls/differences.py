@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.differing import ABSENT, kind_apart, paired
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import shown
 from nbmodule.base.kinds import Shaped
@@ -96,13 +97,7 @@ def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Diffe
         [('w', 'changed', 0.5), ('b', 'same', 0.0)]
     """
     first, second = dict(_flat(a)), dict(_flat(b))
-    found = [
-        _change(path, first[path], second[path], rtol, atol) if path in second else Change(path, "missing", first[path])
-        for path in first
-    ]
-    return Difference(
-        found + [Change(path, "unexpected", None, leaf) for path, leaf in second.items() if path not in first]
-    )
+    return Difference([_change(path, x, y, rtol, atol) for path, x, y in paired(first, second)])
 
 
 def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -124,16 +119,15 @@ def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
         yield "/".join(path) or "value", host_arrays(tree)
 
 
-def _change(path: str, a: Shaped, b: Shaped, rtol: float, atol: float) -> Change:
+def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
+    apart = kind_apart(a, b)
+    if apart:
+        return Change(path, apart, None if a is ABSENT else a, None if b is ABSENT else b)
     if not hasattr(a, "dtype") or not hasattr(b, "dtype"):
         same = a is b or bool(np.all(a == b))
         return Change(
             path, "same" if same else "changed", a, b, 0.0 if same else float("inf"), (), 0.0 if same else float("inf")
         )
-    if a.shape != b.shape:
-        return Change(path, "shape", a, b)
-    if a.dtype != b.dtype:
-        return Change(path, "dtype", a, b)
     gap = gap_between(b, a, rtol, atol)
     if gap.agrees and (rtol or atol or not gap.largest):
         return Change(path, "same", a, b, gap.largest, gap.where, 0.0 if not gap.largest else relative_norm(a, b))

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.differing import ABSENT, kind_apart, numbers_apart, paired, widened
 from nbmodule.base.format import describe_shape, shown
-from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import socket
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.leaves import to_host
@@ -108,16 +108,7 @@ def compare_trees(
         0 of 3 places are equal
     """
     ours, theirs = dict(flatten(first, what="the first tree")), dict(flatten(second, what="the second tree"))
-    rows = []
-    for path, leaf in ours.items():
-        if path in theirs:
-            rows.append(_compare(path, leaf, theirs[path], values, rtol, atol))
-        else:
-            rows.append(PlaceDifference(path, "only in first", spell(leaf)))
-    rows += [
-        PlaceDifference(path, "only in second", second=spell(leaf)) for path, leaf in theirs.items() if path not in ours
-    ]
-    return TreeComparison(tuple(rows))
+    return TreeComparison(tuple(_compare(path, a, b, values, rtol, atol) for path, a, b in paired(ours, theirs)))
 
 
 def compare_parts(
@@ -146,20 +137,21 @@ def spell(leaf: Any) -> str:
         >>> spell(np.zeros((3, 2), np.float32)), spell(jax.random.key(0)), spell(4), spell(None)
         ('float32[3, 2]', 'key<fry>[]', 'int', 'None')
     """
+    if leaf is ABSENT:
+        return ""
     if leaf is EMPTY:
         return "{}"
-    if leaf is None:
-        return "None"
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        return describe_shape(leaf)
-    return type(leaf).__name__
+    return "None" if leaf is None else describe_shape(leaf)
 
 
-def _compare(path: str, a: Shaped, b: Shaped, values: bool, rtol: float, atol: float) -> PlaceDifference:
+_KINDS = {"missing": "only in first", "unexpected": "only in second"}
+
+
+def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> PlaceDifference:
     first, second = spell(a), spell(b)
-    if first != second:
-        same_shape = getattr(a, "shape", None) == getattr(b, "shape", ())
-        return PlaceDifference(path, "dtype" if same_shape else "shape", first, second)
+    apart = kind_apart(a, b) or ("shape" if first != second else "")  # one is no array, or of another Python type
+    if apart:
+        return PlaceDifference(path, _KINDS.get(apart, apart), first, second)
     detail = _difference_of_values(a, b, rtol, atol) if values else ""
     return PlaceDifference(path, "values" if detail else "equal", first, second, detail)
 
@@ -171,21 +163,15 @@ def _difference_of_values(a: Any, b: Any, rtol: float, atol: float) -> str:
         a, b = jax.random.key_data(a), jax.random.key_data(b)
     differing, largest = 0, 0.0
     for x, y in _slabs(to_host(a), to_host(b)):
-        with np.errstate(invalid="ignore", over="ignore"):
-            gap = np.abs(x - y)
-        near = np.isfinite(y) & (gap <= atol + rtol * np.abs(y))
-        wrong = ~(near | (x == y) | (np.isnan(x) & np.isnan(y)))
-        differing += int(wrong.sum())
-        largest = max(largest, float(gap[wrong].max(initial=0.0)) if not np.isnan(gap[wrong]).any() else np.inf)
+        apart, agree = numbers_apart(x, y, rtol, atol)
+        differing += int((~agree).sum())
+        largest = max(largest, float(apart[~agree].max(initial=0.0)))
     if not differing:
         return ""
     return f"{differing} of {a.size} element{'s' * (a.size != 1)} differ, by up to {largest:.3g}"
 
 
 def _slabs(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Cut two arrays into parts of a wide dtype, in which the difference of two numbers has a meaning."""
-    wide = np.complex128 if "complex" in a.dtype.name else np.float64
     a, b = a.reshape(-1), b.reshape(-1)
     for begin in range(0, a.size, _SLAB):
-        with np.errstate(invalid="ignore", over="ignore"):
-            yield a[begin : begin + _SLAB].astype(wide), b[begin : begin + _SLAB].astype(wide)
+        yield widened(a[begin : begin + _SLAB], b[begin : begin + _SLAB])

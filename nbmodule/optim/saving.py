@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.differing import refuse_other_names
 from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.variable import Variable
@@ -20,11 +21,9 @@ from nbmodule.core.shape.walk import nest, plan_of
 from nbmodule.errors import (
     ArgumentTypeError,
     DtypeError,
-    MissingKeysError,
     ShapeError,
     ShapeStructureError,
     StructureError,
-    UnexpectedKeysError,
 )
 from nbmodule.optim import attributes
 from nbmodule.optim.part import text
@@ -79,26 +78,11 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
     given = in_present_form(given, known)
     wanted = optimizer._wanted_names(list(known), list(given))
     if strict:
-        _check_names(title, wanted, given)
+        refuse_other_names(title, wanted, given, "Nothing")
     named = {name: given.get(name, known.get(name)) for name in wanted if name in given or name in known}
     for name, value in named.items():
         _check_value(title, name, known.get(name), value)
     _set_all(optimizer, title, named, rates)
-
-
-def _check_names(title: str, wanted: list[str], given: Mapping[str, Any]) -> None:
-    expected = set(wanted)
-    unexpected = [name for name in given if name not in expected]
-    missing = [name for name in wanted if name not in given]
-    if unexpected:
-        also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
-        raise UnexpectedKeysError(
-            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\nNothing was changed. `strict=False` passes over them."
-        )
-    if missing:
-        raise MissingKeysError(
-            f"{title}: missing keys: {', '.join(missing)}.\nNothing was changed. `strict=False` leaves them as they are."
-        )
 
 
 def _check_value(title: str, name: str, known: Any, value: Any) -> None:

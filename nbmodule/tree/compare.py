@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.differing import ABSENT, paired
+from nbmodule.base.format import format_array
 from nbmodule.base.paths import closest
 
 _LISTED = 10
@@ -19,16 +21,10 @@ def describe(value: object) -> str:
         >>> describe(jnp.ones((64, 3))), describe((2, 3)), describe("text"), describe(0.1)
         ('float32[64, 3]', '[2, 3]', 'str', 'float')
     """
-    if isinstance(value, tuple) and all(size is None or isinstance(size, (int, np.integer)) for size in value):
-        return _shape(value)
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if not isinstance(shape, tuple):
+    shape, dtype = shape_of(value), getattr(value, "dtype", None)
+    if shape is None:
         return "None" if value is None else type(value).__name__
-    return f"{'' if dtype is None else dtype}{_shape(shape)}"
-
-
-def _shape(shape: tuple[Any, ...]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
+    return format_array(shape, "" if dtype is None else str(dtype))
 
 
 def shape_of(value: object) -> tuple[Any, ...] | None:
@@ -36,7 +32,7 @@ def shape_of(value: object) -> tuple[Any, ...] | None:
     if isinstance(value, tuple) and all(size is None or isinstance(size, (int, np.integer)) for size in value):
         return value
     shape = getattr(value, "shape", None)
-    return tuple(shape) if isinstance(shape, tuple) else None
+    return shape if isinstance(shape, tuple) else None
 
 
 def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
@@ -53,12 +49,13 @@ def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) 
         unexpected: "weight"
         of another shape: "b" is [4], not [3]
     """
-    missing = [name for name in expected if name not in found]
-    unexpected = [name for name in found if name not in expected]
+    pairs = list(paired(expected, found))
+    missing = [name for name, _, there in pairs if there is ABSENT]
+    unexpected = [name for name, wanted, _ in pairs if wanted is ABSENT]
     reshaped = [
-        f'"{name}" is {describe(found[name])}, not {describe(value)}'
-        for name, value in expected.items()
-        if name in found and value is not None and shape_of(value) != shape_of(found[name])
+        f'"{name}" is {describe(there)}, not {describe(wanted)}'
+        for name, wanted, there in pairs
+        if wanted is not ABSENT and there is not ABSENT and wanted is not None and shape_of(wanted) != shape_of(there)
     ]
     lines = [
         _line("missing", [f'"{name}"{_meant(name, unexpected)}' for name in missing], len(missing)),

@@ -197,3 +197,10 @@ def test_numbers_that_a_module_returns_are_kept_where_jit_is_disabled():
     values, number = calls[-1].returns
     np.testing.assert_array_equal(values, [0.5, 0.5])
     assert number == 0.5
+
+
+def test_the_largest_difference_is_not_looked_for_where_nan_was_expected_and_found():
+    x = jnp.array([jnp.nan, 1.0, 2.0])
+    net = nb.Sequential(nb.Identity())
+    with pytest.raises(nb.SubmoduleReturnError, match=r"the largest difference is 3 at \[2\] \(expected 5, found 2;"):
+        net(x, expected_submod_rets={"0": np.array([np.nan, 1.0, 5.0])})

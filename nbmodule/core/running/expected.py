@@ -9,6 +9,7 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.base.differing import holds_numbers, numbers_apart, widened
 from nbmodule.base.sockets import socket
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
 
@@ -67,15 +68,14 @@ def _compare_one(
         found, value = np.asarray(found), np.asarray(value)
         if found.shape != value.shape and value.ndim:
             raise SubmoduleReturnError(f"{title} has shape {list(found.shape)}, expected was {list(value.shape)}.")
-        if found.dtype.kind not in "biufcV" or value.dtype.kind not in "biufcV":  # texts and the like; V is bfloat16
+        if not holds_numbers(found) or not holds_numbers(value):
             if not np.array_equal(found, value):
                 raise _raised(f"{title} is {found!s:.40}, expected was {value!s:.40}.", key, number, value, found)
             continue
-        wide = np.complex128 if "c" in (found.dtype.kind, value.dtype.kind) else np.float64
-        a, b = found.astype(wide), np.broadcast_to(value, found.shape).astype(wide)
-        if not np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True):
-            error = np.abs(a - b)
-            where = np.unravel_index(int(np.argmax(np.where(np.isnan(error), np.inf, error))), error.shape)
+        a, b = widened(found, np.broadcast_to(value, found.shape))
+        error, agree = numbers_apart(a, b, rtol, atol)
+        if not agree.all():
+            where = np.unravel_index(int(np.argmax(error)), error.shape)
             text = (
                 f"{title} differs from what was expected: the largest difference is {error[where]:.6g} at "
                 f"[{', '.join(map(str, where))}] (expected {b[where]:.6g}, found {a[where]:.6g}; atol {atol:g}, rtol {rtol:g})."

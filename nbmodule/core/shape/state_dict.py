@@ -11,6 +11,7 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.base.differing import refuse_other_names
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import Shaped
@@ -22,7 +23,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
 from nbmodule.core.shape.walk import aliases, is_module
-from nbmodule.errors import ArgumentTypeError, MissingKeysError, ShapeError, UnexpectedKeysError
+from nbmodule.errors import ArgumentTypeError, ShapeError, UnexpectedKeysError
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def checked(
 ) -> dict[Variable, Any]:
     """The arrays as the variables may hold them; nothing is changed yet."""
     if strict:
-        _check_names(title, names, given, cure)
+        refuse_other_names(title, names, given, "No variable", cure)
     arrays: dict[Variable, Any] = {}
     for name, box in names.items():
         if name not in given:
@@ -110,21 +111,6 @@ def checked(
 def _asked(source: Any, names: Mapping[str, Variable]) -> dict[str, Any]:
     answers = {name: source(name, box) for name, box in names.items()}
     return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-def _check_names(title: str, names: Mapping[str, Any], given: Mapping[str, Any], cure: str) -> None:
-    cure = f" {cure}" if cure else ""
-    unexpected = [str(name) for name in given if name not in names]
-    missing = [name for name in names if name not in given]
-    if unexpected:
-        also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
-        raise UnexpectedKeysError(
-            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\nNo variable was changed. `strict=False` ignores them.{cure}"
-        )
-    if missing:
-        raise MissingKeysError(
-            f"{title}: missing keys: {', '.join(missing)}.\nNo variable was changed. `strict=False` leaves those variables as they are.{cure}"
-        )
 
 
 def _check_shape(name: str, box: Variable, array: Shaped, cure: str) -> None:
