@@ -43,10 +43,11 @@ HOUSE: list[dict[str, str]] = [
     },
 ]
 
-# Inside the two large rooms: the same, room by room.
+# Inside the large rooms: the same, room by room.
 INSIDE: dict[str, list[set[str]]] = {
     "core": [{"boxes"}, {"numbers"}, {"shape"}, {"recording"}, {"transforms"}, {"running"}],
     "flow": [{"model"}, {"lookup"}, {"placing"}, {"reading"}, {"writing"}, {"graph"}],
+    "live": [{"run"}, {"again", "steering"}, {"watching"}, {"telling"}, {"boundary"}, {"live"}],
     "views": [{"page", "records"}, {"arrays"}, {"makers", "forms"}, {"joined"}, {"showing"}, {"panels"}],
 }
 

@@ -18,23 +18,22 @@ from nbmodule.base.format import format_count
 from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.again.revisited import EVERY, Revisited
-from nbmodule.live.run.control import RECEIPT
+from nbmodule.live.boundary import Boundary, Verbs
+from nbmodule.live.run.control import RECEIPT, Route
 from nbmodule.live.run.cost import SampledCost
+from nbmodule.live.run.earlier import EarlierRun, current_cell, earlier_runs, forget_runs, remember_run
 from nbmodule.live.run.failure import describe_caught
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.run.state import RunState
 from nbmodule.live.steering.alarms import Alarms
 from nbmodule.live.steering.background import BackgroundRun
-from nbmodule.live.steering.boundary import Boundary, Verbs
 from nbmodule.live.steering.intake import Intake, steps_ahead
 from nbmodule.live.steering.interrupt import SoftInterrupt, shield
 from nbmodule.live.steering.knobs import add_knobs
 from nbmodule.live.steering.loop import Loop
 from nbmodule.live.steering.pump import CommPump, running_kernel
-from nbmodule.live.steering.route import Route
 from nbmodule.live.steering.steered import Steered
-from nbmodule.live.telling.earlier import current_cell, earlier_runs, forget_runs, remember_run
 from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
 from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
 from nbmodule.live.watching.recording import Recording
@@ -43,7 +42,6 @@ from nbmodule.live.watching.watching import Sampling
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
-    from nbmodule.live.telling.earlier import EarlierRun
     from nbmodule.live.telling.verdicts import RunFindings
     from nbmodule.views.records.records import Finding
 

@@ -13,7 +13,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
-from nbmodule.live.again.outliers import Outliers, _usual
+from nbmodule.live.run.outliers import Outliers, _usual
 from nbmodule.live.live import Live
 from nbmodule.live.run.history import History
 

@@ -592,7 +592,7 @@ def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
 
 
 def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.steering.boundary._COMPILE_WORTH_TELLING", 1e-6)
+    monkeypatch.setattr("nbmodule.live.boundary._COMPILE_WORTH_TELLING", 1e-6)
     total = jax.jit(lambda x: jnp.sin(x).sum())
     with quiet() as live:
         for x in live.steps([np.ones((64, 3), np.float32)] * 3 + [np.ones((29, 3), np.float32)]):

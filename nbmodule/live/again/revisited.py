@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.base.sizes import bytes_of
 from nbmodule.errors import ArgumentError
-from nbmodule.live.again.futures import Attempt, Future
+from nbmodule.live.run.future import Attempt, Future
 
 if TYPE_CHECKING:
     from nbmodule.live.again.keeper import Kept, StepKeeper
     from nbmodule.live.again.moment import Moment
-    from nbmodule.live.again.outliers import Outliers
+    from nbmodule.live.run.outliers import Outliers
 
 ROOM = 64 * 2**20
 """Bytes that a run keeps of the values of its variables, and as many of its batches; of large models one set of values."""
@@ -229,7 +229,7 @@ class Revisited:
         self.messages.add(self.step, "note", f"goes on with {plain(future.label)}", mark="changed")
 
     def _leave_behind(self: Any, step: int) -> None:
-        from nbmodule.live.telling.earlier import left_behind
+        from nbmodule.live.run.earlier import left_behind
 
         run = self.state
         behind = left_behind(run.history, step, f"left behind at step {format_count(run.step)}")

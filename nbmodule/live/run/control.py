@@ -34,6 +34,19 @@ class Command:
     """Name of the thread that delivered it, which tells by which way it came."""
 
 
+@dataclass(frozen=True)
+class Route:
+    """The way of a click: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` says it to a reader."""
+
+    kind: str
+    text: str
+
+    @property
+    def has_buttons(self) -> bool:
+        """Whether buttons in a view do something while the loop runs."""
+        return self.kind != "none"
+
+
 class CommandQueue:
     """Takes commands from any thread and hands them to the loop.
 

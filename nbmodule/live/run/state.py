@@ -7,23 +7,34 @@ something is given the one function for it. So no part knows `Live`, and a view 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sized
+from typing import Any, Protocol
 
-from nbmodule.live.run.control import Controls
+from nbmodule.live.run.control import Controls, Route
 from nbmodule.live.run.cost import CostMeter, SampledCost
+from nbmodule.live.run.earlier import EarlierRun
+from nbmodule.live.run.finding import RunFinding
+from nbmodule.live.run.future import Future
 from nbmodule.live.run.history import MOST_SERIES, History
 from nbmodule.live.run.logged import ScannedSteps
 from nbmodule.live.run.messages import Messages
+from nbmodule.live.run.outliers import Outliers
 from nbmodule.live.run.progress import Progress, StepCount
 from nbmodule.live.run.watch import Strips, Watcher
 
-if TYPE_CHECKING:
-    from nbmodule.live.again.futures import Future
-    from nbmodule.live.again.outliers import Outliers
-    from nbmodule.live.again.tape import Tape
-    from nbmodule.live.steering.route import Route
-    from nbmodule.live.telling.earlier import EarlierRun
-    from nbmodule.live.telling.verdicts import RunFinding
+
+class KeptSteps(Protocol):
+    """Steps that can be made again, as far as others ask for them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        ...
+
+    @property
+    def functions(self) -> Sized:
+        """What they called that can be repeated."""
+        ...
 
 
 class RunState:
@@ -91,7 +102,7 @@ class RunState:
         """Earlier runs of this cell."""
         self.left_behind: list[EarlierRun] = []
         """Curves that a rewind has left behind."""
-        self.tape: Tape | None = None
+        self.tape: KeptSteps | None = None
         """Steps that can be made again; None where nothing is kept."""
         self.outliers: Outliers | None = None
         self.futures: list[Future] = []

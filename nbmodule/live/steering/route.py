@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
 
+from nbmodule.live.run.control import Route
 from nbmodule.live.steering.pump import CommPump
-
-
-@dataclass(frozen=True)
-class Route:
-    """The way of a click: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` says it to a reader."""
-
-    kind: str
-    text: str
-
-    @property
-    def has_buttons(self) -> bool:
-        """Whether buttons in a view do something while the loop runs."""
-        return self.kind != "none"
-
 
 _PUMP = Route("pump", "buttons act between two steps")
 _THREAD = Route("thread", "the loop runs in the background; buttons act between two steps")

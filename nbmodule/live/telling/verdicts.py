@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import count_noun, format_count, format_number, plain
+from nbmodule.base.format import count_noun, format_count, format_number
+from nbmodule.live.run.finding import Remedy, RunFinding
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import Strips
 from nbmodule.views.records.findings import derived, of_series, ranked
@@ -29,27 +30,6 @@ _EVERY = 1.0
 _PARTS = 1000
 """Elements that stand for those of a return, of which only shares are known."""
 _RATE = "learning rate"
-
-
-class Remedy(NamedTuple):
-    """What can be done: the words of a button, and the message that it sends."""
-
-    label: str
-    message: Mapping[str, Any]
-
-
-class RunFinding(NamedTuple):
-    """One finding of a run, with the step that shows it and what can be done."""
-
-    finding: Finding
-    step: int | None = None
-    remedy: Remedy | None = None
-
-    def describe(self) -> list[Any]:
-        """As the bar below a title reads it: how bad, in words, where, which part, path, remedy."""
-        f, place = self.finding, "steps" if self.step is not None else "modules" if self.finding.path else None
-        remedy = self.remedy and {"label": self.remedy.label, "message": dict(self.remedy.message)}
-        return [f.kind, plain(f.text, 300), self.step, place, plain(f.path), remedy]
 
 
 class RunFindings:

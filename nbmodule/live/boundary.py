@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.format import format_count, format_seconds
 from nbmodule.base.series_names import group_of
-from nbmodule.live.run.control import RECEIPT, Command
+from nbmodule.live.run.control import RECEIPT, Command, Route
 from nbmodule.live.run.failure import guard
 from nbmodule.live.run.state import RunState
 from nbmodule.live.steering.alarms import Alarms
@@ -21,7 +21,7 @@ from nbmodule.live.steering.compiles import CompileClock
 from nbmodule.live.steering.intake import Intake, steps_ahead
 from nbmodule.live.steering.loop import LOOK_EVERY, Loop
 from nbmodule.live.steering.pump import running_kernel
-from nbmodule.live.steering.route import Route, find_route, is_marimo
+from nbmodule.live.steering.route import find_route, is_marimo
 from nbmodule.live.watching.watching import Sampling
 
 if TYPE_CHECKING:
