@@ -100,10 +100,13 @@ def _tracked(quick: bool) -> Table:
         for what, returns in (("statistics", "stats"), ("all returns", True)):
             variants[f"{name}, {what}"] = _within(nb.track(model, returns=returns, last=1), step)
     table = interleave(
-        f"Tracking a compiled step of NNX as it stands, {depth} x {width}, batch {width}", variants, "ours, untracked",
-        rounds=9 if quick else 21, seconds=0.1,
+        f"Tracking a compiled step of NNX as it stands, {depth} x {width}, batch {width}",
+        variants,
+        "ours, untracked",
+        rounds=9 if quick else 21,
+        seconds=0.1,
         note="A context is entered and left around each step. *of its own*: to the untracked step of the same library.",
-    )  # fmt: skip
+    )
     times = {row.name: row.us for row in table.rows}
     for row in table.rows:
         row.more["of its own"] = row.us / times[f"{row.name.partition(',')[0]}, untracked"]
@@ -174,12 +177,14 @@ def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> A
             module_step(nb.from_haiku(haiku, params), mean_square, x, target),
         ),
         "equinox": (
-            equinox_step(equinox, x, target), module_step(nb.from_equinox(equinox, call=over_rows), mean_square, x, target)
+            equinox_step(equinox, x, target),
+            module_step(nb.from_equinox(equinox, call=over_rows), mean_square, x, target),
         ),
         "nnx": (
-            nnx_step(NnxMLP(depth, width), x, target), module_step(nb.from_flax(NnxMLP(depth, width)), mean_square, x, target)
+            nnx_step(NnxMLP(depth, width), x, target),
+            module_step(nb.from_flax(NnxMLP(depth, width)), mean_square, x, target),
         ),
-    }  # fmt: skip
+    }
     rows = []
     for framework, (native, wrapped) in pairs.items():
         variants = {f"{framework}, native": native, f"{framework}, wrapped": wrapped}
@@ -192,6 +197,9 @@ def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> A
             row.more["first call s"] = first[row.name]
         rows += table.rows
     return Table(
-        f"Donated Adam step of a wrapped model, {name}", rows, floor="native, of each framework", by="wall",
+        f"Donated Adam step of a wrapped model, {name}",
+        rows,
+        floor="native, of each framework",
+        by="wall",
         note="Ratios are to the native step of the same framework.",
-    )  # fmt: skip
+    )

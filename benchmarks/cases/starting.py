@@ -126,9 +126,12 @@ def run(quick: bool = False) -> list[Table]:
 def _looks(rounds: int) -> Table:
     samples = _rounds(LOOKS, rounds)
     return Table(
-        "Start of the process to the first looks, the same network", [_row(name, samples, "a step") for name in LOOKS],
-        "a step", "wall", "A fresh Python each time, to the end of it; cpu is that of the whole process.",
-    )  # fmt: skip
+        "Start of the process to the first looks, the same network",
+        [_row(name, samples, "a step") for name in LOOKS],
+        "a step",
+        "wall",
+        "A fresh Python each time, to the end of it; cpu is that of the whole process.",
+    )
 
 
 def _table(folder: str, rounds: int) -> Table:
@@ -144,9 +147,12 @@ def _table(folder: str, rounds: int) -> Table:
     samples = _rounds(codes, rounds)
     rows = [_row(name, samples, "raw JAX", 0.4 if name == "nbmodule" else None) for name in codes]
     return Table(
-        "Start of the process to the first trained step, two convolutions, batch 64 of 28 x 28", rows, "raw JAX", "wall",
+        "Start of the process to the first trained step, two convolutions, batch 64 of 28 x 28",
+        rows,
+        "raw JAX",
+        "wall",
         "A fresh Python each time; cpu is that of the whole process.",
-    )  # fmt: skip
+    )
 
 
 def _rounds(codes: dict[str, str], rounds: int) -> dict[str, list[tuple[float, float]]]:

@@ -49,8 +49,9 @@ def transformer(size: dict[str, int], tokens: Any) -> Variants:
     params = {
         "tok": jax.random.normal(jax.random.key(1), (size["vocabulary"], width)) / 16,
         "pos": jax.random.normal(jax.random.key(2), (size["context"], width)) / 16,
-        "blocks": [_raw_block(key, width) for key in keys], "lnf": _raw_norm(width),
-    }  # fmt: skip
+        "blocks": [_raw_block(key, width) for key in keys],
+        "lnf": _raw_norm(width),
+    }
 
     def forward(params: Any, x: Any, tell: Any = lambda x: x) -> Any:
         h = tell(params["tok"][x]) + tell(params["pos"][: x.shape[0]])

@@ -40,7 +40,7 @@ class Call:
         lifted: What the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost last.
         captured: Whether the values could be brought out; not if a raw JAX transform lies in between.
         source: File and line, for an operation.
-        flops: floating-point operations by the compiler's cost analysis of the module alone; None before `calls.estimate()`.
+        flops: Floating-point operations by the compiler's cost analysis of the module alone; None before `calls.estimate()`.
         bytes_accessed: Bytes read and written, likewise.
     """
 

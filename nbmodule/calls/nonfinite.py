@@ -31,8 +31,11 @@ from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 _PHASES = {
-    "forward": "forward pass", "derivative": "forward pass of a gradient", "backward": "backward pass", "recomputed": "forward pass, recomputed by checkpoint",
-}  # fmt: skip
+    "forward": "forward pass",
+    "derivative": "forward pass of a gradient",
+    "backward": "backward pass",
+    "recomputed": "forward pass, recomputed by checkpoint",
+}
 
 
 class Range(NamedTuple):

@@ -37,7 +37,7 @@ class SummaryRow(NamedTuple):
         inputs: Shapes of the arguments of its first call.
         outputs: Shapes of the return of its first call.
         calls: How often it was called.
-        flops: floating-point operations of all its calls, by the compiler's cost analysis; None where that gives none.
+        flops: Floating-point operations of all its calls, by the compiler's cost analysis; None where that gives none.
     """
 
     path: str

@@ -178,7 +178,7 @@ class Module(CoreModule):
             randomness_factor: From 0 to 1, how far boxes are moved at random, always in the same way.
             save_to_disk: Write a file, `fname` or else `<class name>.html`.
             notebook: Show it inline even where no notebook is found; in a notebook that is always done.
-            with_edge_labels: dtype and shape beside the edges.
+            with_edge_labels: Dtype and shape beside the edges.
             with_arg_labels: What goes into a box, as hover text.
             with_output_labels: What comes out of a box, as hover text.
             output_connected_only: Leave out what the output does not depend on.

@@ -182,8 +182,11 @@ def _code() -> str:
 def _environment() -> dict[str, str]:
     """No libraries that a file asks for, no locks, no threads that take address space."""
     return os.environ | {
-        "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        "HDF5_PLUGIN_PRELOAD": "::",
+        "HDF5_USE_FILE_LOCKING": "FALSE",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def _check_superblock(file: FileIO, size: int, where: str) -> int | None:

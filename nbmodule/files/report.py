@@ -32,7 +32,7 @@ class FileEntry:
 
     Attributes:
         path: Levels joined by `/`, without the prefix of buffers.
-        what: dtype and shape, as `float32[3, 2]`.
+        what: Dtype and shape, as `float32[3, 2]`.
         nbytes: Of the numbers.
         value: The value itself of a number or text, as text; empty for arrays.
         is_buffer: Whether it is one of the buffers.

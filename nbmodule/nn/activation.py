@@ -164,7 +164,7 @@ class PReLU(Layer):
         axis: The channel axis.
         weight_initializer: Of `weight`, shape `(num_parameters,)`; 0.25 by default.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones, `{'w': ...}`.
 
     Example:

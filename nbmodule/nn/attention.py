@@ -58,7 +58,7 @@ class MultiHeadAttention(Layer):
         bias_initializer: Of the biases; `Zeros()` by default.
         key: Key for the initial values; by default the next of the default stream.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones.
 
     Example:
@@ -198,7 +198,7 @@ class MultiHeadAttention(Layer):
             max_length: How many positions there is room for. One more is an error; in compiled code, where none can be raised, the
                 return is NaN.
             batch: The leading axes, a number or a tuple.
-            dtype: dtype of what is kept, that of the keys by default.
+            dtype: Dtype of what is kept, that of the keys by default.
 
         Example:
             >>> import jax.numpy as jnp

@@ -116,19 +116,19 @@ _DOC = """Normalizes each channel by its mean and variance over the batch, and r
     buffers normalize. Once exported (`nb.export_state`) it is called as `y, state = layer(x, state)`.
 
     Args:
-        num_features: number of channels.
-        eps: added to the variance, in squared units of the input.
-        momentum: share of a batch in what is remembered.
-        affine: whether `weight` (gain) and `bias` (offset) are trained.
-        track_running_stats: whether statistics are remembered; without, the batch's own are always used.
+        num_features: Number of channels.
+        eps: Added to the variance, in squared units of the input.
+        momentum: Share of a batch in what is remembered.
+        affine: Whether `weight` (gain) and `bias` (offset) are trained.
+        track_running_stats: Whether statistics are remembered; without, the batch's own are always used.
         data_format: {formats}; channels are last by default.
-        axis_name: a mapped axis over which statistics are shared too.
-        weight_initializer: of `weight`; ones by default.
-        bias_initializer: of `bias`; zeros by default.
-        key: key for the initial values.
-        device: device of the variables.
-        dtype: dtype of the variables.
-        v: parameters to use instead of fresh ones, `{{'w': ..., 'b': ...}}`.
+        axis_name: A mapped axis over which statistics are shared too.
+        weight_initializer: Of `weight`; ones by default.
+        bias_initializer: Of `bias`; zeros by default.
+        key: Key for the initial values.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Parameters to use instead of fresh ones, `{{'w': ..., 'b': ...}}`.
 
     Example:
         >>> import jax.numpy as jnp

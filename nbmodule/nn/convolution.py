@@ -127,22 +127,22 @@ def _short(value: object) -> Any:
 _ARGUMENTS = """
 
     Args:
-        in_channels: channels of the inputs.
-        out_channels: channels of the outputs.
-        kernel_size: a number, or one for each axis.
-        stride: steps of the kernel.
-        padding: zeros added at each side: a number, one for each axis, pairs, or 'SAME' or 'VALID'.
-        dilation: steps between the values that the kernel reads.
-        groups: number of groups of channels that are convolved apart.
-        with_bias: whether a bias is added.
+        in_channels: Channels of the inputs.
+        out_channels: Channels of the outputs.
+        kernel_size: A number, or one for each axis.
+        stride: Steps of the kernel.
+        padding: Zeros added at each side: a number, one for each axis, pairs, or 'SAME' or 'VALID'.
+        dilation: Steps between the values that the kernel reads.
+        groups: Number of groups of channels that are convolved apart.
+        with_bias: Whether a bias is added.
         data_format: {formats}; channels are last by default.
-        weight_initializer: of `weight`, shape `(out_channels, *kernel_size, in_channels / groups)`; `GlorotUniform()`
+        weight_initializer: Of `weight`, shape `(out_channels, *kernel_size, in_channels / groups)`; `GlorotUniform()`
             by default, with the kernel's area counted in both fans.
-        bias_initializer: of `bias`; `Zeros()` by default.
-        key: key for the initial values; by default the next of the default stream.
-        device: device of the variables.
-        dtype: dtype of the variables.
-        v: variables to use instead of fresh ones, `{{'w': ..., 'b': ...}}`.
+        bias_initializer: Of `bias`; `Zeros()` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones, `{{'w': ..., 'b': ...}}`.
 
     Example:
         >>> import jax.numpy as jnp

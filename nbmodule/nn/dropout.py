@@ -131,9 +131,9 @@ for _kind in (Dropout1d, Dropout2d, Dropout3d):
     _kind.__doc__ = f"""In training, sets whole channels to zero with probability `rate`, over {_kind._axes} spatial ax{"is" if _kind._axes == 1 else "es"}.
 
     Args:
-        rate: probability of zero, from 0 to 1.
+        rate: Probability of zero, from 0 to 1.
         data_format: {" or ".join(map(repr, _kind._formats))}; channels are last by default.
-        key: seed or key of a stream of the layer's own.
+        key: Seed or key of a stream of the layer's own.
 
     Example:
         >>> import jax.numpy as jnp

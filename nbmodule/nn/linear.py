@@ -31,7 +31,7 @@ class Linear(Layer):
         bias_initializer: Of `bias`, shape `(out_features,)`; `Zeros()` by default.
         key: Key for the initial values; by default the next of the default stream.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones, `{'w': ..., 'b': ...}`.
 
     Example:
@@ -89,7 +89,7 @@ class Bilinear(Layer):
         bias_initializer: Of `bias`; `Zeros()` by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones.
 
     Example:
@@ -151,7 +151,7 @@ class Embedding(Layer):
         weight_initializer: Of `weight`, shape `(num_embeddings, embedding_dim)`; `RandomNormal(0.0, 1.0)` by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones, `{'w': ...}`.
 
     Example:

@@ -34,7 +34,7 @@ class LayerNorm(Affine):
         bias_initializer: Of `bias`; zeros by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Parameters to use instead of fresh ones.
 
     Example:
@@ -97,7 +97,7 @@ class RMSNorm(Affine):
         weight_initializer: Of `weight`; ones by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Parameters to use instead of fresh ones.
 
     Example:
@@ -151,7 +151,7 @@ class GroupNorm(Affine):
         bias_initializer: Of `bias`; zeros by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Parameters to use instead of fresh ones.
 
     Example:
@@ -218,7 +218,7 @@ class InstanceNorm(Affine):
         bias_initializer: Of `bias`; zeros by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Parameters to use instead of fresh ones.
 
     Example:

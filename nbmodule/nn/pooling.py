@@ -128,10 +128,10 @@ class AvgPool3d(_AvgPool):
 _DOC = """The {word} of each window, over {axes} ax{ending}.
 
     Args:
-        kernel_size: size of the windows: a number, or one for each axis.
-        stride: steps of the windows; by default the kernel's size, so that windows do not overlap.
-        padding: added at each side: a number, one for each axis, pairs, 'SAME' or 'VALID'.{more}
-        ceil_mode: whether windows that hang over the end count.
+        kernel_size: Size of the windows: a number, or one for each axis.
+        stride: Steps of the windows; by default the kernel's size, so that windows do not overlap.
+        padding: Added at each side: a number, one for each axis, pairs, 'SAME' or 'VALID'.{more}
+        ceil_mode: Whether windows that hang over the end count.
         data_format: {formats}; channels are last by default.
 
     Example:

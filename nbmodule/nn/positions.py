@@ -104,7 +104,7 @@ class LearnedPositionalEncoding(Layer):
         weight_initializer: Of `weight`, shape `(max_length, features)`; `RandomNormal(0.0, 0.02)` by default.
         key: Key for the initial values.
         device: Device of the variables.
-        dtype: dtype of the variables.
+        dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones, `{'w': ...}`.
 
     Example:

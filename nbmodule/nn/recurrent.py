@@ -335,20 +335,20 @@ _DOC = """{title}
     `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the end.{order}
 
     Args:
-        in_features: size of the inputs' last axis.
-        hidden_features: size of the state.
-        num_layers: number of layers, each over the outputs of the one before.
-        bidirectional: whether each layer also runs from the last time to the first, and both outputs are joined.
-        dropout_rate: probability with which outputs are dropped between layers, in training.
-        with_bias: whether biases are added.
-        return_sequence: whether all outputs are returned, or only the last (of each direction).
-        return_state: whether the state is returned too.
-        weight_initializer: of the weights; uniform within `1 / sqrt(hidden_features)` by default.
-        bias_initializer: of the biases; uniform within `1 / sqrt(hidden_features)` by default.
-        key: key for the initial values; by default the next of the default stream.
-        device: device of the variables.
-        dtype: dtype of the variables.
-        v: variables to use instead of fresh ones.{more}
+        in_features: Size of the inputs' last axis.
+        hidden_features: Size of the state.
+        num_layers: Number of layers, each over the outputs of the one before.
+        bidirectional: Whether each layer also runs from the last time to the first, and both outputs are joined.
+        dropout_rate: Probability with which outputs are dropped between layers, in training.
+        with_bias: Whether biases are added.
+        return_sequence: Whether all outputs are returned, or only the last (of each direction).
+        return_state: Whether the state is returned too.
+        weight_initializer: Of the weights; uniform within `1 / sqrt(hidden_features)` by default.
+        bias_initializer: Of the biases; uniform within `1 / sqrt(hidden_features)` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones.{more}
 
     Example:
         >>> import jax
@@ -397,15 +397,15 @@ _CELL_DOC = """One step of `nb.{layer}`: called as `state = cell(x, state)`, it 
     PyTorch: `weight_ih` `({gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
 
     Args:
-        in_features: size of the inputs' last axis.
-        hidden_features: size of the state.
-        with_bias: whether biases are added.
-        weight_initializer: of the weights; uniform within `1 / sqrt(hidden_features)` by default.
-        bias_initializer: of the biases; uniform within `1 / sqrt(hidden_features)` by default.
-        key: key for the initial values; by default the next of the default stream.
-        device: device of the variables.
-        dtype: dtype of the variables.
-        v: variables to use instead of fresh ones.{more}
+        in_features: Size of the inputs' last axis.
+        hidden_features: Size of the state.
+        with_bias: Whether biases are added.
+        weight_initializer: Of the weights; uniform within `1 / sqrt(hidden_features)` by default.
+        bias_initializer: Of the biases; uniform within `1 / sqrt(hidden_features)` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones.{more}
 
     Example:
         >>> import jax

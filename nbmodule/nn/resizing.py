@@ -71,7 +71,7 @@ for _kind in (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d):
     _kind.__doc__ = f"""Means over parts of an image, so that {"its axis has" if _kind._axes == 1 else f"its {_kind._axes} axes have"} a given size.
 
     Args:
-        output_size: a number, or one for each axis; None keeps the size of that axis.
+        output_size: A number, or one for each axis; None keeps the size of that axis.
         data_format: {" or ".join(map(repr, DATA_FORMATS[_kind._axes]))}; channels are last by default.
 
     Example:

@@ -215,8 +215,9 @@ _CALL = {
     to the memory, all as in `MultiHeadAttention`.""",
 }
 _PARTS = {
-    "Encoder": "attention to itself and two linear layers", "Decoder": "attention to itself, attention to a memory, and two linear layers",
-}  # fmt: skip
+    "Encoder": "attention to itself and two linear layers",
+    "Decoder": "attention to itself, attention to a memory, and two linear layers",
+}
 _NAMES = {
     "Encoder": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
     "Decoder": "`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`, `dropout`",
@@ -261,8 +262,8 @@ for _word, _layer, _stack in (
     {_CALL[_word]}
 
     Args:
-        num_layers: number of layers.
-        final_norm: whether a norm `norm` follows the last layer; by default where norms stand first.{_ARGUMENTS}
+        num_layers: Number of layers.
+        final_norm: Whether a norm `norm` follows the last layer; by default where norms stand first.{_ARGUMENTS}
 
     Example:
         >>> import jax.numpy as jnp

@@ -118,9 +118,12 @@ class LARS(Leafwise):
         **options: Unpack[SharedOptions],
     ) -> None:
         own = {
-            "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay,
-            "trust_coefficient": trust_coefficient, "epsilon": epsilon,
-        }  # fmt: skip
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "weight_decay": weight_decay,
+            "trust_coefficient": trust_coefficient,
+            "epsilon": epsilon,
+        }
         super().__init__(lr, own, **options)
 
 

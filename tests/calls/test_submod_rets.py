@@ -90,13 +90,15 @@ BOUNDS = {
     "one level": ({"submod_depth": 1}, ["stem_0", "blocks__0_0", "blocks__1_0", "head_0"]),
     "no level": ({"submod_depth": 0}, []),
     "deep ones": (
-        {"submods_to_track": ["blocks.*.act"]}, ["blocks__0__act_0", "blocks__0__act_1", "blocks__1__act_0", "blocks__1__act_1"]
+        {"submods_to_track": ["blocks.*.act"]},
+        ["blocks__0__act_0", "blocks__0__act_1", "blocks__1__act_0", "blocks__1__act_1"],
     ),
     "a part and what is in it": (
-        {"submods_to_track": ["blocks.1", "blocks.1.lin", "head"]}, ["blocks__1_0", "blocks__1_0/lin_0", "head_0"]
+        {"submods_to_track": ["blocks.1", "blocks.1.lin", "head"]},
+        ["blocks__1_0", "blocks__1_0/lin_0", "head_0"],
     ),
     "both": ({"submods_to_track": ["blocks.1", "blocks.1.lin"], "submod_depth": 1}, ["blocks__1_0"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("bounds", BOUNDS)

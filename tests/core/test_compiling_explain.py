@@ -67,7 +67,7 @@ CHANGES = {
         lambda m: setattr(m[2][0], "bias", m[0].bias),
         f"model.2.0.bias: Parameter {FLOAT}[2] before, the box 0.bias now",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=MIXED) if n == "dtype" else n for n in CHANGES])

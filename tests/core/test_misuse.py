@@ -68,7 +68,7 @@ CALLS = {
     "compile": lambda m, x: m.compile(args=x),
     "Parameter": lambda m, x: nb.Parameter(x),
     "Container": lambda m, x: nb.Container(x),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("call", CALLS)

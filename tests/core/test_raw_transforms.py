@@ -105,7 +105,7 @@ RAW = {name: PLAIN[name] for name in SHAPES} | {
     "hessian": lambda f, x: jax.hessian(f)(x),
     "shard_map": by_shard_map,
     "pmap": lambda f, x: jax.pmap(f)(x[None])[0],
-}  # fmt: skip
+}
 
 
 class Net(nb.Module):

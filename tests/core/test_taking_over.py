@@ -156,8 +156,11 @@ def test_a_trainer_made_anew_traces_nothing_and_keeps_no_earlier_one_alive():
 
 def test_a_function_that_reads_the_model_of_a_holder_serves_a_holder_made_anew():
     names = notebook(
-        ["class Holder:\n    def __init__(self):\n        self.model = Net()",
-         "@nb.jit\ndef step():\n    traces.append(1)\n    return loss(holder.model)"])  # fmt: skip
+        [
+            "class Holder:\n    def __init__(self):\n        self.model = Net()",
+            "@nb.jit\ndef step():\n    traces.append(1)\n    return loss(holder.model)",
+        ]
+    )
     seen = []
     for i in range(10):
         exec("holder = Holder()", names)

@@ -34,9 +34,11 @@ def test_threads_that_draw_the_values_of_one_model_at_once_see_one_draw():
     for _ in range(20):
         model = nb.Sequential(*[nb.Linear(4, 4) for _ in range(5)])
         uses = [
-            lambda model=model: nb.jit(model)(x), lambda model=model: model(x),
-            lambda model=model: nb.jit(lambda m: m(x))(model), lambda model=model: [p.shape for p in model.parameters()] and model(x),
-        ]  # fmt: skip
+            lambda model=model: nb.jit(model)(x),
+            lambda model=model: model(x),
+            lambda model=model: nb.jit(lambda m: m(x))(model),
+            lambda model=model: [p.shape for p in model.parameters()] and model(x),
+        ]
         found = in_threads(4, lambda number, uses=uses: uses[number]())
         for y in found:
             np.testing.assert_allclose(y, model(x), rtol=1e-6)

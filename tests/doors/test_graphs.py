@@ -80,8 +80,10 @@ def test_groups_are_titled_with_their_class_under_every_path_of_a_shared_module(
 def test_variables_are_nodes_with_their_paths_and_are_inputs_not_constants():
     graph = nb.graph(Marked(), X)
     assert [node.name for node in graph.nodes if node.kind == "variable"] == [
-        "blocks.0.factor", "blocks.1.factor", "inner.scale.factor",
-    ]  # fmt: skip
+        "blocks.0.factor",
+        "blocks.1.factor",
+        "inner.scale.factor",
+    ]
     assert not [node for node in graph.nodes if node.kind == "constant"]
 
 
@@ -310,9 +312,12 @@ def test_each_argument_changes_the_picture(model, tmp_path):
     plain = svg()
     assert svg() == plain  # the same each time
     for options in (
-        {"randomness_factor": 0.9}, {"with_edge_labels": False}, {"with_arg_labels": False}, {"with_output_labels": False},
+        {"randomness_factor": 0.9},
+        {"with_edge_labels": False},
+        {"with_arg_labels": False},
+        {"with_output_labels": False},
         {"highlight_subgraph": "0"},
-    ):  # fmt: skip
+    ):
         assert svg(**options) != plain, options
     assert svg(highlight_subgraph="0").count('class="h"') == 1
     assert svg(highlight_subgraph=0) == svg(highlight_subgraph="0")

@@ -14,8 +14,11 @@ from tests.files.trees import array_of, equal
 
 TREE = {
     "encoder": {"0": {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.ones(3, ml_dtypes.bfloat16)}},
-    "flags": np.array([True, False, True]), "count": np.array(3), "empty": np.zeros((0, 2), np.int8), "half": np.ones(1, np.float16),
-}  # fmt: skip
+    "flags": np.array([True, False, True]),
+    "count": np.array(3),
+    "empty": np.zeros((0, 2), np.int8),
+    "half": np.ones(1, np.float16),
+}
 
 
 @pytest.fixture

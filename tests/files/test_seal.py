@@ -127,7 +127,10 @@ def set_in_row(**entries: Any):
         (lambda index: index.update(version=2), r"newer nbmodule \(format 2"),
         (lambda index: index.update(version=True), "its format version is 'True'"),
         (lambda index: index["rows"].extend(index["rows"]), "listed twice"),
-        (lambda index: index["rows"].extend({**index["rows"][0], "path": f"x{i}", "offset": i} for i in range(5000)), "overlap"),
+        (
+            lambda index: index["rows"].extend({**index["rows"][0], "path": f"x{i}", "offset": i} for i in range(5000)),
+            "overlap",
+        ),
         (lambda _: b"[" * 1_000_000, "it is no JSON"),
         (lambda _: b"[" + b"[]," * 6_000_000 + b"1]", "more than such a part can need"),
         (lambda _: b"\xff\xfe", "it is no JSON"),
@@ -135,7 +138,7 @@ def set_in_row(**entries: Any):
         (lambda _: b"1" * 10_000, "it is no JSON|lists no arrays"),
         (lambda _: b'{"format":"other","version":1,"rows":[]}', "lists no arrays"),
     ],
-)  # fmt: skip
+)
 def test_an_index_made_to_harm_is_refused(path, change, message):
     forge(path, change)
     refused(path, message)

@@ -74,7 +74,7 @@ WAYS: dict[str, Callable[[Node, jax.Array], jax.Array]] = {
     "checkpoint": lambda self, x: nb.checkpoint(self.chain)(x),
     "custom_jvp": lambda self, x: steep(self.chain(x)),
     "grad": lambda self, x: nb.grad(lambda y: self.chain(y).sum())(x),
-}  # fmt: skip
+}
 
 
 @st.composite

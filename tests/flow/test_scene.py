@@ -38,8 +38,9 @@ def random_model(steps):
 
 steps = st.lists(
     st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 40), st.integers(0, 40), st.integers(0, 3)),
-    min_size=1, max_size=25,
-)  # fmt: skip
+    min_size=1,
+    max_size=25,
+)
 
 
 def everything(picture: PlacedGraph) -> set:

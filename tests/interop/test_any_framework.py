@@ -89,11 +89,14 @@ def linen_case() -> Case:
     variables = model.init(jax.random.key(0), X)
     p = variables["params"]
     return Case(
-        model, (variables, jnp.asarray(X)), lambda x: model.apply(variables, x),
-        lambda: jax.grad(lambda v: loss_of(model.apply(v, X)))(variables), variables,
+        model,
+        (variables, jnp.asarray(X)),
+        lambda x: model.apply(variables, x),
+        lambda: jax.grad(lambda v: loss_of(model.apply(v, X)))(variables),
+        variables,
         lambda: {"params": {**p, "first": {**p["first"], "bias": p["first"]["bias"] + 1}}},
         tuple(np.asarray(p[layer][name]) for layer in ("first", "second") for name in ("kernel", "bias")),
-    )  # fmt: skip
+    )
 
 
 @functools.cache
@@ -123,11 +126,14 @@ def haiku_case() -> Case:
     model = hk.transform(lambda x: hk.Linear(2, name="second")(jax.nn.relu(hk.Linear(4, name="first")(x))))
     params = model.init(jax.random.key(0), X)
     return Case(
-        model, (params, None, jnp.asarray(X)), lambda x: model.apply(params, None, x),
-        lambda: jax.grad(lambda p: loss_of(model.apply(p, None, X)))(params), params,
+        model,
+        (params, None, jnp.asarray(X)),
+        lambda x: model.apply(params, None, x),
+        lambda: jax.grad(lambda p: loss_of(model.apply(p, None, X)))(params),
+        params,
         lambda: {**params, "first": {**params["first"], "b": params["first"]["b"] + 1}},
         tuple(np.asarray(params[layer][name]) for layer in ("first", "second") for name in ("w", "b")),
-    )  # fmt: skip
+    )
 
 
 @functools.cache

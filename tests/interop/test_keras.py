@@ -36,12 +36,14 @@ def chain(layers, shape):
 
 CASES = {
     "mlp": (
-        lambda shape: chain([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)], shape), (4, 3), (4, 2),
+        lambda shape: chain([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)], shape),
+        (4, 3),
+        (4, 2),
     ),
     "convolutional": (lambda shape: chain(convolutional(), shape), (4, 4, 4, 2), (4, 2)),
     "recurrent": (lambda shape: chain([keras.layers.LSTM(4), keras.layers.Dense(2)], shape), (4, 5, 3), (4, 2)),
     "transformer": (transformer, (3, 5, 4), (3, 5, 4)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", CASES)

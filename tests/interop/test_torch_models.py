@@ -140,7 +140,9 @@ IDIOMS = {
     "where, clamp, comparisons": lambda m, x: torch.where((x > 0) & ~(x > 1), x.clamp(min=0.2), x.abs().log1p()),
     "hardtanh": lambda m, x: F.hardtanh(x, -0.5, 0.5) + F.hardswish(x) + F.relu6(x) + F.softplus(x),
     "einsum and outer": lambda m, x: torch.einsum("bij,bkj->bik", x, x) + torch.outer(x[0, 0, :3], x[0, 1, :3]),
-    "reductions": lambda m, x: x.amax(-1) + x.std(-1) + x.norm(dim=-1) + torch.logsumexp(x, -1) + x.var(dim=-1, unbiased=False),
+    "reductions": lambda m, x: (
+        x.amax(-1) + x.std(-1) + x.norm(dim=-1) + torch.logsumexp(x, -1) + x.var(dim=-1, unbiased=False)
+    ),
     "topless max": lambda m, x: x.max(dim=-1).values + x.min(dim=-1)[0],
     "one hot": lambda m, x: F.one_hot(x.argmax(-1), num_classes=4).float(),
     "gather": lambda m, x: x.gather(1, x.argmax(1, keepdim=True)) + x.index_select(1, torch.tensor([1])),
@@ -148,7 +150,7 @@ IDIOMS = {
     "complex rotations": lambda m, x: torch.view_as_real(
         torch.view_as_complex(x.float().reshape(2, 3, 2, 2)) * torch.polar(torch.ones(2), torch.tensor([0.1, 0.2]))
     ).flatten(2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", IDIOMS)
@@ -176,9 +178,11 @@ PARTS = {
 def test_a_function_on_parts_of_the_module_gives_pytorchs_numbers(case, draws):
     torch.manual_seed(0)
     parts = {
-        "layer": nn.Linear(4, 5), "scale": nn.Parameter(torch.rand(4)), "kernel": nn.Parameter(torch.rand(2, 3, 3)),
+        "layer": nn.Linear(4, 5),
+        "scale": nn.Parameter(torch.rand(4)),
+        "kernel": nn.Parameter(torch.rand(2, 3, 3)),
         "mask": torch.tril(torch.ones(4, 4)),
-    }  # fmt: skip
+    }
     theirs = forward_of(PARTS[case], **parts).eval()
     agree(theirs, nb.from_torch(theirs), (draws.normal(size=(2, 3, 4)).astype("float32"),), {})
 

@@ -98,8 +98,10 @@ class LinenBlock(nn.Module):
 
 def of_linen(kind: str) -> Model:
     model, x, part = {
-        "cnn": (LinenCnn(), IMAGE, "conv"), "lstm": (LinenLstm(), SERIES, ""), "transformer": (LinenBlock(), SERIES, "norm"),
-    }[kind]  # fmt: skip
+        "cnn": (LinenCnn(), IMAGE, "conv"),
+        "lstm": (LinenLstm(), SERIES, ""),
+        "transformer": (LinenBlock(), SERIES, "norm"),
+    }[kind]
     variables = model.init(KEY, x)
     alone: Any = {"cnn": nn.Conv(2, (3, 3)), "lstm": LinenLstm(), "transformer": nn.LayerNorm()}[kind]
     own = variables["params"][part] if part else variables["params"]
@@ -171,8 +173,10 @@ def haiku_block(x):
 
 def of_haiku(kind: str) -> Model:
     forward, x, part = {
-        "cnn": (haiku_cnn, IMAGE, "conv"), "lstm": (haiku_lstm, SERIES, "head"), "transformer": (haiku_block, SERIES, "norm")
-    }[kind]  # fmt: skip
+        "cnn": (haiku_cnn, IMAGE, "conv"),
+        "lstm": (haiku_lstm, SERIES, "head"),
+        "transformer": (haiku_block, SERIES, "norm"),
+    }[kind]
     model = hk.without_apply_rng(hk.transform_with_state(forward))
     params, state = model.init(KEY, x)
 

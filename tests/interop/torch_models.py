@@ -333,9 +333,12 @@ class InvertedResidual(nn.Module):
         hidden_dim = round(inp * expand_ratio)
         self.use_res_connect = stride == 1 and inp == oup
         self.conv = nn.Sequential(
-            ConvNormActivation(inp, hidden_dim, 1), ConvNormActivation(hidden_dim, hidden_dim, 3, stride, hidden_dim, nn.Hardswish),
-            SqueezeExcitation(hidden_dim), nn.Conv2d(hidden_dim, oup, 1, 1, 0, bias=False), nn.BatchNorm2d(oup),
-        )  # fmt: skip
+            ConvNormActivation(inp, hidden_dim, 1),
+            ConvNormActivation(hidden_dim, hidden_dim, 3, stride, hidden_dim, nn.Hardswish),
+            SqueezeExcitation(hidden_dim),
+            nn.Conv2d(hidden_dim, oup, 1, 1, 0, bias=False),
+            nn.BatchNorm2d(oup),
+        )
 
     def forward(self, x):
         return x + self.conv(x) if self.use_res_connect else self.conv(x)
@@ -345,9 +348,11 @@ class MobileNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(
-            ConvNormActivation(3, 4, stride=2), InvertedResidual(4, 6, 2, 2), InvertedResidual(6, 6, 1, 2),
+            ConvNormActivation(3, 4, stride=2),
+            InvertedResidual(4, 6, 2, 2),
+            InvertedResidual(6, 6, 1, 2),
             ConvNormActivation(6, 8, 1, activation=nn.Hardtanh),
-        )  # fmt: skip
+        )
         self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(8, 5))
 
     def forward(self, x):

@@ -13,9 +13,9 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
-from nbmodule.live.run.outliers import Outliers, _usual
 from nbmodule.live.live import Live
 from nbmodule.live.run.history import History
+from nbmodule.live.run.outliers import Outliers, _usual
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((128, 8), np.float32), RNG.integers(0, 4, 128)

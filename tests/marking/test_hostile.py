@@ -89,9 +89,12 @@ def test_what_is_not_its_own_cannot_be_read_written_reached_or_ended(tmp_path, m
     monkeypatch.setenv("MY_API_TOKEN", "secret")
     with socket.create_server(("127.0.0.1", 0)) as server:
         places = {
-            "neighbor": str(folder / "neighbor.ipynb"), "link": str(home / "link" / "neighbor.ipynb"),
-            "secret": str(home / ".ssh" / "id"), "elsewhere": str(elsewhere), "port": server.getsockname()[1],
-        }  # fmt: skip
+            "neighbor": str(folder / "neighbor.ipynb"),
+            "link": str(home / "link" / "neighbor.ipynb"),
+            "secret": str(home / ".ssh" / "id"),
+            "elsewhere": str(elsewhere),
+            "port": server.getsockname()[1],
+        }
         cells = [text.format(**places) if "{" in text else text for text in TRIES]
         write(folder, "hostile", cells)
         (marks,) = mark(folder, against=None, limits=Limits())[:1]

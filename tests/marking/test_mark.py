@@ -44,11 +44,13 @@ STUDENTS = {
     "syntax": student(second="def centered(x)\n    return x"),
     "nothing": student(answer="doubled = lambda x: None"),
     "asks no more": student(answer="def doubled(x):\n    return x", mean="# nb.check(doubled(data), [2.0, 4.0, 6.0])"),
-    "own check": student(answer="def doubled(x):\n    return x\nnb.check = lambda *a: True\nclass nb2: check = nb.check\nnb = nb2"),
+    "own check": student(
+        answer="def doubled(x):\n    return x\nnb.check = lambda *a: True\nclass nb2: check = nb.check\nnb = nb2"
+    ),
     "ends": student(second="import os\nos._exit(0)"),
     "prints": student(second="while True:\n    print('spam' * 1000)"),
     "writes": student(second="open({elsewhere!r}, 'w')", more=["open('own.txt', 'w').write('mine')"]),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

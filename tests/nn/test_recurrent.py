@@ -33,10 +33,12 @@ def with_state(layer, x, *state):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (RNN, {}), (LSTM, {"num_layers": 2, "bidirectional": True}), (GRU, {"num_layers": 2, "bidirectional": True}),
+        (RNN, {}),
+        (LSTM, {"num_layers": 2, "bidirectional": True}),
+        (GRU, {"num_layers": 2, "bidirectional": True}),
         (LSTM, {"bidirectional": True, "with_bias": False}),
     ],
-)  # fmt: skip
+)
 def test_values_and_gradients_agree_with_torch(kind, options, draws, agrees_with_torch):
     ours, theirs = pair(kind, **options)
     x = draws.normal(size=(2, 5, 3)).astype("f")

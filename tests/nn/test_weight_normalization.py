@@ -103,8 +103,10 @@ def test_names_of_the_variables():
 def test_weight_norm_agrees_with_torch(axis, draws, agrees_with_torch):
     theirs = parametrizations.weight_norm(torch.nn.Linear(3, 4), dim=axis)
     names = {
-        "bias": "layer.bias", "parametrizations.weight.original0": "scale", "parametrizations.weight.original1": "layer.weight",
-    }  # fmt: skip
+        "bias": "layer.bias",
+        "parametrizations.weight.original0": "scale",
+        "parametrizations.weight.original1": "layer.weight",
+    }
     agrees_with_torch(
         WeightNorm(nb.Linear(3, 4), axis=axis), theirs, draws.normal(size=(5, 3)).astype("f"), names=names
     )

@@ -1,10 +1,16 @@
-"""Every public name says what it does, and its public methods do too."""
+"""Every public name says what it does, and its public methods do too; entries begin alike in all rooms."""
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
 import nbmodule as nb
+
+PACKAGE = Path(__file__).parents[2] / "nbmodule"
+HEAD = re.compile(r"( *)(Args|Attributes):$")
+ENTRY = re.compile(r"( +)[*\w., ]+: +[a-z]")
 
 
 @pytest.mark.parametrize("name", nb.__all__)
@@ -25,3 +31,29 @@ def test_public_methods_have_docstrings(name):
         n for n, f in own.items() if not (inspect.getdoc(f) or "").strip() and n not in ("forward", "extra_repr")
     ]
     assert not without
+
+
+def lower_entries(text: str) -> list[int]:
+    """Lines of entries that begin with a small letter."""
+    found, inside = [], None
+    for number, line in enumerate(text.splitlines(), 1):
+        head = HEAD.match(line)
+        if head:
+            inside = len(head[1]) + 4
+        elif inside is not None and line.strip():
+            indent = len(line) - len(line.lstrip())
+            if indent < inside:
+                inside = None
+            elif indent == inside and ENTRY.match(line):
+                found.append(number)
+    return found
+
+
+def test_entries_of_arguments_and_attributes_begin_with_a_capital_letter():
+    wrong = [f"{path}:{line}" for path in PACKAGE.rglob("*.py") for line in lower_entries(path.read_text("utf-8"))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_entry_that_begins_small_is_found_and_its_further_lines_are_not_looked_at():
+    text = '"""Do.\n\n    Args:\n        x: what\n            goes: in.\n        y, z: Numbers.\n\n    Raises:\n        E: if not.\n'
+    assert lower_entries(text) == [4]

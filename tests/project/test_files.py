@@ -29,8 +29,11 @@ def kept_files() -> list[Path]:
     if shutil.which("git") and (ROOT / ".git").exists():
         listed = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout.split("\0")  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split("\0")
     else:
         skipped = {".venv", "node_modules", "build", "dist", ".git", "__pycache__"}
         listed = [

@@ -338,6 +338,6 @@ def test_the_page_shows_these_lines(page, tmp_path, monkeypatch):
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     path = ROOT / "docs" / "coming_from" / f"{page}.md"
-    assert path.read_text(encoding="utf-8") == maker.with_table(path.read_text(encoding="utf-8"), LINES[page], answer_to), (
-        "run `python tools/make_first_lines.py`"
-    )  # fmt: skip
+    assert path.read_text(encoding="utf-8") == maker.with_table(
+        path.read_text(encoding="utf-8"), LINES[page], answer_to
+    ), "run `python tools/make_first_lines.py`"

@@ -72,8 +72,11 @@ def run_command(folder, source):
     (folder / "small.py").write_text(source)
     return subprocess.run(
         [sys.executable, "-m", "tools.make_page", folder / "small.py", folder / "small.html"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_command_runs_a_notebook_and_leaves_its_widgets_out(tmp_path):

@@ -38,8 +38,10 @@ class Machine:
         done = subprocess.run(
             [self.folder / "tools" / "provision", *arguments],
             env={"PATH": str(self.programs), "HOME": str(self.folder)},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout
 
     def asked_for(self) -> list[str]:
@@ -114,7 +116,9 @@ def test_a_test_whose_program_is_missing_is_skipped_or_fails_where_nothing_may_b
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "types_hold", "tests/views/page/test_node.py"],
         cwd=ROOT,
         env=os.environ | {"PATH": str(tmp_path), "NBMODULE_REQUIRE_ALL": require_all},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert outcome in done.stdout.splitlines()[-1]
     assert "node or npm is missing: `sudo apt-get install nodejs npm`" in done.stdout

@@ -53,9 +53,11 @@ def hosts(tmp_path):
         for process in range(processes):
             arguments = [coordinator, processes, process, folder, steps, dies_at]
             command = [sys.executable, FOLDER / "host_program.py", *map(str, arguments)]
-            started.append(subprocess.Popen(
-                command, env=settings(devices), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-            ))  # fmt: skip
+            started.append(
+                subprocess.Popen(
+                    command, env=settings(devices), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                )
+            )
         ended = [(*process.communicate(), process.returncode) for process in started]
         lines = [line for line in ended[0][0].splitlines() if line.startswith("{")]
         facts = [json.loads(line) for line in lines]

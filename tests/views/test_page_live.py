@@ -97,8 +97,9 @@ def test_rows_are_tinted_by_a_number_that_was_given_or_by_what_is_known(open_vie
     page = open_view(with_colors(records["variables"](), {"head/w": 3.0, "features/v0/w": -1.5}))
     tints = page.locator(".nbm-row .nbm-name").evaluate_all("nodes => nodes.map(n => n.style.background)")
     assert [text.split(")")[0] for text in tints if text] == [
-        "color-mix(in srgb, var(--blue", "color-mix(in srgb, var(--orange"
-    ]  # fmt: skip
+        "color-mix(in srgb, var(--blue",
+        "color-mix(in srgb, var(--orange",
+    ]
     assert page.locator(".nbm-scale").inner_text().split() == ["-3", "3"]
     page.locator("select[aria-label='Tint rows']").select_option("size")
     assert page.locator(".nbm-scale").inner_text().split()[0] == "0"

@@ -66,7 +66,7 @@ class Variable(_LikeArray):
 
     Args:
         value: The first value; NumPy arrays are copied, JAX arrays (which cannot change) are shared.
-        dtype: dtype to convert it to; by default that of `value` (Python numbers and float64 follow JAX's rules).
+        dtype: Dtype to convert it to; by default that of `value` (Python numbers and float64 follow JAX's rules).
         device: Device or sharding to place it on; by default JAX's own choice.
 
     Example:
@@ -118,7 +118,7 @@ class Variable(_LikeArray):
             draw: A pure function of no arguments, called once, that gives a NumPy or JAX array. None for a box that never
                 has a value of its own and must be given one for each call.
             shape: Shape of the value.
-            dtype: dtype of the value, float32 by default.
+            dtype: Dtype of the value, float32 by default.
             device: Device or sharding to place the value on.
             follows: Whether `draw` looks at another variable: a copy of the box is then drawn at once.
         """

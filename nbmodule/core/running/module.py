@@ -45,7 +45,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         fallback_to_non_compiled: Whether a call that fails compiled is done eagerly, with one warning.
         with_partial_v: Whether `v` may name only some of the variables.
         devices: Several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.
-        dtype: dtype of floating variables made here.
+        dtype: Dtype of floating variables made here.
         dynamic_backend: Whether variables follow JAX's default device when it has changed before a call.
         **kwargs: Keyword arguments for `_build`; on `CoreModule` itself, attributes to set.
 
@@ -178,7 +178,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             *args: Handed to `_build`.
             from_call: Whether this is the first call of an `on_call` module.
             device: Device for the variables, instead of the constructor's.
-            dtype: dtype for the variables, instead of the constructor's.
+            dtype: Dtype for the variables, instead of the constructor's.
             dynamic_backend: Whether variables follow JAX's default device.
             **kwargs: Handed to `_build`.
         """

@@ -47,7 +47,9 @@ _PURE = frozenset({"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "nbmodule", "
     "itertools", "json", "keyword", "math", "numbers", "operator", "pprint", "re", "sre", "string", "struct", "textwrap", "types", "typing",
     "typing_extensions", "zlib"})  # fmt: skip
 """Packages whose functions compute from their arguments alone: from others, a trace may learn, draw or tell something anew each time."""
-_BY_ANY_NAME = frozenset({"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "asdict", "astuple", "fields", "getmembers"})  # fmt: skip
+_BY_ANY_NAME = frozenset(
+    {"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "asdict", "astuple", "fields", "getmembers"}
+)
 _NOT_READ = frozenset({"__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__firstlineno__",
     "__static_attributes__", "__abstractmethods__", "__parameters__", "__orig_bases__", "__annotate__", "__annotations_cache__",
     "__annotate_func__", "__dataclass_fields__", "__dataclass_params__", "__match_args__"})  # fmt: skip

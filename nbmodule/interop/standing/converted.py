@@ -23,7 +23,7 @@ Kwargs = dict[str, Any]
 APART = {
     "flax_linen": ("a linen module", "variables", "model, variables, x"),
     "haiku": ("what hk.transform gave", "parameters", "net, params, key, x"),
-}  # fmt: skip
+}
 
 
 def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:

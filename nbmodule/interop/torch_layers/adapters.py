@@ -130,9 +130,11 @@ class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
     ) -> Any:
         turn = turned(self.batch_first)
         masks = {
-            "mask": mask_of(tgt_mask), "key_mask": mask_of(tgt_key_padding_mask), "memory_mask": mask_of(memory_mask),
+            "mask": mask_of(tgt_mask),
+            "key_mask": mask_of(tgt_key_padding_mask),
+            "memory_mask": mask_of(memory_mask),
             "memory_key_mask": mask_of(memory_key_padding_mask),
-        }  # fmt: skip
+        }
         return turn(super().forward(turn(tgt), turn(memory), is_causal=False, **masks))
 
 

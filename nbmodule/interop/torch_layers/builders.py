@@ -152,9 +152,12 @@ def options_of_transformer(m: nn.TransformerEncoderLayer | nn.TransformerDecoder
     if name not in known or getattr(m.activation, "approximate", "none") != "none":
         raise Unlike(f"activation={m.activation!r}")
     return {
-        "dropout_rate": m.dropout.p, "activation": known[name], "norm_first": m.norm_first, "eps": m.norm1.eps,
+        "dropout_rate": m.dropout.p,
+        "activation": known[name],
+        "norm_first": m.norm_first,
+        "eps": m.norm1.eps,
         "with_bias": m.linear1.bias is not None,
-    }  # fmt: skip
+    }
 
 
 def sizes_of_transformer(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> tuple[int, int, int]:

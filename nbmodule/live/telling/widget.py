@@ -14,14 +14,16 @@ from typing import Any
 from nbmodule.views.joined.link import link_class, needs_second_output
 from nbmodule.views.page.bundle import read_frontend, widget_module
 
-_SHOWING = "\n".join([
-    "const show = ({ model, el }) => {",
-    "  const page = globalThis;",
-    "  const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });",
-    '  const data = JSON.parse(model.get("record"));',
-    "  return render(el, data, live.channels.get(data.run) ?? null);",
-    "};",
-])  # fmt: skip
+_SHOWING = "\n".join(
+    [
+        "const show = ({ model, el }) => {",
+        "  const page = globalThis;",
+        "  const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });",
+        '  const data = JSON.parse(model.get("record"));',
+        "  return render(el, data, live.channels.get(data.run) ?? null);",
+        "};",
+    ]
+)
 
 
 @functools.cache

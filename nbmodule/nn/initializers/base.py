@@ -101,7 +101,7 @@ class Initializer:
             device: Device or sharding to place it on, such as `cpu:0`.
             fan_out: Number of values that one input feeds; told from the shape if not given.
             fan_in: Number of values that one output reads; told from the shape if not given.
-            dtype: dtype of the variable, float32 by default.
+            dtype: Dtype of the variable, float32 by default.
             key: Random key (typed, or `uint32[2]`) or seed; the next one of the default stream if not given.
 
         Raises:
@@ -174,7 +174,7 @@ class Initializer:
         Args:
             key: Key data `uint32[2]`; a JAX key where the host cannot draw from it (traced, or of another generator).
             shape: Shape of the value.
-            dtype: dtype of the value.
+            dtype: Dtype of the value.
             fan_out: None if it is neither given nor to be told from the shape.
             fan_in: None if it is neither given nor to be told from the shape.
         """

@@ -24,16 +24,18 @@ def _(table: FactTable) -> list[str]:
 @payload_of.register
 def _(table: FactTable) -> dict[str, Any]:
     lines = table.lines
-    return common(table, "facts", lines.row) | filled({
-        "depth": lines.depth,
-        "open": open_at_first(lines),
-        "label": [plain(lines.display(i)) for i in range(len(lines))],
-        "first_title": table.label or None,
-        "empty": plain(table.empty),
-        "places": [plain(place) for place in table.places] or None,
-        "wrong": sorted(table.wrong) or None,
-        "columns": [_column(each) for each in table.columns],
-    })  # fmt: skip
+    return common(table, "facts", lines.row) | filled(
+        {
+            "depth": lines.depth,
+            "open": open_at_first(lines),
+            "label": [plain(lines.display(i)) for i in range(len(lines))],
+            "first_title": table.label or None,
+            "empty": plain(table.empty),
+            "places": [plain(place) for place in table.places] or None,
+            "wrong": sorted(table.wrong) or None,
+            "columns": [_column(each) for each in table.columns],
+        }
+    )
 
 
 def _column(given: Column) -> dict[str, Any]:

@@ -161,32 +161,34 @@ def _(tree: ModuleTree) -> dict[str, Any]:
             rows[i] = rows[i]._replace(statistics=union_of([one for one in returned if one is not None]))
     modes = [None if r.training is None else "train" if r.training else "eval" for r in rows]
     shown = modes if tree.mode.startswith("mixed") else []
-    return common(tree, "modules", outline.row) | filled({
-        "total": tree.parameters,
-        "empty": f"no submodules; {', '.join(map(plain, tree.variables))}" if tree.variables and not rows else None,
-        "depth": outline.depth,
-        "open": open_at_first(outline),
-        "label": [plain(outline.display(i)) for i in range(len(rows))],
-        "path": texts(r.path for r in rows),
-        "cls": texts(classes),
-        "sum": texts(r.summary for r in rows),
-        "p": column(parameters),
-        "buf": column([r.buffers for r in rows]),
-        "in": texts(r.input_shapes for r in rows),
-        "out": texts(r.output_shapes for r in rows),
-        "kind": texts(r.kind for r in rows),
-        "shared": texts(r.shared_with for r in rows),
-        "color": _colors(tree.color, [(r.path,) for r in rows]) if tree.color else None,
-        "at": None if _in_order(outline.row) else outline.row,
-        "late": column([not r.built for r in rows]),
-        "training": column(shown) if shown else None,
-        "doc": texts((r.doc for r in rows), 300),
-        "src": texts(r.source for r in rows),
-        "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
-        "args": texts([r.arguments for r in rows], 400),
-        "vars": sparse((i, [plain(v) for v in r.variables]) for i, r in enumerate(rows) if r.variables),
-        "err": texts((r.error for r in rows), LONG_TEXT),
-    })  # fmt: skip
+    return common(tree, "modules", outline.row) | filled(
+        {
+            "total": tree.parameters,
+            "empty": f"no submodules; {', '.join(map(plain, tree.variables))}" if tree.variables and not rows else None,
+            "depth": outline.depth,
+            "open": open_at_first(outline),
+            "label": [plain(outline.display(i)) for i in range(len(rows))],
+            "path": texts(r.path for r in rows),
+            "cls": texts(classes),
+            "sum": texts(r.summary for r in rows),
+            "p": column(parameters),
+            "buf": column([r.buffers for r in rows]),
+            "in": texts(r.input_shapes for r in rows),
+            "out": texts(r.output_shapes for r in rows),
+            "kind": texts(r.kind for r in rows),
+            "shared": texts(r.shared_with for r in rows),
+            "color": _colors(tree.color, [(r.path,) for r in rows]) if tree.color else None,
+            "at": None if _in_order(outline.row) else outline.row,
+            "late": column([not r.built for r in rows]),
+            "training": column(shown) if shown else None,
+            "doc": texts((r.doc for r in rows), 300),
+            "src": texts(r.source for r in rows),
+            "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
+            "args": texts([r.arguments for r in rows], 400),
+            "vars": sparse((i, [plain(v) for v in r.variables]) for i, r in enumerate(rows) if r.variables),
+            "err": texts((r.error for r in rows), LONG_TEXT),
+        }
+    )
 
 
 @payload_of.register
@@ -215,30 +217,32 @@ def _(tree: VariableTree) -> dict[str, Any]:
     types = list(zip(by_name["shape"], by_name["dtype"], strict=True))
     statistics = sparse((i, statistics_payload(s)) for i, s in enumerate(spread(by_name["st"])))
     values = spread(by_name["val"])
-    return common(tree, "variables", outline.row) | filled({
-        "depth": outline.depth,
-        "open": open_at_first(outline),
-        "step": column(outline.label, plain),
-        "more": _joined(outline),
-        "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
-        "members": {i: n for i, (n, _) in outline.members.items()} or None,
-        "type": column(spread(types), lambda t: None if t is None else plain(format_array(*t))),
-        "bytes": column(spread(by_name["bytes"])),
-        "kind": texts(spread(by_name["kind"])),
-        "dev": texts(spread(by_name["device"])),
-        "split": texts(spread(by_name["sharding"])),
-        "frozen": column(spread(by_name["frozen"])),
-        "color": _colors(tree.color, spread([(r.path, r.chain, r.chain.replace("/", ".")) for r in tree.rows]))
-        if tree.color
-        else None,
-        "at": None if _in_order(outline.row) else outline.row,
-        "shared": texts(spread(by_name["shared"])),
-        "err": texts(spread(by_name["err"]), LONG_TEXT),
-        "spelled": dict(tree.spelled) or None,
-        "st": statistics,
-        "val": sparse((i, plain(v)) for i, v in enumerate(values) if isinstance(v, str)),
-        "pic": sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
-    })  # fmt: skip
+    return common(tree, "variables", outline.row) | filled(
+        {
+            "depth": outline.depth,
+            "open": open_at_first(outline),
+            "step": column(outline.label, plain),
+            "more": _joined(outline),
+            "ranges": {i: plain(text) for i, (_, text) in outline.members.items()} or None,
+            "members": {i: n for i, (n, _) in outline.members.items()} or None,
+            "type": column(spread(types), lambda t: None if t is None else plain(format_array(*t))),
+            "bytes": column(spread(by_name["bytes"])),
+            "kind": texts(spread(by_name["kind"])),
+            "dev": texts(spread(by_name["device"])),
+            "split": texts(spread(by_name["sharding"])),
+            "frozen": column(spread(by_name["frozen"])),
+            "color": _colors(tree.color, spread([(r.path, r.chain, r.chain.replace("/", ".")) for r in tree.rows]))
+            if tree.color
+            else None,
+            "at": None if _in_order(outline.row) else outline.row,
+            "shared": texts(spread(by_name["shared"])),
+            "err": texts(spread(by_name["err"]), LONG_TEXT),
+            "spelled": dict(tree.spelled) or None,
+            "st": statistics,
+            "val": sparse((i, plain(v)) for i, v in enumerate(values) if isinstance(v, str)),
+            "pic": sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
+        }
+    )
 
 
 def _joined(outline: Outline) -> dict[int, list[str]] | None:
@@ -334,25 +338,27 @@ def _(table: ReturnTable) -> dict[str, Any]:
 def _call_columns(rows: Sequence[CallRow], outline: Outline) -> dict[str, Any]:
     lines = shown_rows(rows, outline)
     axis = axis_of(r.statistics for r in rows)
-    return filled({
-        "depth": outline.depth,
-        "open": open_at_first(outline, groups=True),
-        "label": [plain(outline.display(i)) for i in range(len(lines))],
-        "path": [plain(r.path) if k >= 0 else None for k, r in zip(outline.row, lines, strict=True)],
-        "order": [r.order for r in lines],
-        "cls": texts(r.class_name for r in lines),
-        "in": texts((r.inputs for r in lines), 400),
-        "out": texts((r.outputs for r in lines), 400),
-        "sec": numbers([r.seconds for r in lines]),
-        "start": numbers([r.start for r in lines]),
-        "comp": sparse((i, number(r.compiling)) for i, r in enumerate(lines) if r.compiling),
-        "own": numbers([r.own for r in lines]),
-        "src": texts(r.source for r in lines),
-        "err": texts((r.error for r in lines), LONG_TEXT),
-        "axis": list(map(number, axis)) if axis else None,
-        "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(lines)),
-        "pic": sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(lines) if r.pictures),
-    })  # fmt: skip
+    return filled(
+        {
+            "depth": outline.depth,
+            "open": open_at_first(outline, groups=True),
+            "label": [plain(outline.display(i)) for i in range(len(lines))],
+            "path": [plain(r.path) if k >= 0 else None for k, r in zip(outline.row, lines, strict=True)],
+            "order": [r.order for r in lines],
+            "cls": texts(r.class_name for r in lines),
+            "in": texts((r.inputs for r in lines), 400),
+            "out": texts((r.outputs for r in lines), 400),
+            "sec": numbers([r.seconds for r in lines]),
+            "start": numbers([r.start for r in lines]),
+            "comp": sparse((i, number(r.compiling)) for i, r in enumerate(lines) if r.compiling),
+            "own": numbers([r.own for r in lines]),
+            "src": texts(r.source for r in lines),
+            "err": texts((r.error for r in lines), LONG_TEXT),
+            "axis": list(map(number, axis)) if axis else None,
+            "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(lines)),
+            "pic": sparse((i, [picture_payload(p) for p in r.pictures]) for i, r in enumerate(lines) if r.pictures),
+        }
+    )
 
 
 def _groups(rows: Sequence[CallRow], outline: Outline) -> dict[str, Any]:
@@ -435,14 +441,16 @@ def _(card: ArrayCard) -> dict[str, Any]:
     size = 1
     for n in card.shape or ():
         size *= n
-    return common(card, "array") | filled({
-        "stats": statistics_payload(card.statistics),
-        "picture": picture_payload(card.picture) if card.picture else None,
-        "corner": [list(map(plain, row)) for row in card.corner] or None,
-        "whole": sum(map(len, card.corner)) == size,
-        "of": plain(format_array(card.shape, card.dtype)),
-        "err": plain(card.error, LONG_TEXT) if card.error else None,
-    })  # fmt: skip
+    return common(card, "array") | filled(
+        {
+            "stats": statistics_payload(card.statistics),
+            "picture": picture_payload(card.picture) if card.picture else None,
+            "corner": [list(map(plain, row)) for row in card.corner] or None,
+            "whole": sum(map(len, card.corner)) == size,
+            "of": plain(format_array(card.shape, card.dtype)),
+            "err": plain(card.error, LONG_TEXT) if card.error else None,
+        }
+    )
 
 
 @payload_of.register

@@ -38,20 +38,22 @@ def statistics_payload(s: ShownStatistics | None) -> dict[str, Any] | None:
     if s is None:
         return None
     has_values = bool(s.bins)
-    return filled({
-        "n": s.size,
-        "m": number(s.mean) if has_values else None,
-        "s": number(s.std) if has_values else None,
-        "lo": number(s.low) if has_values else None,
-        "hi": number(s.high) if has_values else None,
-        "nan": s.nan or None,
-        "inf": s.inf or None,
-        "z": s.zero or None,
-        "la": list(s.low_at) if s.low_at else None,
-        "ha": list(s.high_at) if s.high_at else None,
-        "b": list(s.bins),
-        "of": s.sampled or None,
-    })  # fmt: skip
+    return filled(
+        {
+            "n": s.size,
+            "m": number(s.mean) if has_values else None,
+            "s": number(s.std) if has_values else None,
+            "lo": number(s.low) if has_values else None,
+            "hi": number(s.high) if has_values else None,
+            "nan": s.nan or None,
+            "inf": s.inf or None,
+            "z": s.zero or None,
+            "la": list(s.low_at) if s.low_at else None,
+            "ha": list(s.high_at) if s.high_at else None,
+            "b": list(s.bins),
+            "of": s.sampled or None,
+        }
+    )
 
 
 MOMENT_BINS = 12
@@ -81,21 +83,23 @@ def moment_payload(s: ShownStatistics | None) -> list[Any] | None:
 
 def picture_payload(p: Picture) -> dict[str, Any]:
     """Turn a picture into what `views/page/picture.js` reads."""
-    return filled({
-        "k": p.kind,
-        "s": list(p.shape),
-        "d": base64.b64encode(p.data).decode(),
-        "sc": p.scale,
-        "l": [number(v) for v in p.limits],
-        "c": [plain(c, 40) for c in p.classes] or None,
-        "lb": [plain(t, 40) for t in p.labels] or None,
-        "of": plain(p.of),
-        "about": plain(p.about, 400),
-        "notes": [plain(n) for n in p.notes] or None,
-        "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
-        "e": base64.b64encode(p.exact).decode() if p.exact else None,
-        "et": p.exact_type if p.exact and p.exact_type != "f4" else None,
-        "te": [number(v) for v in p.ends] or None,
-        "ax": [list(p.axes), list(p.lengths)] if p.axes else None,
-        "w": list(p.window) if p.window != (0, 0, *p.shape[1:]) and any(p.window) else None,
-    })  # fmt: skip
+    return filled(
+        {
+            "k": p.kind,
+            "s": list(p.shape),
+            "d": base64.b64encode(p.data).decode(),
+            "sc": p.scale,
+            "l": [number(v) for v in p.limits],
+            "c": [plain(c, 40) for c in p.classes] or None,
+            "lb": [plain(t, 40) for t in p.labels] or None,
+            "of": plain(p.of),
+            "about": plain(p.about, 400),
+            "notes": [plain(n) for n in p.notes] or None,
+            "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
+            "e": base64.b64encode(p.exact).decode() if p.exact else None,
+            "et": p.exact_type if p.exact and p.exact_type != "f4" else None,
+            "te": [number(v) for v in p.ends] or None,
+            "ax": [list(p.axes), list(p.lengths)] if p.axes else None,
+            "w": list(p.window) if p.window != (0, 0, *p.shape[1:]) and any(p.window) else None,
+        }
+    )

@@ -48,8 +48,10 @@ def test_causal_attention_agrees_with_torch(lengths, draws, agrees_with_torch):
     agrees_with_torch(
         lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
-        q, k, v,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+    )
 
 
 def test_causal_attention_does_not_look_ahead(draws):

@@ -36,9 +36,12 @@ def test_cross_entropy_of_labels_agrees_with_torch(options, weighted, draws, agr
     weight = draws.uniform(0.5, 2, 4).astype("f") if weighted else None
     agrees_with_torch(
         each(lambda x, t, reduction: cross_entropy(x, t, weight=weight, reduction=reduction, **options)),
-        each(lambda x, t, reduction: F.cross_entropy(x, t.long(), weight=doubles(weight), reduction=reduction, **options)),
-        x, labels,
-    )  # fmt: skip
+        each(
+            lambda x, t, reduction: F.cross_entropy(x, t.long(), weight=doubles(weight), reduction=reduction, **options)
+        ),
+        x,
+        labels,
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -48,10 +51,13 @@ def test_cross_entropy_of_probabilities_agrees_with_torch(weighted, draws, agree
     agrees_with_torch(
         each(lambda x, t, reduction: cross_entropy(x, t, weight=weight, reduction=reduction, label_smoothing=0.1)),
         each(
-            lambda x, t, reduction: F.cross_entropy(x, t, weight=doubles(weight), reduction=reduction, label_smoothing=0.1)
+            lambda x, t, reduction: F.cross_entropy(
+                x, t, weight=doubles(weight), reduction=reduction, label_smoothing=0.1
+            )
         ),
-        x, target,
-    )  # fmt: skip
+        x,
+        target,
+    )
 
 
 def test_classes_may_be_on_another_axis(draws, agrees_with_torch):
@@ -132,8 +138,9 @@ def test_binary_cross_entropy_of_probabilities_agrees_with_torch(draws, agrees_w
     agrees_with_torch(
         each(lambda p, t, reduction: binary_cross_entropy(p, t, reduction=reduction)),
         each(lambda p, t, reduction: F.binary_cross_entropy(p, t, reduction=reduction)),
-        p, target,
-    )  # fmt: skip
+        p,
+        target,
+    )
 
 
 def test_certain_probabilities_have_the_loss_and_gradient_of_torch():
@@ -203,8 +210,9 @@ def test_kullback_leibler_agrees_with_torch(log_target, draws, agrees_with_torch
     agrees_with_torch(
         each(lambda x, t, reduction: kl_div(x, t, log_target=log_target, reduction=reduction), reductions),
         each(lambda x, t, reduction: F.kl_div(x, t, log_target=log_target, reduction=reduction), reductions),
-        x, target,
-    )  # fmt: skip
+        x,
+        target,
+    )
 
 
 def test_kullback_leibler_of_logits_and_of_zeros_is_finite(draws):
@@ -334,11 +342,14 @@ def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
         call()
 
 
-@pytest.mark.parametrize("call", [
-    lambda x: cross_entropy(x, jnp.array([0, 1])),
-    lambda x: binary_cross_entropy(x, jnp.ones((2, 4)), from_logits=True),
-    lambda x: kl_div(x, jnp.ones((2, 4)), from_logits=True),
-    lambda x: hinge_loss(x, jnp.ones((2, 4))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: cross_entropy(x, jnp.array([0, 1])),
+        lambda x: binary_cross_entropy(x, jnp.ones((2, 4)), from_logits=True),
+        lambda x: kl_div(x, jnp.ones((2, 4)), from_logits=True),
+        lambda x: hinge_loss(x, jnp.ones((2, 4))),
+    ],
+)
 def test_program_holds_no_nested_call(call, operations):
     assert not {"jit", "pjit", "custom_jvp_call"} & set(operations(call, jnp.ones((2, 4))))

@@ -50,8 +50,9 @@ def test_max_pooling_agrees_with_torch_also_about_ties(n, window, options, draws
     agrees_with_torch(
         lambda *xs: [ours(x, window, **options) for x in xs],
         lambda *xs: [theirs(x) for x in xs],
-        image(draws, n), image(draws, n, ties=True),
-    )  # fmt: skip
+        image(draws, n),
+        image(draws, n, ties=True),
+    )
 
 
 AVG_CASES = [

@@ -37,8 +37,9 @@ def test_losses_agree_with_torch(name, draws, agrees_with_torch):
     agrees_with_torch(
         each(lambda p, t, reduction: ours(p, t, reduction=reduction, **options)),
         each(lambda p, t, reduction: theirs(p, t, reduction=reduction, **options)),
-        prediction, target,
-    )  # fmt: skip
+        prediction,
+        target,
+    )
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -47,8 +48,9 @@ def test_log_poisson_agrees_with_torch(full, draws, agrees_with_torch):
     agrees_with_torch(
         each(lambda p, t, reduction: log_poisson_loss(p, t, full=full, reduction=reduction)),
         each(lambda p, t, reduction: F.poisson_nll_loss(p, t.double(), full=full, reduction=reduction)),
-        prediction, target,
-    )  # fmt: skip
+        prediction,
+        target,
+    )
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
