@@ -81,7 +81,7 @@ class Step:
             depth=parent.depth + 1 if parent else 0,
             returned=info.returned,
             class_name=info.name,
-            framework=getattr(info.module(), "_framework", ""),
+            framework=_framework_of(info.module()),
             kind=info.kind,
             input_shapes=info.inputs,
             return_shapes=info.outputs,
@@ -100,6 +100,11 @@ class Step:
         for number, names in self.gradients_of:
             found |= {names(name): value for name, value in self.value(number).get("parameters", {}).items()}
         return found
+
+
+def _framework_of(module: Any) -> str:
+    """What a module that another framework made says of itself; any other one would look for the closest name before it says no."""
+    return module._framework if hasattr(type(module), "_framework") else ""
 
 
 def _ran(value: dict[str, Any]) -> bool:
