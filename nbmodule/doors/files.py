@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.dialects import takes_words
 from nbmodule.base.foreign import as_layout, is_of_torch
+from nbmodule.base.nesting import flat, nest
 from nbmodule.base.sockets import socket
 from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.handing import at_one_moment
@@ -25,10 +26,9 @@ from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.building import ensure_built, move_each
-from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_older_form, in_present_form
 from nbmodule.core.shape.state_dict import checked
-from nbmodule.core.shape.walk import aliases, is_module, nest, plan_of
+from nbmodule.core.shape.walk import aliases, is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.saving import all_or_nothing, check_belongs

@@ -18,15 +18,15 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
+from nbmodule.base.nesting import flat, nest
 from nbmodule.core.boxes.clock import clock, ticks
 from nbmodule.core.boxes.commit import commit
 from nbmodule.core.boxes.frame import EAGER, here, now, write_all
 from nbmodule.core.boxes.layout import layout_of
 from nbmodule.core.boxes.variable import Buffer, Variable
-from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.structure import structure_of
-from nbmodule.core.shape.walk import nest, plan_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import next_count, own_box, values_of

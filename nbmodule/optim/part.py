@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Shaped
+from nbmodule.base.nesting import flat, nest
 from nbmodule.base.paths import link
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.linked import flat
-from nbmodule.core.shape.walk import is_module, nest
+from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
 from nbmodule.tree.compare import describe, structure_difference
 from nbmodule.tree.container import Container

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.differing import refuse_other_names
+from nbmodule.base.nesting import flat, nest
 from nbmodule.core.boxes.frame import gathered, write_all
 from nbmodule.core.boxes.handing import at_one_moment
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.state_dict import frozen_copy
-from nbmodule.core.shape.walk import nest, plan_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import (
     ArgumentTypeError,
     DtypeError,

@@ -11,14 +11,14 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
+from nbmodule.base.nesting import flat, nest
 from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.building import ensure_built
-from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.older import in_present_form
-from nbmodule.core.shape.walk import is_module, nest
+from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import known_values, next_count, own_box, parameters_of, values_of

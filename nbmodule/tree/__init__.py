@@ -1,7 +1,7 @@
 """Nested data, no models: Container, its text, and how two of them differ."""
 
 from nbmodule.errors import NotIdenticalError
-from nbmodule.tree.compare import describe_difference, structure_difference
+from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 from nbmodule.tree.expression import settle
 from nbmodule.tree.text import container_text, leaf_text
@@ -10,7 +10,6 @@ __all__ = [
     "Container",
     "NotIdenticalError",
     "container_text",
-    "describe_difference",
     "leaf_text",
     "settle",
     "structure_difference",

@@ -76,24 +76,3 @@ def _line(title: str, items: Iterable[str], count: int) -> str:
     shown = ", ".join(list(items)[:_LISTED])
     more = f", … {count - _LISTED} more" if count > _LISTED else ""
     return f"{title}: {shown}{more}" if count else ""
-
-
-def describe_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Say how a nested mapping differs from the one that is expected, in chains and shapes.
-
-    Example:
-        >>> print(describe_difference({"a": jnp.ones(2)}, {"a": jnp.ones(3), "b": {"c": 1}}))
-        unexpected: "b/c"
-        of another shape: "a" is float32[3], not float32[2]
-    """
-    difference = structure_difference(dict(flat(expected)), dict(flat(found)))
-    return difference or "the same chains and shapes"
-
-
-def flat(level: Mapping[Any, Any], above: str = "") -> Iterable[tuple[str, Any]]:
-    """List the leaves of nested mappings with their chains."""
-    for key, value in level.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{above}{key}/")
-        else:
-            yield f"{above}{key}", value

@@ -15,15 +15,16 @@ from jax import Array
 from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import DeviceLike
+from nbmodule.base.nesting import flat, nest
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import now, write_all
 from nbmodule.core.boxes.layout import declared, spread
 from nbmodule.core.boxes.pending import Pending
 from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
 from nbmodule.core.boxes.variable import Parameter, Variable
-from nbmodule.core.shape.linked import flat, matched, v_of
+from nbmodule.core.shape.linked import matched, v_of
 from nbmodule.core.shape.older import in_older_form
-from nbmodule.core.shape.walk import nest, plan_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from nbmodule.base.nesting import flat
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import calling, now, write_all
 from nbmodule.core.boxes.variable import Variable
@@ -248,15 +249,6 @@ def _same_boxes(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 # -- from given containers to variables --------------------------------------------------------------
-def flat(level: Mapping[str, Any], chain: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Leaves of nested mappings, by chain, in the order of their keys."""
-    for key, value in level.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, (*chain, str(key)))
-        else:
-            yield (*chain, str(key)), value
-
-
 def matched(
     template: dict[str, Any], given: Mapping[str, Any], *, what: str, partial: bool = False, shapes: bool = True
 ) -> list[tuple[tuple[str, ...], Variable, Any]]:

@@ -20,6 +20,7 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.base.depth import allow
 from nbmodule.base.format import describe_shape
+from nbmodule.base.nesting import nest
 from nbmodule.base.sockets import plug
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here
@@ -223,17 +224,6 @@ def are_same(lists: Iterable[tuple[Any, Any]]) -> bool:
     thread, and goes on. If not, something else than a module was put in, whose comparison fails.
     """
     return all(len(live) == len(then) and all(map(is_, live, then)) for live, then in lists)
-
-
-def nest(flat: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Nested dicts from chains of keys, in the order given."""
-    root: dict[str, Any] = {}
-    for chain, value in flat.items():
-        level = root
-        for key in chain[:-1]:
-            level = level.setdefault(key, {})
-        level[chain[-1]] = value
-    return root
 
 
 class _Walker:

@@ -9,14 +9,14 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.nesting import flat, nest
 from nbmodule.core.boxes.frame import Frame, current_log, framed, is_captured, now, replay
 from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody, slot_of
-from nbmodule.core.shape.linked import flat
 from nbmodule.core.shape.trainable import warn_if_nothing_trains
-from nbmodule.core.shape.walk import is_module, nest, plan_of
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.errors import ArgumentError, GradientError

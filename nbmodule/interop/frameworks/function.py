@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from nbmodule.base.nesting import nest
 from nbmodule.errors import MissingDependencyError
 
 Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
@@ -118,15 +119,9 @@ def text_of(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def nested(flat: dict[Path, Any]) -> dict[str, Any]:
-    """Nested dicts by the parts of each path."""
-    root: dict[str, Any] = {}
-    for path, value in flat.items():
-        level = root
-        for step in path[:-1]:
-            level = level.setdefault(str(step), {})
-        level[str(path[-1])] = value
-    return root
+def nested(leaves: dict[Path, Any]) -> dict[str, Any]:
+    """Nested dicts by the parts of each path, numbers as text."""
+    return nest({tuple(map(str, path)): value for path, value in leaves.items()})
 
 
 def leaves_at(tree: dict[str, Any], paths: tuple[Path, ...]) -> dict[Path, Any]:

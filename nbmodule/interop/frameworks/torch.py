@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from nbmodule.base.foreign import framework_of
+from nbmodule.base.nesting import flat
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import need
 
@@ -26,16 +27,10 @@ def arrays_of(source: Any) -> dict[str, np.ndarray]:
             f"nb.from_torch takes a torch.nn.Module or a state dict; found {type(source).__name__}. Nothing was converted."
         )
     return {
-        name: array_of(value) for name, value in _named(source) if hasattr(value, "detach") or hasattr(value, "dtype")
+        ".".join(chain): array_of(value)
+        for chain, value in flat(source)
+        if hasattr(value, "detach") or hasattr(value, "dtype")
     }
-
-
-def _named(level: Mapping[Any, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in level.items():
-        if isinstance(value, Mapping):
-            yield from _named(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
