@@ -1,19 +1,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { JSDOM } from "jsdom";
+import { window } from "./window.js";
 
 const text = readFileSync(new URL("graph_fixture.json", import.meta.url), "utf-8");
-const { window } = new JSDOM("<!doctype html><body></body>", { pretendToBeVisual: true });
-for (const name of ["document", "MutationObserver", "CustomEvent", "getComputedStyle", "ShadowRoot", "Option", "HTMLElement", "requestAnimationFrame", "cancelAnimationFrame"]) {
-  globalThis[name] = window[name];
-}
-globalThis.AbortController = window.AbortController;
-globalThis.addEventListener = window.addEventListener.bind(window);
-globalThis.ResizeObserver = class {
-  observe() {}
-  disconnect() {}
-};
 const { render } = await import("../../../nbmodule/views/page/graphs.js");
 
 const host = document.body.appendChild(document.createElement("div"));

@@ -1,18 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { JSDOM } from "jsdom";
+import { window } from "./window.js";
 
-const dom = new JSDOM("<!doctype html><body></body>", { pretendToBeVisual: true });
-const { window } = dom;
-for (const name of ["document", "MutationObserver", "CustomEvent", "getComputedStyle", "ShadowRoot", "Option", "HTMLElement", "HTMLSelectElement", "Node", "requestAnimationFrame", "cancelAnimationFrame"]) {
-  globalThis[name] = window[name];
-}
-globalThis.AbortController = window.AbortController;
-globalThis.addEventListener = window.addEventListener.bind(window);
-globalThis.ResizeObserver = class {
-  observe() {}
-  disconnect() {}
-};
 const { render } = await import("../../../nbmodule/views/page/inspect.js");
 
 const DATA = {

@@ -1,15 +1,7 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { JSDOM } from "jsdom";
+import { window } from "./window.js";
 
-const dom = new JSDOM("<!doctype html><body></body>", { pretendToBeVisual: true });
-const { window } = dom;
-for (const name of ["document", "MutationObserver", "Event", "getComputedStyle", "CustomEvent", "ShadowRoot", "Option", "HTMLElement", "HTMLInputElement"]) globalThis[name] = window[name];
-globalThis.AbortController = window.AbortController;
-globalThis.ResizeObserver = class {
-  observe() {}
-  disconnect() {}
-};
 window.HTMLCanvasElement.prototype.getContext = () => null;
 
 // Frames, clock and beats are the test's own: nothing happens unless it says so.
