@@ -2,6 +2,9 @@
 
 Who compares says what it calls these facts and which of them count: `nb.diff` shows leaves, `nb.diff_files` the places of files,
 `nb.compare` the returns of calls, and loading refuses other names.
+
+Two comparisons are of another kind and stand where they are: Containers laid over each other (`tree/difference`) are any number, and their
+levels stay levels; the parts of two graphs (`flow/writing/comparing`) have no keys and are aligned by their order.
 """
 
 from __future__ import annotations

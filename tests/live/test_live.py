@@ -20,12 +20,12 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.live import Live
+from nbmodule.live.run import earlier
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.steering import intake
 from nbmodule.live.steering.compiles import CompileClock
 from nbmodule.live.steering.intake import Intake
-from nbmodule.live.telling import earlier
 from nbmodule.live.telling.record import record_of
 from nbmodule.live.telling.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
 
