@@ -256,7 +256,7 @@ class CostlyLine:
 @pytest.mark.parametrize("step", [0.0005, 0.005, 0.05, 3.0])
 def test_what_is_shown_takes_no_more_than_the_budget_however_short_the_steps_are(step, monkeypatch):
     clock = FakeTime()
-    for room in ("steering.boundary", "steering.loop", "run.cost", "run.progress", "live"):
+    for room in ("boundary", "steering.loop", "run.cost", "run.progress", "live"):
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
     line = CostlyLine(clock)
     with Live(budget=0.02, display=False, keep=False) as live:
