@@ -39,6 +39,14 @@ class Names(tuple):
     stored_in_order: bool = True
 
 
+def _levels_in(level: dict[str, Any]) -> int:
+    """How many levels there are, this one included; those that an unfinished operator will make had their room before."""
+    count, row = 0, [level]
+    while row:
+        count, row = count + 1, [below for each in row for below in dict.values(each) if isinstance(below, Nested)]
+    return count
+
+
 class Nested(dict):
     """A dict of dicts; `Container` gives it its methods.
 
@@ -122,6 +130,7 @@ class Nested(dict):
         """Turn a mapping that is to be stored into a Container; anything else stays what it is."""
         settings = self._settings
         if isinstance(value, Nested) and not settings.rebuild_child_containers:
+            allow(len(within) + _levels_in(value))
             return value
         mapping = as_mapping(value, settings)
         if mapping is None:

@@ -102,6 +102,29 @@ def test_a_container_of_a_thousand_levels_works(what):
     assert OPERATE[what](nb.Container(levels_of(DEEP)))
 
 
+BUILT = """
+import copy, pickle, sys
+import jax, numpy as np
+import nbmodule as nb
+level = nb.Container(w=np.ones(()))
+for _ in range(999):
+    if sys.argv[1] == "wrapped":
+        level = nb.Container(a=level)
+    else:
+        level, below = nb.Container(), level
+        level[sys.argv[1]] = below
+assert len(jax.tree.leaves(level)) == 1 and repr(level) and str(level) and (level == copy.deepcopy(level)).cont_all_true()
+assert len(jax.tree.leaves(pickle.loads(pickle.dumps(level + level)))) == 1
+"""
+
+
+@pytest.mark.parametrize("how", ["wrapped", "a"])
+def test_a_container_that_is_made_level_by_level_works_in_a_fresh_process(how):
+    run = [sys.executable, "-c", BUILT, how]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_the_cost_of_v_grows_with_the_number_of_modules():
     def seconds(count):
         model = chain_of(count)
