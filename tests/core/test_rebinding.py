@@ -9,6 +9,7 @@ import weakref
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -210,6 +211,7 @@ def in_a_weak_reference(a):
      in_the_class_of_an_object, behind_a_property, behind_an_index, behind_a_method, in_an_attribute_of_the_function,
      in_an_argument_of_a_partial, in_a_default, in_a_context_variable, in_a_weak_reference],
 )  # fmt: skip
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_another_model_is_noticed_wherever_it_is_held_and_the_same_one_is_not_traced_again(held):
     a, b, x, traces = nb.Linear(3, 2), nb.Linear(3, 2), jnp.ones((1, 3)), []
 
@@ -262,6 +264,7 @@ def test_a_way_to_a_model_keeps_neither_it_nor_what_holds_it_alive():
     assert [reference() for reference in gone] == [None, None]
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_going_back_to_an_earlier_model_does_not_trace_again():
     traced = []
     models = [nb.Linear(2, 1), nb.Linear(2, 1)]
@@ -390,6 +393,7 @@ def test_a_name_that_stood_for_no_model_and_does_now_is_noticed(held, before):
             np.testing.assert_array_equal(step(x), use(thing, x))
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_name_that_changes_between_other_kinds_does_not_trace_again():
     traced, held = [], None
 
@@ -401,3 +405,223 @@ def test_a_name_that_changes_between_other_kinds_does_not_trace_again():
     for held in (None, 1, "text", 2.5, (), None, 3):  # noqa: B007 - the step reads it
         step(jnp.ones(2))
     assert len(traced) == 1
+
+
+# -- the same, deeper: whoever holds the model is not what the names stand for -----------------------
+def used(thing, x):
+    """As `use`, of the last of a sequence, and of the item of a dict; a box and an array multiply."""
+    while isinstance(thing, (list, tuple, collections.deque, dict)) and thing:
+        thing = thing["model"] if isinstance(thing, dict) else thing[-1]
+    if isinstance(thing, (nb.Variable, jax.Array)):
+        return x * jnp.asarray(thing)
+    return thing(x) if isinstance(thing, nb.Module) else x
+
+
+def a_slot(thing):
+    holder = Slots(thing)
+    return lambda x: used(holder.model, x), lambda thing: setattr(holder, "model", thing)
+
+
+def a_slot_of_a_slot(thing):
+    holder = Slots(Slots(thing))
+    return lambda x: used(holder.model.model, x), lambda thing: setattr(holder.model, "model", thing)
+
+
+def a_slot_in_a_list(thing):
+    holders = [Slots(thing)]
+    return lambda x: used(holders[0].model, x), lambda thing: setattr(holders[0], "model", thing)
+
+
+def an_object_in_a_list(thing):
+    holders = [SimpleNamespace(model=thing)]
+    return lambda x: used(holders[0].model, x), lambda thing: setattr(holders[0], "model", thing)
+
+
+def a_tuple_in_a_list(thing):
+    pairs = [("first", thing)]
+    return lambda x: used(pairs, x), lambda thing: pairs.__setitem__(0, ("first", thing))
+
+
+def a_named_tuple_in_a_dict(thing):
+    pairs = {"model": Pair("first", thing)}
+    return lambda x: used(pairs, x), lambda thing: pairs.update(model=Pair("first", thing))
+
+
+def a_list_in_a_list(thing):
+    models = [[thing]]
+    return lambda x: used(models, x), lambda thing: models[0].__setitem__(0, thing)
+
+
+def another_list_in_a_cell(thing):
+    models = [thing]
+
+    def put(thing):
+        nonlocal models
+        models = [thing]
+
+    return lambda x: used(models, x), put
+
+
+def another_tuple_in_an_attribute(thing):
+    holder = SimpleNamespace(model=("first", thing))
+    return lambda x: used(holder.model, x), lambda thing: setattr(holder, "model", ("first", thing))
+
+
+def another_dict_in_a_dict(thing):
+    models = {"model": {"model": thing}}
+    return lambda x: used(models, x), lambda thing: models.update(model={"model": thing})
+
+
+def a_deque(thing):
+    models = collections.deque([thing])
+    return lambda x: used(models, x), lambda thing: models.__setitem__(0, thing)
+
+
+def a_default(thing):
+    def run(x, model=thing):
+        return used(model, x)
+
+    return run, lambda thing: setattr(run, "__defaults__", (thing,))
+
+
+def a_default_of_a_helper(thing):
+    def helper(x, model=thing):
+        return used(model, x)
+
+    return lambda x: helper(x), lambda thing: setattr(helper, "__defaults__", (thing,))
+
+
+def another_dict_of_named_defaults(thing):
+    def run(x, *, model=thing):
+        return used(model, x)
+
+    return run, lambda thing: setattr(run, "__kwdefaults__", {"model": thing})
+
+
+def an_item_of_named_defaults(thing):
+    def run(x, *, model=thing):
+        return used(model, x)
+
+    return run, lambda thing: run.__kwdefaults__.update(model=thing)
+
+
+def a_context_variable(thing):
+    current = contextvars.ContextVar("current")
+    current.set(thing)
+    return lambda x: used(current.get(), x), current.set
+
+
+def a_dict_behind_a_property(thing):
+    holder = Here(thing)
+    return lambda x: used(holder.model, x), lambda thing: holder._hidden.update(model=thing)
+
+
+def a_class_of_modules(thing):
+    class Net(nb.Module):
+        shared = thing
+
+        def forward(self, x):
+            return used(self.shared, x)
+
+    net = Net()
+    return lambda x: net(x), lambda thing: setattr(Net, "shared", thing)
+
+
+def a_class_of_modules_within(thing):
+    class Net(nb.Module):
+        shared = thing
+
+        def helper(self, x):
+            return used(type(self).shared, x)
+
+        def forward(self, x):
+            return self.helper(x)
+
+    class Below(Net): ...
+
+    net = nb.Sequential(Below())
+    return functools.partial(lambda net, x: net(x), net), lambda thing: setattr(Net, "shared", thing)
+
+
+def a_class_below(thing):
+    class Net(nb.Module):
+        shared = thing
+
+        def forward(self, x):
+            return used(self.shared, x)
+
+    class Below(Net): ...
+
+    return Below(), lambda thing: setattr(Below, "shared", thing)
+
+
+def a_dict_of_a_class_of_modules(thing):
+    class Net(nb.Module):
+        shared = {"model": thing}
+
+        def forward(self, x):
+            return used(self.shared, x)
+
+    return Net(), lambda thing: Net.shared.update(model=thing)
+
+
+CLASSES_OF_MODULES = [a_class_of_modules, a_class_of_modules_within, a_class_below]
+DEEPER = [a_slot, a_slot_of_a_slot, a_slot_in_a_list, an_object_in_a_list, a_tuple_in_a_list, a_named_tuple_in_a_dict, a_list_in_a_list,
+          another_list_in_a_cell, another_tuple_in_an_attribute, another_dict_in_a_dict, a_deque, a_default, a_default_of_a_helper,
+          another_dict_of_named_defaults, an_item_of_named_defaults, a_context_variable, a_dict_behind_a_property,
+          a_dict_of_a_class_of_modules, *CLASSES_OF_MODULES]  # fmt: skip
+
+
+@pytest.mark.parametrize("held", DEEPER)
+def test_a_model_that_comes_and_goes_is_noticed_wherever_it_is_held(held):
+    x, a, b, box = jnp.ones((1, 2)), nb.Linear(2, 2, key=0), nb.Linear(2, 2, key=1), nb.Parameter([2.0, 3.0])
+    for first in (None, a):
+        run, put = held(first)
+        step = nb.jit(run)
+        for thing in (first, b, None, a, [b], box, "text", a):
+            put(thing)
+            for _ in range(3):
+                np.testing.assert_allclose(step(x), used(thing, x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("held", CLASSES_OF_MODULES)
+def test_another_array_or_number_in_a_class_of_modules_is_noticed(held):
+    x = jnp.ones((1, 2))
+    run, put = held(jnp.array([2.0, 3.0]))
+    step = nb.jit(run)
+    for thing in (jnp.array([2.0, 3.0]), jnp.array([4.0, 5.0]), None, jnp.array([6.0, 7.0])):
+        put(thing)
+        for _ in range(2):
+            np.testing.assert_array_equal(step(x), used(thing, x))
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_what_holds_no_model_may_be_made_anew_without_a_trace_and_a_class_may_count_its_traces():
+    class Net(nb.Module):
+        traces = 0
+
+        def forward(self, x):
+            Net.traces += 1
+            return x * settings["scale"] + len(log[0])
+
+    net, settings, log = Net(), {"scale": 2.0, "more": [1, 2]}, [("epoch", 1)]
+    step = nb.jit(lambda x: net(x))
+    for i in range(4):
+        settings, log = {"scale": 2.0, "more": [1, i]}, [("epoch", i)]
+        log[0] = ("epoch", -i)
+        np.testing.assert_array_equal(step(jnp.ones(2)), [4.0, 4.0])
+    assert Net.traces == 1
+
+
+def test_what_has_come_and_gone_leaves_the_watch_on_what_a_method_belongs_to():
+    class Trainer:
+        model, note = None, "first"
+
+        def run(self, x):
+            return (self.note, used(self.model, x))[1]
+
+    trainer, x = Trainer(), jnp.ones((1, 2))
+    step = nb.jit(trainer.run)
+    for thing in (None, nb.Linear(2, 2, key=0), None, [nb.Linear(2, 2, key=1)], None, nb.Linear(2, 2, key=2)):
+        trainer.model, trainer.note = thing, str(thing)
+        np.testing.assert_allclose(step(x), used(thing, x), rtol=1e-6)

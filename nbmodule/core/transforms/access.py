@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.functions import LIBRARIES
 from nbmodule.core.transforms.methods import Method
@@ -21,6 +24,8 @@ from nbmodule.core.transforms.methods import Method
 _MOST = 1000  # items of one list or dict that are looked at
 _MOST_LOOKS = 5000  # things that are looked at in all
 _DEEPEST = 8  # steps
+_FEW = 16  # ways to places without a model
+_FEW_LOOKS = 500
 _LOST = (LookupError, AttributeError, TypeError, ValueError, ReferenceError)  # where a way has come to an end
 
 Step = tuple[Callable[[Any, Any], Any], Any]
@@ -70,6 +75,72 @@ def access_paths(things: Sequence[Any], roots: Iterable[Callable[..., Any]]) -> 
     return found
 
 
+class OpenPath(NamedTuple):
+    """A way to a place where no model stands yet."""
+
+    root: Any
+    steps: tuple[Step, ...]
+    kind: type | None
+    """Of what stands there; None if it is empty."""
+
+    def value(self) -> Any:
+        """What stands at its end; None if it has come to an end before."""
+        value = self.root
+        try:
+            for fetch, key in self.steps:
+                value = fetch(value, key)
+        except _LOST:
+            return None
+        return value
+
+    def leads(self) -> bool:
+        """Whether what stands at its end is of the kind that it was."""
+        return type(self.value()) is self.kind
+
+
+def open_paths(roots: Iterable[Callable[..., Any]], names: frozenset[str]) -> list[OpenPath]:
+    """Ways to slots and context variables, by these names, in which no model stands: no list or dict is there to be watched."""
+    waiting: deque[tuple[Any, Any, tuple[Step, ...]]] = deque((root, root, ()) for root in roots)
+    found: list[OpenPath] = []
+    seen: dict[int, Any] = {}
+    while waiting and len(found) < _FEW and len(seen) < _FEW_LOOKS:
+        root, value, steps = waiting.popleft()
+        if id(value) in seen or len(steps) >= _DEEPEST or is_stateful(value):
+            continue
+        seen[id(value)] = value
+        for fetch, key in _open_places(value, names):
+            path = OpenPath(root, (*steps, (fetch, key)), type(None))
+            now = path.value()
+            if not is_stateful(now):
+                found.append(path._replace(kind=type(now)))
+        for fetch, key, part in _parts(value):
+            if isinstance(part, _SIMPLE) or (type(key) is str and fetch in _BY_NAME and key not in names):
+                continue
+            waiting.append((root, part, (*steps, (fetch, key))))
+    return found
+
+
+def _open_places(value: object, names: frozenset[str]) -> Iterator[Step]:
+    if type(value) is ContextVar:
+        yield _context_value, None
+    elif not isinstance(value, (type, types.ModuleType, types.FunctionType)) and is_users(type(value)):
+        yield from ((_slot, name) for name in _slots_of(value) if name in names)
+
+
+def reached(value: object) -> list[int]:
+    """The `id` of each model that data hold: lists, dicts, objects, as deep as a few steps."""
+    found: list[int] = []
+    waiting, seen = deque([(value, 0)]), {}
+    while waiting and len(seen) < _FEW_LOOKS:
+        value, depth = waiting.popleft()
+        if is_stateful(value):
+            found.append(id(value))
+        elif depth < _DEEPEST and not isinstance(value, _NO_DATA) and id(value) not in seen:
+            seen[id(value)] = value
+            waiting.extend((part, depth + 1) for fetch, _, part in _parts(value) if fetch is not _kind)
+    return found
+
+
 def global_names(code: types.CodeType) -> Iterator[str]:
     """Names that the code, or a function inside it, mentions."""
     yield from code.co_names
@@ -95,6 +166,10 @@ def is_plain_object(value: object) -> bool:
 def is_settled(value: object) -> bool:
     """Whether it is a library that holds no model of the user's; the names it has grow as they are loaded."""
     return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in LIBRARIES
+
+
+dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+"""A view of the attributes of a class that follows it; that of a class of modules leaves out what is derived, and is a copy."""
 
 
 def _slots_of(value: object) -> list[str]:
@@ -127,6 +202,8 @@ def contents(cell: types.CellType) -> Any:
         return None
 
 
+_SIMPLE = (int, float, complex, str, bytes, type(None), jax.Array, np.ndarray)
+_NO_DATA = (*_SIMPLE, type, types.FunctionType, types.ModuleType)
 _OF_CLASSES = (types.FunctionType, classmethod, staticmethod, property, types.MemberDescriptorType, types.GetSetDescriptorType)  # fmt: skip
 
 
@@ -167,7 +244,7 @@ def _parts_of_object(value: object) -> Iterator[Any]:
         yield from ((_own, name, part) for name, part in list(vars(value).items()) if len(vars(value)) <= _MOST)
     for name in _slots_of(value):
         try:
-            yield object.__getattribute__, name, object.__getattribute__(value, name)
+            yield _slot, name, object.__getattribute__(value, name)
         except AttributeError:  # not set yet
             continue
     if is_users(type(value)):
@@ -183,7 +260,15 @@ def _kind(value: Any, _: None) -> type:
 
 
 def _inherited(kind: type, name: str) -> Any:
-    return next(vars(base)[name] for base in kind.__mro__ if name in vars(base))
+    return next(dict_of(base)[name] for base in kind.__mro__ if name in dict_of(base))
+
+
+def _slot(value: Any, name: str) -> Any:
+    return object.__getattribute__(value, name)
+
+
+def _context_value(variable: Any, _: None) -> Any:
+    return variable.get(None)
 
 
 def _referent(reference: Any, _: None) -> Any:
@@ -204,3 +289,6 @@ def _default(fn: types.FunctionType, i: int) -> Any:
 
 def _named_default(fn: types.FunctionType, name: str) -> Any:
     return (fn.__kwdefaults__ or {})[name]
+
+
+_BY_NAME = (_own, _slot, _inherited)  # attributes, which a function comes to by their names

@@ -257,7 +257,7 @@ class Binding:
         cells, sequences = self.cells, self.sequences
         closure, own = self.closure, weakref.ref(self)
         name_kinds, cell_kinds, kinds_inside = closure.watch.name_kinds, closure.watch.cell_kinds, closure.watch.kinds
-        paths = closure.watch.paths
+        paths, defaults = closure.watch.paths, closure.watch.defaults
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
@@ -310,6 +310,9 @@ class Binding:
                     return SLOW
             for live, kinds_then in kinds_inside:
                 if list(map(type, live)) != kinds_then:
+                    return SLOW
+            for fn, given, named in defaults:
+                if fn.__defaults__ is not given or fn.__kwdefaults__ is not named:
                     return SLOW
             for path in paths:
                 if not path.leads():

@@ -6,16 +6,25 @@ import dis
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from nbmodule.core.transforms.access import (
+    AccessPath,
+    OpenPath,
     access_paths,
     contents,
+    dict_of,
     global_names,
     is_plain_object,
     is_settled,
     is_users,
+    open_paths,
+    reached,
     settings_of,
 )
 from nbmodule.core.transforms.carried import is_stateful
@@ -24,6 +33,7 @@ from nbmodule.core.transforms.methods import Method
 _SETTINGS = (int, float, complex, bool, str, bytes, type(None))
 _MOST = 1000  # items of a list or dict that are looked at
 _DEEPEST = 3  # attributes of attributes of plain objects
+_BEHIND = frozenset(("__getitem__", "__getattr__", "__call__", "__iter__"))
 _INNER = ("__func__", "func", "__wrapped__")
 _FEW = 64  # items of a list, dict or object without models whose kinds are compared at each call
 
@@ -97,6 +107,8 @@ class CodeWatch:
 
     A name that stands for no model may stand for one later. Of those the kind is remembered, which is quick to compare; only
     where it differs is it asked whether a model has come (`is_bound`), so that a number may become a text without a retrace.
+    Of a list, dict, tuple or object that holds no model under a name, the `id` is remembered in the same way (`soft`): another
+    one may hold one. What has no list or dict to be watched, a slot or a context variable, has an `OpenPath`.
     """
 
     __slots__ = (
@@ -104,18 +116,25 @@ class CodeWatch:
         "cell_kinds",
         "cells",
         "codes",
+        "defaults",
+        "has_moved",
         "holders",
         "kept",
         "kinds",
         "name_kinds",
         "paths",
         "sequences",
+        "soft",
     )
 
-    def __init__(self, functions: list[Callable[..., Any]], captured: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, functions: list[Callable[..., Any]], captured: Sequence[Any] = (), classes: Sequence[type] = ()
+    ) -> None:
         codes: dict[int, tuple[Any, Any]] = {}
         places = _Places()
-        waiting = list(functions)
+        said: set[str] = set()
+        stored: set[str] = set()
+        waiting = list(reversed(functions))  # a method before the function below it: it has an object
         while waiting:
             given = waiting.pop()
             fn = _function(given)
@@ -123,6 +142,8 @@ class CodeWatch:
                 continue
             codes[id(fn)] = (fn, fn.__code__)
             names = frozenset((*global_names(fn.__code__), *_texts(fn.__code__)))
+            said |= names
+            stored |= _set_names(fn.__code__)
             globals_read = _globals_read(fn)
             owner = getattr(given, "__self__", None)
             places.look(owner, names)
@@ -136,7 +157,8 @@ class CodeWatch:
                     places.bindings[id(fn.__globals__), name] = (fn.__globals__, name, id(value))
                 elif name in globals_read and _may_change(value):
                     places.look_at_class(value, names)
-                    places.name_kinds[id(fn.__globals__), name] = (fn.__globals__, name, type(value))
+                    if not places.look_softly(fn.__globals__, name, value, names):
+                        places.name_kinds[id(fn.__globals__), name] = (fn.__globals__, name, type(value))
                 waiting += [value] if is_helper else []
             for cell in fn.__closure__ or ():
                 value = contents(cell)
@@ -144,23 +166,41 @@ class CodeWatch:
                     places.cells[id(cell)] = (cell, id(value))
                 elif _may_change(value):
                     places.look_at_class(value, names)
-                    places.cell_kinds[id(cell)] = (cell, type(value))
+                    if places.keep_softly((id(cell), None), value, names):
+                        places.cells[id(cell)] = (cell, id(value))
+                    else:
+                        places.cell_kinds[id(cell)] = (cell, type(value))
                 waiting += [value] if isinstance(value, types.FunctionType) else []
+        for kind in classes:
+            for fn in _methods(kind, said):
+                said.update(global_names(fn.__code__))
+                stored |= _set_names(fn.__code__)
+        for kind in classes:
+            places.look_at_class_of_module(kind, frozenset(said - stored))
+        self.defaults = [
+            (fn, fn.__defaults__, fn.__kwdefaults__) for fn, _ in codes.values() if fn.__defaults__ or fn.__kwdefaults__
+        ]
+        self.soft, self.has_moved = places.soft, False
         self.codes, self.bindings = tuple(codes.values()), list(places.bindings.values())
         self.cells, self.sequences = list(places.cells.values()), list(places.sequences.values())
         self.name_kinds, self.cell_kinds = tuple(places.name_kinds.values()), tuple(places.cell_kinds.values())
         self.kinds, self.kept, self.holders = list(places.kinds.values()), places.kept, places.holders
         missing = places.without(captured)
-        self.paths = access_paths(missing, [*functions[:1], *(fn for fn, _ in self.codes)]) if missing else []
+        roots = [*functions[:1], *(fn for fn, _ in self.codes), *classes]
+        self.paths = [*(access_paths(missing, roots) if missing else ()), *open_paths(roots, frozenset(said - stored))]
 
     @property
     def is_light(self) -> bool:
         """Whether nothing is held that may hold models: no list and no dict of the user's."""
-        return not self.sequences and all(names.get("__name__") for names, _, _ in self.bindings)
+        hard = (names for names, name, _ in self.bindings if (id(names), name) not in self.soft)
+        return not any((id(held), None) not in self.soft for held, _ in self.sequences) and all(
+            names.get("__name__") for names in hard
+        )
 
     def let_go(self) -> None:
         """Hold nothing any more, also where others hold these lists; what was watched is gone."""
-        for held in (self.bindings, self.cells, self.sequences, self.kinds, self.kept, self.holders, self.paths):
+        for held in (self.bindings, self.cells, self.sequences, self.kinds, self.kept, self.holders, self.paths, self.defaults,
+                     self.soft):  # fmt: skip
             held.clear()
 
     def is_fresh(self) -> bool:
@@ -173,26 +213,38 @@ class CodeWatch:
 
     def is_bound(self) -> bool:
         """Whether all names still stand for what they stood for."""
+        changed: list[tuple[Any, Any]] = []  # what is held softly, and what is there now
         for names, name, value in self.bindings:
-            if id(names.get(name)) != value:
-                return False
+            if id(now := names.get(name)) != value:
+                changed.append(((id(names), name), now))
         for cell, value in self.cells:
-            if id(contents(cell)) != value:
-                return False
+            if id(now := contents(cell)) != value:
+                changed.append(((id(cell), None), now))
         for sequence, values in self.sequences:
             if list(map(id, sequence)) != values:
-                return False
-        return all(path.leads() for path in self.paths) and not self._has_new_model()
+                changed.append(((id(sequence), None), sequence))
+        if any(self.soft.get(place) != reached(now) for place, now in changed):
+            return False
+        if any(fn.__defaults__ is not given or fn.__kwdefaults__ is not named for fn, given, named in self.defaults):
+            return False
+        if not all(path.leads() for path in self.paths if type(path) is AccessPath):
+            return False
+        came = self._came()
+        if any(map(reached, came)):
+            return False
+        self.has_moved = bool(changed or came)
+        return True
 
-    def _has_new_model(self) -> bool:
-        """Whether a model has come to where none was."""
+    def _came(self) -> list[Any]:
+        """What stands where something of another kind stood."""
         came = [names.get(name) for names, name, kind in self.name_kinds if type(names.get(name)) is not kind]
         came += [contents(cell) for cell, kind in self.cell_kinds if type(contents(cell)) is not kind]
+        came += [path.value() for path in self.paths if type(path) is OpenPath and not path.leads()]
         for live, kinds in self.kinds:
             now = list(live)
             if list(map(type, now)) != kinds:
                 came += [value for value in now if type(value) not in kinds]
-        return any(next(_inside(value), None) is not None or _holds_model(value) for value in came)
+        return came
 
 
 class _Places:
@@ -208,6 +260,10 @@ class _Places:
         self.cell_kinds: dict[int, tuple[Any, type]] = {}
         self.kinds: dict[int, tuple[Any, list[type]]] = {}
         self.holders: list[Any] = []  # objects whose attributes are watched; see `Closure`, which holds them weakly
+        self.soft: dict[
+            tuple[int, Any], list[int]
+        ] = {}  # where what holds other things is, and the models that it holds
+        self.noted: set[int] = set()
         self.kept: list[Any] = []  # values that are known by their `id`, which must not go to another meanwhile
 
     def look(self, value: Any, names: frozenset[str], depth: int = 0) -> bool:
@@ -215,15 +271,21 @@ class _Places:
         if is_stateful(value):
             return True
         if type(value) in (list, tuple):
-            return self._look_into_sequence(value)
+            found = self._look_into_sequence(value)
+            self._note_inside(value, names, depth)
+            return found
         if type(value) is dict:
             self._note_kinds(value, value.values())
             held = {key: item for key, item in value.items() if is_stateful(item)} if len(value) < _MOST else {}
+            self._note_inside(value, names, depth)
         elif depth < _DEEPEST and is_plain_object(value) and not is_settled(value):
             own = vars(value)
             self.holders.append(value)
             self._note_kinds(own, own.values())
             held = {name: own[name] for name in names & own.keys() if self.look(own[name], names, depth + 1)}
+            for name in names & own.keys() - held.keys():
+                self.look_softly(own, name, own[name], names, depth + 1)
+            self._look_behind(value, names, depth)
             value = own
         else:
             return False
@@ -239,6 +301,8 @@ class _Places:
             given = given.func
         for value in values:
             self.look(value, names)
+        if fn.__kwdefaults__:
+            self._note_kinds(fn.__kwdefaults__, fn.__kwdefaults__.values())
         for name in names & vars(fn).keys():
             self.name_kinds[id(vars(fn)), name] = (vars(fn), name, type(vars(fn)[name]))
 
@@ -247,13 +311,78 @@ class _Places:
         if not isinstance(kind, type) or not is_users(kind):
             return
         for name in names & settings_of(kind).keys():
-            own = next(vars(base) for base in kind.__mro__ if name in vars(base))
-            self.name_kinds[id(kind), name] = (own, name, type(own[name]))
+            own = next(dict_of(base) for base in kind.__mro__ if name in dict_of(base))
+            if not self.look_softly(own, name, own[name], names):
+                self.name_kinds[id(kind), name] = (own, name, type(own[name]))
+            self.kept.append(own)
+
+    def look_at_class_of_module(self, kind: type, names: frozenset[str]) -> None:
+        """Watch the settings of a user's class of modules, which are no part of a module's structure."""
+        for name in names & settings_of(kind).keys():
+            own = dict_of(kind) if name in dict_of(kind) else _Inherited(kind)
+            value = own.get(name)
+            if is_stateful(value) or self.look(value, names):
+                self.bindings[id(own), name] = (own, name, id(value))
+            elif isinstance(value, (*_SETTINGS, jax.Array, np.ndarray)):
+                self.bindings[id(own), name] = (own, name, id(value))
+                self.kept.append(value)
+            elif not self.look_softly(own, name, value, names):
+                self.name_kinds[id(own), name] = (own, name, type(value))
+            self.kept.append(own)  # a view of a class may be known by its `id` alone
+
+    # -- what holds no model, and may later ----------------------------------------------------------
+    def look_softly(self, own: Any, name: object, value: object, names: frozenset[str], depth: int = 0) -> bool:
+        """Whether what stands under a name may hold a model one day: then it is noticed when another stands there."""
+        if (id(own), name) in self.bindings or not self.keep_softly((id(own), name), value, names, depth):
+            return False
+        self.bindings[id(own), name] = (own, name, id(value))
+        return True
+
+    def keep_softly(self, place: tuple[int, Any], value: object, names: frozenset[str], depth: int = 0) -> bool:
+        """Whether a value may hold a model one day: what it holds now is noted."""
+        is_object = is_plain_object(value) and (is_users(type(value)) or type(value) is types.SimpleNamespace)
+        if not isinstance(value, (list, tuple, dict, deque)) and not is_object:
+            return False
+        self.look(value, names, depth)
+        if isinstance(value, (list, deque)):
+            self._note_kinds(value, value)
+        elif isinstance(value, dict):
+            self._note_kinds(value, dict.values(value))
+        if not is_object:
+            self._note_inside(value, names, depth)
+        self.soft[place] = found = reached(value)
+        if not found and not is_object:
+            self.kept.append(value)  # else its `id` might be given to another
+        return True
+
+    def _note_inside(self, values: Any, names: frozenset[str], depth: int) -> None:
+        """Look at lists, dicts and objects inside of a list, tuple or dict that is small."""
+        if depth >= _DEEPEST or len(values) > _FEW or id(values) in self.noted:
+            return
+        self.noted.add(id(values))
+        if isinstance(values, dict):
+            for key, value in values.items():
+                self.look_softly(values, key, value, names, depth + 1)
+            return
+        kept = [self.keep_softly((id(values), i), value, names, depth + 1) for i, value in enumerate(values)]
+        if any(kept) and not isinstance(values, tuple) and id(values) not in self.sequences:
+            self.sequences[id(values)] = (values, list(map(id, values)))
+            self.soft[id(values), None] = reached(values)
+
+    def _look_behind(self, value: object, names: frozenset[str], depth: int) -> None:
+        """Look at the attributes that properties and methods of an object, by these names, ask for."""
+        if depth >= _DEEPEST or not is_users(type(value)) or id(value) in self.noted:
+            return
+        self.noted.add(id(value))
+        asked = {name for fn in _methods(type(value), names | _BEHIND) for name in global_names(fn.__code__)}
+        own = vars(value)
+        for name in asked & own.keys() - names:
+            self.look_softly(own, name, own[name], names | asked, depth + 1)
 
     def without(self, captured: Sequence[Any]) -> list[Any]:
         """What of the captured things stands at none of these places."""
         known = {value for *_, value in (*self.bindings.values(), *self.cells.values())}
-        known.update(*(values for _, values in self.sequences.values()))
+        known.update(*(values for held, values in self.sequences.values() if (id(held), None) not in self.soft))
         return [thing for thing in captured if id(thing) not in known]
 
     def look_at_settings(self, owner: object, names: frozenset[str], code: types.CodeType) -> None:
@@ -281,6 +410,36 @@ class _Places:
         return True
 
 
+def _methods(kind: type, names: Collection[str]) -> list[types.FunctionType]:
+    """The methods and properties of a user's class by these names, and those that they name in turn."""
+    own: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        own.update(dict_of(base) if is_users(base) else {})
+    found: dict[str, types.FunctionType] = {}
+    waiting = [name for name in own if name in names]
+    while waiting:
+        name = waiting.pop()
+        fn = getattr(own[name], "fget", own[name])
+        fn = getattr(fn, "__func__", fn)
+        if isinstance(fn, types.FunctionType) and name not in found:
+            found[name] = fn
+            waiting += [name for name in global_names(fn.__code__) if name in own]
+    return list(found.values())
+
+
+class _Inherited:
+    """The names of a class and of those above it, as attributes are looked up."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def get(self, name: str) -> Any:
+        """What stands under the name; None if nothing does."""
+        return next((dict_of(base)[name] for base in self.kind.__mro__ if name in dict_of(base)), None)
+
+
 def _may_change(value: object) -> bool:
     """Whether a name may well stand for something of another kind later; one of an imported module does not."""
     return not isinstance(value, types.ModuleType)
@@ -295,10 +454,6 @@ def _globals_read(fn: types.FunctionType) -> set[str]:
         found |= {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
         waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return {name for name in found if name in fn.__globals__ or name not in known}
-
-
-def _holds_model(value: object) -> bool:
-    return is_plain_object(value) and any(map(is_stateful, list(vars(value).values())))
 
 
 def _set_names(code: types.CodeType) -> set[str]:

@@ -18,12 +18,14 @@ from nbmodule.core.boxes.frame import Frame
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.structure import Structure, functions_of, is_lasting, structure_of
 from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.access import is_users
 from nbmodule.core.transforms.binding import Binding, boxes_of
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.environment import Address, Environment, Place, environment_of, signature_of
 from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.program import Program
 
+_MOST_LOOKS = 16
 _MOST, HEAVIEST = 32, 2**24
 """Programs on the shelf, and bytes of the arrays that one of them may hold as constants."""
 
@@ -80,7 +82,8 @@ class Closure:
         self.captured = [weakref.ref(thing, self._lost) for thing in captured]
         self.signatures = [signature_of(thing) for thing in captured]
         self.watched: list[tuple[Any, Structure]] = []  # modules that are called and have no boxes here
-        self.watch = CodeWatch([fn, *forwards_of([*things, *captured])], captured)
+        self.watch = CodeWatch([fn, *forwards_of([*things, *captured])], captured, classes_of([*things, *captured]))
+        self.looks = 0  # again, since it was made
         self.holders = self._held_weakly()
         self.current: Binding | None = None  # the one of the steady state
 
@@ -106,7 +109,19 @@ class Closure:
 
     def bind(self, things: list[Any]) -> Binding | None:
         """Bind to these things and to what is captured, as they are now; None if a captured one is gone or has changed."""
-        return Binding(self, things, [reference() for reference in self.captured]) if self.fits() else None
+        if not self.fits():
+            return None
+        captured = [reference() for reference in self.captured]
+        if self.watch.has_moved and self.looks < _MOST_LOOKS:
+            self.looks += 1
+            self._look_again(things, captured)
+        return Binding(self, things, captured)
+
+    def _look_again(self, things: list[Any], captured: list[Any]) -> None:
+        """Something else stands under a name, and no model has come: that is what the next call compares with."""
+        functions = [self.fn, *(fn for fn, _ in self.watch.codes)]
+        self.watch = CodeWatch(functions, captured, classes_of([*things, *captured, *self.touched()]))
+        self.holders = self._held_weakly()
 
     def fits(self) -> bool:
         """Whether what is captured is there and as it was."""
@@ -161,7 +176,8 @@ class Closure:
             if id(module) not in known and module._nbm.home is None:
                 self.watched.append((weakref.ref(module, self._lost), structure_of(module)))
                 functions = [self.fn, *(fn for fn, _ in self.watch.codes), *forwards_of([module])]
-                self.watch = CodeWatch(functions, self.captured_now())
+                classes = classes_of([*things, *self.captured_now(), *self.touched()])
+                self.watch = CodeWatch(functions, self.captured_now(), classes)
                 self.holders = self._held_weakly()
 
     def touched(self) -> list[Any]:
@@ -314,6 +330,14 @@ def forwards_of(things: list[Any]) -> list[Any]:
         module for thing in things if not isinstance(thing, Variable) for module in (thing, *plan_of(thing).modules)
     ]
     return list({id(fn): fn for module in modules for fn in functions_of(module) if fn is not None}.values())
+
+
+def classes_of(things: list[Any]) -> list[type]:
+    """The user's classes of the modules in these things, each once."""
+    modules = [
+        module for thing in things if not isinstance(thing, Variable) for module in (thing, *plan_of(thing).modules)
+    ]
+    return [kind for kind in dict.fromkeys(map(type, modules)) if is_users(kind)]
 
 
 def missing(box: Variable, modules: Sequence[Any]) -> Any:
