@@ -63,6 +63,7 @@ def test_what_is_put_in_later_is_a_buffer_too():
 
 
 @pytest.mark.parametrize("way", ["argument", "captured"])
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_compiled_function_sees_their_values_and_not_constants(way):
     model, traces = Held(), []
 
@@ -132,6 +133,7 @@ def test_state_in_a_list_is_carried_out_of_a_compiled_call():
     np.testing.assert_array_equal(compiled.state_dict()["both.x"], eager.state_dict()["both.x"])
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_was():
     class Grows(nb.Module):
         def __init__(self):

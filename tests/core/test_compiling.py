@@ -49,6 +49,7 @@ def test_a_compiled_call_gives_what_the_eager_call_gives():
     np.testing.assert_allclose(model[1].running_mean, twin[1].running_mean, rtol=1e-6)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_variables_stay_inputs():
     model = Counted().compile()
     first = model(X)
@@ -59,6 +60,7 @@ def test_variables_stay_inputs():
     assert len(RUNS) == traced
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_compiling_with_arguments_traces_at_once_and_runs_nothing():
     model = nb.Sequential(Counted(), nb.BatchNorm1d(2))
     before = np.asarray(model[1].running_mean)
@@ -73,6 +75,7 @@ def test_compiling_with_arguments_traces_at_once_and_runs_nothing():
 
 
 @pytest.mark.parametrize("make", [lambda: Counted(compile_on_next_step=True), lambda: Counted().compile()])
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_compiling_on_the_next_call_traces_then(make):
     model = make()
     assert not RUNS
@@ -104,6 +107,7 @@ class Branching(nb.Module):
         return self.linear(x) if float(x.sum()) > 0 else self.linear(-x)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
     model = Branching(fallback_to_non_compiled=True).compile()
 
@@ -119,6 +123,7 @@ def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
     np.testing.assert_allclose(second, model.linear(2 - X), rtol=1e-6)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_without_a_fallback_the_error_comes_out():
     with pytest.raises(jax.errors.ConcretizationTypeError):
         Branching().compile()(X)
@@ -254,6 +259,7 @@ def test_arguments_of_another_kind_are_refused():
         Counted().compile(kwargs=[X])
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_retrace_of_a_compiled_call_with_named_objects_is_explained():
     held = make(dict)
     model = Writing(arg_stateful_idxs=[[1]]).compile()

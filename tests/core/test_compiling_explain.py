@@ -13,6 +13,7 @@ import nbmodule as nb
 
 from jax_settings import FLOAT
 
+pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
 X = jnp.ones((4, 3))
 
 
@@ -348,3 +349,22 @@ def test_asking_draws_nothing_and_makes_no_state():
     assert not nb.explain_retrace(step, model, optimizer, X).expected
     assert all(box.is_pending for box in model.parameters())
     assert list(optimizer.state.mw) == []
+
+
+def test_where_nothing_is_compiled_it_says_so_and_no_run_counts_as_a_trace():
+    counted = Counted(nb.Linear(3, 2))
+    with jax.disable_jit():
+        counted.step(X), counted.step(jnp.ones((5, 3)))
+        found = nb.explain_retrace(counted.step, X)
+    assert (found.traces, found.expected, whats(found)) == (
+        0, True, ["JAX's setting jax_disable_jit: False before, True now"],
+    )  # fmt: skip
+    assert repr(found).endswith(
+        "step has not been traced; this call runs it as it stands: JAX's setting jax_disable_jit is on, so that nothing is compiled."
+    )
+    counted.step(X)
+    after = nb.explain_retrace(counted.step, X)
+    assert (after.traces, after.expected, after.trace) == (1, False, 1)
+    assert whats(nb.explain_retrace(counted.step, jnp.ones((5, 3)))) == [
+        f"argument x: {FLOAT}[4, 3] before, {FLOAT}[5, 3] now"
+    ]

@@ -70,6 +70,7 @@ def test_static_values_compare_by_type_and_value(a, b):
     assert same[0] != jax.tree.structure(nb.Module(value=b, w=nb.Parameter(1.0)))
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_train_eval_train_makes_two_traces():
     model, traces = Net(), []
 
@@ -93,6 +94,7 @@ def test_unflatten_takes_any_leaf():
     assert shapes.layers[0].weight.shape == (4, 3)
 
 
+@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
 def test_what_jax_unflattens_is_a_copy_whose_buffers_may_change():
     norm = nb.BatchNorm1d(3)
     _, changed = jax.jit(lambda m, x: (m(x), m))(norm, X)
@@ -106,6 +108,7 @@ def test_a_write_to_an_argument_that_jax_grad_hands_over_is_refused():
         jax.grad(lambda x, m: m(x).sum())(X, norm)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
     monkeypatch.setattr("nbmodule.core.running.variables._warned", False)
     model = nb.Linear(3, 2)
@@ -119,6 +122,7 @@ def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
 
 
 @pytest.mark.parametrize("look", [jax.eval_shape, lambda f, x: jax.make_jaxpr(f)(x)], ids=["eval_shape", "make_jaxpr"])
+@pytest.mark.not_under("eager", reason="a jax.jit bakes nothing in there")
 def test_a_raw_look_at_a_model_says_nothing_of_constants_and_does_not_use_the_warning_up(monkeypatch, look):
     monkeypatch.setattr("nbmodule.core.running.variables._warned", False)
     model = nb.Linear(3, 2)

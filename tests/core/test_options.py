@@ -120,6 +120,7 @@ def test_a_compiled_module_with_static_arguments_compiles_at_once_too():
     assert model(X, mode="other").shape == (2, 2)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_text_for_a_compiled_module_names_the_option_of_compile():
     model = Switching().compile()
     with pytest.raises(
@@ -146,6 +147,7 @@ class Plain:
     ],
 )
 @pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_what_cannot_be_traced_is_named_with_the_cure(argument, match, warm):
     count = nb.Buffer(0)
 
@@ -223,6 +225,7 @@ class Trainer:
         return x + 2
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_method_of_a_plain_class_is_compiled_and_its_model_trains():
     trainer = Trainer()
     weight, bias = np.asarray(trainer.model.weight()), np.asarray(trainer.model.bias())

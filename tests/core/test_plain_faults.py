@@ -55,6 +55,7 @@ def test_requires_grad_of_a_buffer_cannot_be_set_to_true():
         layer.weight.requires_grad = "false"
 
 
+@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
 def test_dropout_without_a_key_under_a_raw_transform_is_answered_with_what_helps():
     model, x = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5)), jnp.ones((3, 2))
     with pytest.raises(

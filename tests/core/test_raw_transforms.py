@@ -183,6 +183,8 @@ def check(outer, inner, plain_outer, plain_inner, act, *, refused):
 
 
 EAGER = ("custom_jvp", "custom_vjp")  # without a gradient these call the function as it is
+UNROLLED = ("jit", "scan", "cond", "switch", "while_loop", "fori_loop", "map")
+PLAIN_PYTHON = pytest.mark.not_under("eager", reason="that raw transform is plain Python there")
 SHORT = ("jit", "grad", "scan")  # of ours; the whole matrix is run by `make test-long`
 
 
@@ -193,9 +195,14 @@ def cells(acts, *, without=()):
             for act in acts:
                 if raw not in without:
                     is_short = ours in SHORT and (act in ("read", "write") or raw == ours == "jit")
-                    yield pytest.param(
-                        ours, raw, ACTS[act], id=f"{ours}-{raw}-{act}", marks=() if is_short else pytest.mark.long
-                    )
+                    marks = [] if is_short else [pytest.mark.long]
+                    marks += [PLAIN_PYTHON] if act in WRITES and raw in UNROLLED else []
+                    yield pytest.param(ours, raw, ACTS[act], id=f"{ours}-{raw}-{act}", marks=marks)
+
+
+def refusing(raws):
+    """Those of the raw transforms, with what is said of the ones that trace nothing under `jax.disable_jit`."""
+    return [pytest.param(raw, marks=PLAIN_PYTHON if raw in UNROLLED else ()) for raw in raws]
 
 
 @pytest.mark.parametrize(("ours", "raw", "act"), list(cells(["read"])))
@@ -219,7 +226,7 @@ def test_a_write_in_a_raw_transform_inside_one_of_ours_is_refused(ours, raw, act
 
 
 @pytest.mark.parametrize("donate", [False, True])
-@pytest.mark.parametrize("raw", [raw for raw in RAW if raw not in EAGER])
+@pytest.mark.parametrize("raw", refusing(raw for raw in RAW if raw not in EAGER))
 def test_a_compiled_step_that_has_run_before_is_refused_inside_a_raw_transform(raw, donate):
     model, x = Net(), jnp.array(1.5)
     step = nb.jit(lambda x: assign_v(model, write_buffer(model, x)), donate=donate)
@@ -239,7 +246,7 @@ def test_a_compiled_step_that_has_run_before_is_refused_inside_a_raw_transform(r
                                   lambda model, optimizer: model.to(dtype="bfloat16"),
                                   lambda model, optimizer: setattr(model, "v", model.v * 2)],
                          ids=["optimizer", "load_state_dict", "to", "v"])  # fmt: skip
-@pytest.mark.parametrize("raw", ["jit", "vmap", "eval_shape", "grad"])
+@pytest.mark.parametrize("raw", refusing(["jit", "vmap", "eval_shape", "grad"]))
 def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
     model, optimizer = Net(), nb.Adam(0.1)
     optimizer.update(model, model.v * 0)
@@ -255,7 +262,12 @@ def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
     optimizer.update(model, model.v * 0)
 
 
-@pytest.mark.parametrize("raw", RAW)
+NO_LOWER = pytest.mark.not_under("eager", reason="raw JAX itself does not run a lowered function there")
+
+
+@pytest.mark.parametrize(
+    "raw", [*refusing(raw for raw in RAW if raw != "lower"), pytest.param("lower", marks=NO_LOWER)]
+)
 def test_tracking_a_raw_transform_around_one_of_ours_keeps_no_traced_value(raw):
     model, x = Net(), jnp.array(1.5)
     run = nb.jit(lambda x: model(x))

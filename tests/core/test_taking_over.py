@@ -84,6 +84,7 @@ def independent(model):
 
 
 @pytest.mark.parametrize("donate", [False, True])
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_cell_that_makes_the_model_anew_compiles_and_traces_nothing(compiles, donate):
     step = STEP.replace("@nb.jit", f"@nb.jit(donate={donate})")
     names = notebook([MODEL, step, RUN])
@@ -99,6 +100,7 @@ def test_a_cell_that_makes_the_model_anew_compiles_and_traces_nothing(compiles, 
         assert not any("step" in name for name in compiles)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_cell_that_also_defines_the_function_anew_compiles_and_traces_nothing(compiles):
     names = notebook([MODEL, STEP, RUN])
     traced = len(names["traces"])
@@ -138,6 +140,7 @@ class Trainer:
         return value * self.rate
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_trainer_made_anew_traces_nothing_and_keeps_no_earlier_one_alive():
     TRACES.clear()
     seen = []
@@ -154,6 +157,7 @@ def test_a_trainer_made_anew_traces_nothing_and_keeps_no_earlier_one_alive():
     assert all(reference() is None for each in seen for reference in each)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_function_that_reads_the_model_of_a_holder_serves_a_holder_made_anew():
     names = notebook(
         [
@@ -172,6 +176,7 @@ def test_a_function_that_reads_the_model_of_a_holder_serves_a_holder_made_anew()
     assert sum(reference() is not None for reference in seen) == 1
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_folds_share_one_program():
     traced, scores = [], []
 
@@ -198,6 +203,7 @@ def test_folds_share_one_program():
     assert all(model() is None for model in scores)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_sweep_over_seeds_shares_one_program_and_each_seed_has_its_own_result():
     traced, found = [], []
 
@@ -222,6 +228,7 @@ def test_a_sweep_over_seeds_shares_one_program_and_each_seed_has_its_own_result(
     assert len({y.tobytes() for y in found}) == 50
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_list_of_models_shares_one_program_whatever_holds_them():
     traced = []
     models = [Net() for _ in range(6)]
@@ -503,6 +510,7 @@ def test_an_address_that_is_used_again_is_another_model():
         del model
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_training_and_evaluation_stay_two_programs_for_a_new_model():
     traced = []
 
@@ -622,6 +630,7 @@ def test_a_list_of_models_made_anew_is_let_go():
     assert sum(reference() is not None for reference in seen) == 2
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_retrace_is_explained_after_a_program_was_taken_over():
     @nb.jit
     def predict(x):
@@ -707,6 +716,7 @@ def step():
     assert found[0] != found[1]
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_what_a_step_prints_while_it_is_traced_is_printed_again_when_its_cell_runs_again(capsys):
     cell = "@nb.jit\ndef step():\n    print('traced')\n    return model(X).sum()\nstep(), step()"
     notebook(["model = Net()", cell, cell])

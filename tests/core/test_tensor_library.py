@@ -323,6 +323,7 @@ def test_hooks_may_add_and_remove_hooks_while_running():
     assert log == ["once", "later"]
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_adding_a_hook_traces_again_and_removing_it_finds_the_old_program():
     model, traces = nb.Linear(2, 2), []
 

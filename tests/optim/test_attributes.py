@@ -221,6 +221,7 @@ def test_a_changed_flag_compiles_again(net, gradients):
     np.testing.assert_allclose(net.bias, before, rtol=1e-5)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_counter_that_compiles_every_step_is_pointed_out(net, gradients):
     class Counting(nb.Optimizer):
         def __init__(self, lr):
@@ -267,6 +268,7 @@ def test_a_copy_has_state_of_its_own(net, gradients):
         np.testing.assert_allclose(other.state.mw.bias, gradients(0).bias)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
     optimizer = Momentum(0.1)
 

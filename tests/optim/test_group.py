@@ -56,6 +56,7 @@ def test_groups_agree_with_optax(compiled, net, gradients, reference, agree):
     assert list(optimizer.state.mw.layers.keys()) == ["v0"]
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_the_learning_rate_of_a_group_can_be_changed_without_a_trace(net, gradients):
     traces, optimizer = [], nb.SGD(0.0, groups={"bias": {"lr": 1.0}})
 

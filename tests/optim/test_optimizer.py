@@ -238,6 +238,7 @@ def test_step_works_on_variables_that_are_carried_by_hand(net, gradients, refere
     agree(v, reference(optax.adam(1e-2, eps=1e-7), net.v, [gradients(i) for i in range(3)]))
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_compiled_step_is_traced_once_more_for_new_state_and_never_again(net, gradients):
     traces = []
     optimizer = nb.Adam(1e-2)
@@ -271,6 +272,7 @@ def test_nothing_changes_if_the_compiled_function_raises(net, gradients):
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(optimizer.state.mw))
 
 
+@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
 def test_a_step_in_a_raw_transform_is_refused(net, gradients):
     optimizer = nb.Adam(1e-2)
     optimizer.update(net, gradients(0))
@@ -331,6 +333,7 @@ def test_gradients_stop_at_the_step_of_an_own_class_too():
 
 
 # -- trace_on_next_step -------------------------------------------------------------------------------
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_trace_on_next_step_compiles_a_whole_step_once(net, gradients, reference, agree):
     traces = []
 

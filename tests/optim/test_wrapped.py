@@ -52,6 +52,7 @@ def test_masks_and_labels_may_be_made_of_the_v_of_a_model(net, gradients, agree)
     np.testing.assert_allclose(net.bias, before.bias - gradients(0).bias, rtol=1e-5)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_an_injected_learning_rate_can_be_changed_without_a_trace(net, gradients):
     traces = []
     optimizer = nb.Optax(optax.inject_hyperparams(optax.sgd)(learning_rate=1.0))
@@ -203,6 +204,7 @@ def test_a_new_layer_gets_state_and_the_others_keep_theirs(net, gradients, agree
     assert optimizer.optax_state is None
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_state_may_be_made_from_the_values_of_variables(net, gradients, reference, agree):
     # Lookahead keeps a copy of the variables; here its state is made from them by hand.
     shadow = optax.GradientTransformation(
@@ -231,6 +233,7 @@ def test_variables_that_are_carried_by_hand_may_begin_inside_a_compiled_function
     agree(v, reference(optax.adam(1e-2), net.v, [gradients(i) for i in range(3)]))
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
 def test_many_variables_run_without_a_long_compile(gradients):
     v = {f"{i:04}": jnp.ones(2) for i in range(300)}
     traced = []

@@ -171,7 +171,9 @@ class RandomStream:
         one of its own. A module from outside that builds itself has keys from the host, since it outlives the trace.
         """
         frame = now.frame
-        if frame is None or now.outside or is_eager() or self.state._home is not None or frame.trace != here():
+        if frame is None or now.outside or self.state._home is not None or frame.trace != here():
+            return None
+        if is_eager() and not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then a scan carries it all the same
             return None
         count = self._making.count
         made = count.value

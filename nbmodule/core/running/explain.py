@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from nbmodule.base.format import shown
 from nbmodule.core.running.asked import remembered
 from nbmodule.core.running.compiling import stateful_things, step_arguments
@@ -45,6 +47,9 @@ class RetraceCause:
         return f"{self.what}: {words[0]} before, {words[1]} now"
 
 
+_NOTHING_COMPILES = (RetraceCause("JAX's setting jax_disable_jit", "False", "True"),)
+
+
 @dataclass(frozen=True)
 class Retrace:
     """What is known of a call of a compiled function.
@@ -52,7 +57,8 @@ class Retrace:
     Attributes:
         function: Its name.
         traces: How often it has been traced, for calls that differ.
-        expected: Whether this call would be traced; False if it uses a trace that is there.
+        expected: Whether this call would be traced (under `jax.disable_jit`: would run as it stands); False if it uses a trace that is
+            there.
         trace: Number of the trace that it uses, or that is the closest to it; 0 before the first, and where that was made for
             another function, or for other models and optimizers, and is kept for what is made anew.
         changes: What differed from the closest trace that was there before; empty for the first.
@@ -68,6 +74,8 @@ class Retrace:
     def __repr__(self) -> str:
         times = "has not been traced" if not self.traces else f"was traced {_times(self.traces)}"
         known = f"trace {self.trace}" if self.trace else "what was compiled for others of the same form"
+        if self.changes == _NOTHING_COMPILES:
+            return f"{self.function} {times}; this call runs it as it stands: JAX's setting jax_disable_jit is on, so that nothing is compiled."
         if not self.trace and not self.expected:
             return f"{self.function} {times}; this call uses {known}."
         if not self.traces and not self.changes:
@@ -131,6 +139,8 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     step, args, kwargs, names = _compiled(fn, args, kwargs)
     history = step.history
     name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+        return Retrace(name, history.count, True, 0, _NOTHING_COMPILES)
     traces, first = history.traces, history.count - len(history.traces) + 1
     program, used_with = step.program_at_hand(args, kwargs)
     if program is None:

@@ -234,7 +234,10 @@ def scan(
                 effects = frame.effects()
                 kept = [frame.values[box] for box in boxes]
                 written, numbers = stacks.written(rows)
-                return (new, kept), (y, effects.records, EffectNames(effects.names), written, EffectNames(numbers))
+                # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step writes what another does not.
+                wrote = tuple(box.slot for box in dict.fromkeys((*boxes, *frame.written)))
+                names = EffectNames((wrote, effects.names[1]))
+                return (new, kept), (y, effects.records, names, written, EffectNames(numbers))
 
             with handing_on(zeros):
                 return framed(run, zip(boxes, values))

@@ -151,7 +151,8 @@ class Program:
             if frame.log.infos:
                 effects.records = pack(effects.records)
         closure.watch_touched(frame, things)
-        self.traces = [*self.traces[1 - MOST_TRACES :], closure.history.add(trace, closure.touched())]
+        if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then this was a run, not a trace
+            self.traces = [*self.traces[1 - MOST_TRACES :], closure.history.add(trace, closure.touched())]
         index = {box: i for i, box in enumerate(boxes)}
         places = tuple(index.get(box, box.slot) for box in frame.written)
         self.frame = None  # it holds boxes and traced values
