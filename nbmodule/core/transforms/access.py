@@ -211,9 +211,9 @@ def _parts(value: Any) -> Iterator[tuple[Callable[[Any, Any], Any], Any, Any]]:
     """What is held: how it is fetched, under which key, and what it is now."""
     kind = type(value)
     if issubclass(kind, (list, tuple, deque)):
-        yield from ((operator.getitem, i, part) for i, part in enumerate(value) if len(value) <= _MOST)
+        yield from ((operator.getitem, i, part) for i, part in enumerate(value if len(value) <= _MOST else ()))
     elif issubclass(kind, dict):
-        yield from ((dict.get, key, part) for key, part in dict.items(value) if len(value) <= _MOST)
+        yield from ((dict.get, key, part) for key, part in dict.items(value if len(value) <= _MOST else {}))
     elif kind is types.FunctionType:
         yield from _parts_of_function(value) if is_users(value) else ()
     elif kind in (types.MethodType, Method):

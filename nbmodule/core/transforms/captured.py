@@ -361,7 +361,7 @@ class _Places:
             return
         self.noted.add(id(values))
         if isinstance(values, dict):
-            for key, value in values.items():
+            for key, value in dict.items(values):
                 self.look_softly(values, key, value, names, depth + 1)
             return
         kept = [self.keep_softly((id(values), i), value, names, depth + 1) for i, value in enumerate(values)]
@@ -419,8 +419,8 @@ def _methods(kind: type, names: Collection[str]) -> list[types.FunctionType]:
     waiting = [name for name in own if name in names]
     while waiting:
         name = waiting.pop()
-        fn = getattr(own[name], "fget", own[name])
-        fn = getattr(fn, "__func__", fn)
+        fn = own[name]  # a proxy would answer any name
+        fn = fn.fget if isinstance(fn, property) else fn.__func__ if isinstance(fn, (classmethod, staticmethod)) else fn
         if isinstance(fn, types.FunctionType) and name not in found:
             found[name] = fn
             waiting += [name for name in global_names(fn.__code__) if name in own]
