@@ -26,7 +26,7 @@ __all__ = [
     "GO_ON", "Inlined", "Literal", "Primitive", "WRAPPERS", "answering", "argument_tables", "batched_device_put", "bind", "can_answer",
     "concrete_value", "current_trace", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated",
     "jaxprs_in_params", "line_of_user", "make_user_context", "outside_traces", "raw_frames", "reaches", "reset_compilation_cache", "scan_counts",
-    "source_info_util", "unfit",
+    "source_info_util", "stop_listening", "unfit",
 ]  # fmt: skip
 
 OLDEST = "0.8"
@@ -455,6 +455,19 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
             inner = getattr(each, "jaxpr", each)
             if hasattr(inner, "eqns"):
                 yield inner
+
+
+def stop_listening(listener: Callable[..., None]) -> None:
+    """Take away what `jax.monitoring.register_event_duration_secs_listener` was given.
+
+    Private under another name in 0.8.0, public since; without either it stays, and what it hears is of no use to anyone.
+    """
+    unregister = _find(
+        "jax.monitoring.unregister_event_duration_listener",
+        "jax._src.monitoring._unregister_event_duration_listener_by_callback",
+    )
+    if unregister is not None:
+        unregister(listener)
 
 
 def reset_compilation_cache() -> None:

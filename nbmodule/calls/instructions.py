@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -49,7 +50,10 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
         finally:
             jax.profiler.stop_trace()
         files = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)
-        return [event for file in files for event in _events(jax.profiler.ProfileData.from_file(file), module)]
+        with warnings.catch_warnings():
+            # jaxlib makes classes when a profile is first read, of which Python 3.13 warns; as an error that would end the process.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return [event for file in files for event in _events(jax.profiler.ProfileData.from_file(file), module)]
 
 
 def _options() -> dict[str, Any]:

@@ -98,3 +98,16 @@ def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(monkeyp
         monkeypatch.undo()
         jax_names._can_inline.cache_clear()
     assert jax_names._can_inline()
+
+
+def test_a_listener_that_is_taken_away_hears_no_more():
+    heard = []
+
+    def hear(event, seconds, **_):
+        heard.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    jax.monitoring.record_event_duration_secs("/nbmodule/before", 1.0)
+    jax_names.stop_listening(hear)
+    jax.monitoring.record_event_duration_secs("/nbmodule/after", 1.0)
+    assert heard == ["/nbmodule/before"]

@@ -41,10 +41,10 @@ class CompileClock:
     def stop(self) -> None:
         """Listen no longer."""
         if self._listening:
-            from jax import monitoring
+            from nbmodule.base.jax_names import stop_listening
 
             self._listening = False
-            monitoring.unregister_event_duration_listener(self._hear)
+            stop_listening(self._hear)
 
     def take(self) -> float:
         """Give the seconds since the last time this was asked."""
