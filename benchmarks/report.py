@@ -6,9 +6,12 @@ import json
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+from benchmarks.reasons import reason_of
 from benchmarks.timing import Row, Table
 
+MISSES = " misses its target: "
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "build" / "bench"
 PAGE = ROOT / "docs" / "performance.md"
@@ -47,9 +50,6 @@ def markdown(table: Table) -> str:
             target(table, row),
         ]
         lines.append("| " + " | ".join([*cells, *(figure(row.more.get(key)) for key in more)]) + " |")
-    lines += [
-        f"\n*{row.name}* misses its target: {row.reason}" for row in table.rows if row.reason and _missed(table, row)
-    ]
     return "\n".join(lines) + "\n"
 
 
@@ -72,6 +72,10 @@ def _missed(table: Table, row: Row) -> bool:
     return row.target is not None and found is not None and found > row.target
 
 
+def _row(kept: dict[str, Any]) -> Row:
+    return Row(**{name: value for name, value in kept.items() if name != "reason"})  # which earlier files have
+
+
 def write_page() -> None:
     """Make the page anew from all kept results."""
     parts = [HEAD]
@@ -81,6 +85,29 @@ def write_page() -> None:
             f"## {record['case'].replace('_', ' ')}\n\nMeasured {record['date']} {record['machine']} with {record['versions']}.\n"
         )
         for entry in record["tables"]:
-            table = Table(**{**entry, "rows": [Row(**row) for row in entry["rows"]]})
+            table = Table(**{**entry, "rows": [_row(row) for row in entry["rows"]]})
             parts.append(markdown(table))
-    PAGE.write_text("\n".join(parts))
+    PAGE.write_text(explained("\n".join(parts)), encoding="utf-8")
+
+
+def explained(page: str) -> str:
+    """The page with the reason for each target that is missed, below its table."""
+    found: list[str] = []
+    title, reasons = "", []
+    for line in [*page.splitlines(), "#"]:
+        if line.startswith("#"):
+            while reasons and found[-1] == "":
+                found.pop()
+            found += [part for reason in reasons for part in ("", reason)] + ([""] if reasons else [])
+            title, reasons = line.lstrip("# "), []
+        if MISSES not in line:
+            found.append(line)
+        elif found[-1] == "":
+            found.pop()
+        if "**missed**" in line and (reason := reason_of(title, name := line.split("|")[1].strip())):
+            reasons.append(f"*{name}*{MISSES}{reason}")
+    return "\n".join(found[:-1]).rstrip("\n") + "\n"
+
+
+if __name__ == "__main__":  # the reasons anew, the figures as they are
+    PAGE.write_text(explained(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -20,7 +20,7 @@ import jax
 
 @dataclass
 class Row:
-    """One variant: medians in microseconds, and ratios to the floor. `reason` is why a target that is missed is missed."""
+    """One variant: medians in microseconds, and ratios to the floor."""
 
     name: str
     us: float
@@ -28,7 +28,6 @@ class Row:
     ratio: float | None = None
     cpu_ratio: float | None = None
     target: float | None = None
-    reason: str = ""
     more: dict[str, Any] = field(default_factory=dict)
 
 
@@ -54,7 +53,7 @@ def _sample(fn: Callable[[], Any], repeats: int, clock: Callable[[], float] = ti
 
 def interleave(
     title: str, variants: dict[str, Callable[[], Any]], floor: str | None = None, *, targets: dict[str, float] | None = None,
-    reasons: dict[str, str] | None = None, rounds: int = 15, seconds: float = 0.01, warm: int = 3, by: str = "wall", note: str = "",
+    rounds: int = 15, seconds: float = 0.01, warm: int = 3, by: str = "wall", note: str = "",
     clock: Callable[[], float] = time.thread_time,
 ) -> Table:  # fmt: skip
     """Time all variants side by side.
@@ -64,7 +63,6 @@ def interleave(
         variants: functions of no arguments that return what must be ready.
         floor: the variant to which ratios are taken.
         targets: the largest ratio allowed, by variant.
-        reasons: why a target that is missed is missed, by variant.
         rounds: how many samples of each.
         seconds: how long one sample shall take.
         warm: calls before the first sample.
@@ -88,8 +86,6 @@ def interleave(
     gc.unfreeze()
     base = samples.get(floor or "")
     rows = [_row(name, found, base, (targets or {}).get(name)) for name, found in samples.items()]
-    for row in rows:
-        row.reason = (reasons or {}).get(row.name, "")
     return Table(title, rows, floor, by, note)
 
 

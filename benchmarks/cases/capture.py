@@ -91,9 +91,6 @@ def _table(
     return table
 
 
-FUSED_AWAY = "what is looked at must be there, and would otherwise be fused into what follows."
-
-
 def _statistics(quick: bool) -> list[Table]:
     """A pass and a step of an encoder, watched and not; *first* is the time of tracing and compiling, of all threads."""
     shape = {"layers": 2 if quick else 6, "heads": 8, "vocabulary": 256, "context": 64}
@@ -125,7 +122,7 @@ def _watched(
     first = {"plain": _first(lambda: plain(model, x)), "watched": _first(watched)}
     table = interleave(
         title, {"plain": lambda: plain(model, x), "watched": watched}, "plain", targets={"watched": target},
-        reasons={"watched": FUSED_AWAY}, rounds=9 if quick else 21, seconds=0.1, clock=time.process_time,
+        rounds=9 if quick else 21, seconds=0.1, clock=time.process_time,
         note="cpu is the time of the whole process; *first* is what tracing and compiling took, over that of the plain one (at most 1.5).",
     )  # fmt: skip
     for row in table.rows:

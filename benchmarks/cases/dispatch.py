@@ -30,7 +30,6 @@ def _dispatch(leaves: int, quick: bool) -> Table:
         "nb.jit, model in closure": lambda: closed(x),
         **peers.dispatch(leaves // 2, x),
     }
-    why = "finding the program takes about a microsecond of Python, more than what nested dicts cost while leaves are few."
     targets = {"nb.jit, model as argument": 1.0, "nb.jit, model in closure": 1.0}
     title = f"Compiled call, {leaves} leaves"
     return interleave(
@@ -38,7 +37,6 @@ def _dispatch(leaves: int, quick: bool) -> Table:
         variants,
         "raw JAX, nested dicts",
         targets=targets,
-        reasons=dict.fromkeys(targets, why),
         rounds=9 if quick else 21,
         by="cpu",
     )

@@ -89,9 +89,6 @@ def _tracing(quick: bool) -> Table:
         variants,
         "plain jnp and jax.nn",
         targets=targets,
-        reasons={
-            "nb.TransformerEncoder": "most of it is what JAX itself takes to trace these operations, with no Python above them."
-        },
         rounds=5 if quick else 9,
         by="cpu",
     )

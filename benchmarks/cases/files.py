@@ -47,11 +47,8 @@ def _tables(
     loads = {name: _bound(read, folder / name.replace(" ", "_"), arrays) for name, (_, read) in formats.items()}
     loads["nbmodule, mapped"] = lambda: _nothing(nb.load(folder / "nbmodule", mmap=True))
     floor = "plain file"
-    why = {
-        "nbmodule": "a plain file has neither names nor shapes nor sums to notice damage by, and each array is asked for all that."
-    }
     return [
-        interleave(f"Save {title}", saves, floor, targets={} if save is None else {"nbmodule": save}, reasons=why, rounds=rounds, seconds=0, warm=0, note=note),
+        interleave(f"Save {title}", saves, floor, targets={} if save is None else {"nbmodule": save}, rounds=rounds, seconds=0, warm=0, note=note),
         interleave(f"Load {title}", loads, floor, targets={} if load is None else {"nbmodule": load}, rounds=rounds, seconds=0, warm=0, note=note),
     ]  # fmt: skip
 

@@ -46,7 +46,6 @@ def run(quick: bool = False) -> list[Table]:
         variants,
         "flat list",
         targets={"nb.Module": 1.1},
-        reasons={"nb.Module": "a registered node that does nothing at all costs more than that, which is JAX's own."},
         rounds=9 if quick else 21,
         by="cpu",
         note="Of what a module costs above a flat list nearly all is JAX's own, as the node that does nothing shows.",
