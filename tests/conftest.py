@@ -39,7 +39,7 @@ def run_python() -> Callable[..., str]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         settings = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path} | (env or {})
         if devices > 1:
-            settings["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+            settings["XLA_FLAGS"] = f"{settings.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
             capture_output=True, text=True, env=settings, timeout=timeout, check=False,

@@ -84,7 +84,8 @@ def debian(versions: list[str]) -> Iterator[list[Interpreter]]:
         yield [Interpreter(version, f"/usr/bin/python{version}", root) for version in versions]
     finally:
         for target in reversed(done):
-            subprocess.run(["umount", str(target)], check=True)
+            # Lazily, for what was ended in there may still be on its way out.
+            subprocess.run(["umount", "--lazy", str(target)], check=True)
 
 
 def uv() -> str:

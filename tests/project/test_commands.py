@@ -96,6 +96,17 @@ def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
     assert done.stdout.splitlines()[-1].startswith("2 failed, 2 rerun")
 
 
+def test_tests_can_run_without_optimizing_what_they_compile_whatever_flags_this_jax_knows(run_python):
+    code = """
+    import compiler, jax
+
+    assert not compiler.knows("xla_cpu_no_such_flag")
+    print(jax.config.values["jax_disable_most_optimizations"], jax.jit(lambda x: x + 1)(1), jax.device_count())
+    """
+    path = os.pathsep.join([str(ROOT / "tests" / "plugins"), os.environ.get("PYTHONPATH", "")])
+    assert run_python(code, devices=2, env={"NBMODULE_OPTIMIZE": "0", "PYTHONPATH": path}) == "True 2 2"
+
+
 def test_nothing_is_run_by_the_name_python(make):
     for command in ("lab", "demo", "test", "lint"):
         assert not re.search(r"(?:^|[;&|{]) *(?:python|pip|jupyter)\s", make(command), re.M)
