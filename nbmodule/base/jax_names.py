@@ -387,10 +387,9 @@ class Inlined:
 
 def _spelled(value: object) -> Any:
     """A constant with the types of its parts, since `1 == True`; None for anything else."""
-    kind = type(value)
-    if kind in _CONSTANTS:
-        return kind, value
-    if kind is not tuple:
+    if type(value) in _CONSTANTS:
+        return type(value), value
+    if type(value) is not tuple:
         return None
     parts = tuple(map(_spelled, value))
     return None if None in parts else parts

@@ -77,7 +77,7 @@ def _put_back(module: Hull, attributes: dict[str, Any], private: _Private | None
         lasting = {name: own[name] for name in own.keys() & getattr(type(module), "_lasting", ())}
         own.clear()
         own.update(attributes | lasting)
-    if private is None:
+    if private is None or inner is None:
         return
     notes, others, hooks = private
     _set(inner, _NOTES, _read_notes(inner), notes)

@@ -187,10 +187,7 @@ class Intake:
             waiting.popleft()
             read += 1
             for name, value in values.items():
-                numbers: Any = value
-                dtype: Any = None
-                if type(value) is not float:
-                    numbers, dtype = self._read(name, step, value)
+                numbers, dtype = self._read(name, step, value)
                 if numbers is None:
                     continue
                 found = points.get(name)
