@@ -128,6 +128,66 @@ def test_where_the_clipboard_takes_no_pictures_the_picture_is_a_file(saved):
     calls.locator(".nbm-bugs .nbm-said", has_text="saved as a picture").wait_for()
 
 
+def test_where_a_reader_went_in_an_array_is_kept_when_it_is_hidden_and_shown_and_when_the_page_is_loaded_again(
+    tmp_path, open_file
+):
+    x = jax.random.normal(jax.random.key(0), (3, 8, 10))
+    path = tmp_path / "array.html"
+    path.write_text(
+        "<!doctype html><meta charset=utf-8>" + mimebundle(x)["text/html"] + mimebundle({"a": x[0]})["text/html"]
+    )
+    page = open_file(path, width=1100)
+    card, tree = view(page, 0), view(page, 1)
+    card.locator("select[aria-label=others]").select_option("1")
+    card.locator("input[aria-label='index on axis 0']").focus()
+    page.page.keyboard.press("End")
+    card.get_by_role("button", name="Closer").click()
+    card.locator("select[aria-label=scale]").select_option("1")
+
+    def state():
+        slider = card.locator("input[aria-label='index on axis 0']")
+        values = card.locator(".nbm-stage table td").all_inner_texts()
+        return slider.input_value(), values, card.locator("select[aria-label=scale]").input_value()
+
+    before = state()
+    assert before[0] == "2" and before[2] == "1" and len(before[1]) == 20
+    assert float(before[1][0]) == pytest.approx(float(x[2, 2, 2]), rel=1e-3) or len(set(before[1])) > 10
+    card.evaluate(HIDE_AND_SHOW)
+    card.locator("canvas").wait_for()
+    assert state() == before
+    page.page.reload()
+    card.locator("canvas").wait_for()
+    assert state() == before
+    assert tree.locator(".nbm-row").count() > 0
+
+
+def test_a_call_of_a_comparison_is_copied_as_a_picture_and_as_a_link_that_opens_it(tmp_path, open_file):
+    nb.seed(0)
+    model, x = nb.Sequential(*[nb.Linear(8, 8) for _ in range(4)]), jnp.ones((4, 8))
+    with nb.track(model) as right:
+        model(x)
+    model[1].bias = model[1].bias + 1.0
+    with nb.track(model) as wrong:
+        model(x)
+    path = tmp_path / "compared.html"
+    shown = mimebundle(nb.compare(wrong, right))["text/html"]
+    path.write_text(f"<!doctype html><meta charset=utf-8>{COPIED}{shown}")
+    page = open_file(path, width=1100)
+    page.locator(".nbm-row", has_text="carried").first.click()
+    name = page.locator(".nbm-herohead b").inner_text()
+    head = page.locator(".nbm-herohead")
+    head.get_by_role("button", name="picture").click()
+    head.locator(".nbm-said", has_text="copied a picture").wait_for()
+    width, height, colors = page.page.evaluate(PICTURE)
+    assert width > 600 and height > 200 and colors > 20
+    head.get_by_role("button", name="link").click()
+    other = page.page.context.new_page()
+    other.goto(page.page.evaluate("window.copied"))
+    other.locator(".nbm-herohead b", has_text=name).wait_for()
+    assert name in other.locator(".nbm-row.nbm-selected").text_content()
+    other.close()
+
+
 PLACES = """view => { const root = view.getRootNode(), seen = [...root.querySelectorAll("button, .nbm-row, canvas, .nbm-detail, .nbm-legend")];
   return seen.map(node => { const { x, y } = node.getBoundingClientRect(); return [node.className, Math.round(x), Math.round(y)]; }); }"""
 

@@ -16,9 +16,9 @@ import { addressOf, copyPicture } from "./sending.js";
  *   say: (text: string) => void, retitle: (facts: string[]) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
  *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, jump?: (finding: Finding) => void,
  *   findings: Finding[], bugs?: HTMLElement, rows?: import("./rows.js").Rows, name: string, kept: any,
- *   look?: { take: () => any, put?: (kept: any) => void }, arrive?: (place: string) => void }} View
+ *   arrays: Map<string, { of: string, look: import("./viewer.js").Look }>, look?: { take: () => any, put?: (kept: any) => void }, arrive?: (place: string) => void }} View
  * `name` is that of the view in an address, `look` takes down what a reader did and brings it back, `kept` is what was taken down before,
- * `arrive` goes to the place of an address.
+ * `arrive` goes to the place of an address, `arrays` is where readers have gone in its arrays.
  * What is wrong: how bad, in words, the line that shows it, in which part of a panel, and the path.
  * @typedef {[kind: "wrong" | "doubt" | "note", text: string, line: number | null, part: string | null, path: string]} Finding
  */
@@ -154,6 +154,7 @@ export function mountView(root, data, channel, draw) {
     findings: data.findings ?? [],
     name: /** @type {any} */ (host).nbmName ?? "",
     kept: /** @type {any} */ (host).nbmLook,
+    arrays: new Map(Object.entries(/** @type {any} */ (host).nbmLook?.arrays ?? {})),
   };
   for (const kind of ["keydown", "keyup", "keypress"]) {
     frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });
@@ -165,6 +166,8 @@ export function mountView(root, data, channel, draw) {
   } catch (error) {
     body.append(el("div", "failed", `This part could not be drawn: ${error}`));
   }
+  const { look } = view;
+  view.look = { put: look?.put, take: () => ({ ...look?.take(), arrays: Object.fromEntries(view.arrays) }) };
   /** @type {any} */ (host).nbmView = view;
   channel?.frame?.(view);
   if (data.code && !view.inside) tools.append(codeButton(view, data));
@@ -210,7 +213,7 @@ export function bugBar(view, data, beside = () => []) {
     bar.append(more);
   }
   const said = [(data.title ?? []).join(" · "), ...all.map(([kind, text]) => `${SIGNS[kind]} ${text}`)].join("\n");
-  bar.append(button("copy", "Copy what was found as text", () => void copy(view, said)), ...sending(view, () => bugPicture(view), ""));
+  bar.append(el("span", "send", button("copy", "Copy what was found as text", () => void copy(view, said)), ...sending(view, () => bugPicture(view), "")));
   const step = (/** @type {KeyboardEvent} */ event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const buttons = /** @type {HTMLElement[]} */ ([...bar.querySelectorAll("button:not([hidden], [hidden] *)")]);

@@ -1,5 +1,5 @@
 // Two runs side by side: the fault first, large; below it one cell for each call, and the calls themselves.
-import { button, copy, el, mountView, reader, tableButton } from "./base.js";
+import { button, copy, el, mountView, reader, sending, tableButton } from "./base.js";
 import { number } from "./format.js";
 import { bar } from "./marks.js";
 import { placeOf } from "./places.js";
@@ -12,6 +12,8 @@ const ROOM = 346;
 const HEIGHT = 230;
 const LEAST = 150;
 const MOST = 340;
+const TALL = 560; // where the three stand below each other
+const NARROW = 560;
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
@@ -39,6 +41,8 @@ function draw(view, data, channel) {
   const sentence = (/** @type {number} */ i) => [`${label(i)}: input ${given(i)}, return ${apart(i)}`, fault(i) && src(i)].filter(Boolean).join(", ");
   const code = (/** @type {number} */ i) => (isRow(i) ? `${data.root}[${data.row[i]}]` : data.root);
 
+  const key = (/** @type {number} */ i) => (isRow(i) ? `${data.row[i]}` : label(i));
+
   const hero = el("div", "hero");
   hero.setAttribute("role", "region");
   hero.setAttribute("aria-label", "The selected call");
@@ -49,7 +53,7 @@ function draw(view, data, channel) {
     head.append(el("span", fault(i) === "module" ? "culprit" : "", apart(i)));
     if (values(i)) head.append(el("span", "quiet", `expected ${number(Number(values(i)[0]))}, found ${number(Number(values(i)[1]))}`));
     if (src(i)) head.append(placeOf(view, src(i)));
-    head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))));
+    head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))), ...sending(view, () => [hero], key(i)));
     hero.append(head, sideBySide(view, channel, data.row[i], picture(i) ?? [], data));
   };
 
@@ -77,7 +81,7 @@ function draw(view, data, channel) {
     open: data.open,
     label,
     flat: label,
-    key: (i) => (isRow(i) ? `${data.row[i]}` : label(i)),
+    key,
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${WORDS[fault(i) ?? ""]}`.toLowerCase(),
     code,
     place: (i) => (isRow(i) ? { path: place(i), call: nth.get(i) ?? 0 } : null),
@@ -101,13 +105,16 @@ function draw(view, data, channel) {
   if (first !== undefined) {
     rows.begin(first);
     chosen(first);
-    hero.style.height = `${Math.min(Math.max(hero.scrollHeight, LEAST), MOST)}px`; // then nothing below it moves when another call is chosen
+    hero.style.height = `${Math.min(Math.max(hero.scrollHeight, LEAST), isNarrow(view) ? TALL : MOST)}px`; // then nothing below it moves when another call is chosen
   }
   rows.addTool(tableButton(view, () => [["call", "input", data.a, data.b, "off by", "largest", "fault"], ...calls.map((i) => [label(i), given(i), a(i), b(i), change(i), largest(i), WORDS[fault(i) ?? ""]].map((x) => String(x ?? "")))]));
 }
 
+/** @param {import("./base.js").View} view */
+const isNarrow = (view) => (view.root.clientWidth || 1100) < NARROW;
+
 /**
- * Expected, actual and their difference, beside each other where there is room.
+ * Expected, actual and their difference, beside each other where there is room, else below.
  * @param {import("./base.js").View} view
  * @param {import("./base.js").Channel | null} channel
  * @param {number} row as the kernel counts it
@@ -116,12 +123,13 @@ function draw(view, data, channel) {
  */
 function sideBySide(view, channel, row, pictures, data) {
   const names = [data.a, data.b, "difference"];
-  const room = Math.min(ROOM, ((view.root.clientWidth || 1100) - 50) / 3);
+  const wide = view.root.clientWidth || 1100;
+  const room = Math.min(ROOM, isNarrow(view) ? wide - 50 : (wide - 50) / 3);
   const fits = (/** @type {number[]} */ [n, h, w]) => (n === 1 && w ? Math.min(room, (HEIGHT * w) / h) : room);
   const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
   const bar = el("div", "viewer");
   const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, fits(each.s), { part, together, bar, tall: HEIGHT })) || drawPicture(view, each, fits(each.s));
-  return el("div", "", bar, el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), draw(each, k)))));
+  return el("div", "", bar, el("div", isNarrow(view) ? "beside below" : "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), draw(each, k)))));
 }
 
 /** @type {import("./base.js").Render} */

@@ -122,6 +122,20 @@ export class Viewer {
     this.hand();
     if (picture.k === "none") void this.ask(options.numbers);
     if (options.others) this.others();
+    const kept = view.arrays?.get(this.name);
+    if (kept?.of !== picture.of) return;
+    this.look = kept.look;
+    this.show();
+  }
+
+  /** What it is called among the arrays of the view. */
+  get name() {
+    return `${this.row} ${this.part}`;
+  }
+
+  /** Take down zoom, axes and scale, for when the view is drawn again. */
+  keep() {
+    this.view.arrays?.set(this.name, { of: this.first.of, look: this.look });
   }
 
   /** @param {Picture} picture */
@@ -178,6 +192,7 @@ export class Viewer {
   }
 
   show() {
+    this.keep();
     this.controls();
     if (this.kernel && this.isPlane) void this.ask();
     else this.draw(rescaled(cut(this.first, this.tile(), this.look.window), this.look.scale));
@@ -347,6 +362,7 @@ export class Viewer {
       speak();
       for (const each of this.together) {
         each.look = { ...each.look, at: each.look.at.map((k, i) => (i === axis ? Number(slider.value) : k)) };
+        each.keep();
         if (each === this && this.kernel) void this.ask(); // the slider stays under the hand
         else if (each === this) this.draw(rescaled(cut(this.first, this.tile(), this.look.window), this.look.scale));
         else each.show();
