@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -241,21 +242,30 @@ def _append(out: Outline, depth: int, label: str, row: int) -> None:
     out.row.append(row)
 
 
+def _without(steps: Sequence[str], at: int) -> tuple[str, str]:
+    """What stands before and after one step of a path."""
+    return ".".join(steps[:at]), ".".join(steps[at + 1 :])
+
+
 def folded_paths(paths: Sequence[str]) -> list[str]:
     """Join paths that differ in one number and follow each other.
 
     Example:
-        >>> folded_paths(["blocks.0.drop", "blocks.1.drop", "blocks.2.drop", "head"])
-        ['blocks.0…2.drop', 'head']
+        >>> folded_paths(["1.blocks.0.drop", "1.blocks.1.drop", "1.blocks.2.drop", "head"])
+        ['1.blocks.0…2.drop', 'head']
     """
+    parts = [path.split(".") for path in paths]
+    shared = collections.Counter(
+        _without(steps, at) for steps in parts for at, step in enumerate(steps) if step.isdigit()
+    )
     families: dict[tuple[str, ...], list[str]] = {}
-    for path in paths:
-        steps = path.split(".")
-        at = next((k for k, step in enumerate(steps) if step.isdigit()), None)
-        if at is None:
+    for path, steps in zip(paths, parts, strict=True):
+        counted = [at for at, step in enumerate(steps) if step.isdigit()]
+        if not counted:
             families[(path,)] = []
-        else:
-            families.setdefault((".".join(steps[:at]), ".".join(steps[at + 1 :])), []).append(steps[at])
+            continue
+        at = max(counted, key=lambda at: shared[_without(steps, at)])
+        families.setdefault(_without(steps, at), []).append(steps[at])
     out = []
     for family, numbers in families.items():
         span = numbers[0] if len(numbers) == 1 else f"{numbers[0]}…{numbers[-1]}" if numbers else ""

@@ -17,7 +17,7 @@ const HISTOGRAM = { w: 34, h: 16 };
 const FIRST_ROWS = 12;
 const ZEROS = 0.2;
 const DEAD = 0.9;
-const TITLES = { weight: "weight", gradient: "gradient", return: "return", update: "update/weight" };
+const TITLES = { weight: "weight", gradient: "gradient", return: "return", update: "update" };
 
 export class StripTable {
   /**
@@ -273,7 +273,8 @@ function savedDetail(run, path, quantity) {
 function headOf(run, quantity, at, base) {
   const { steps } = /** @type {Strips} */ (run.strips.get(quantity));
   const sample = sampleAt(steps, at);
-  const head = el("span", `run-cell run-${quantity}`, TITLES[/** @type {keyof typeof TITLES} */ (quantity)]);
+  const title = TITLES[/** @type {keyof typeof TITLES} */ (quantity)];
+  const head = el("span", `run-cell run-${quantity}`, el("span", "", title, quantity === "update" ? el("span", "run-per", "/weight") : ""));
   if (!Number.isNaN(at) && steps[sample] !== at) {
     head.append(el("span", "quiet", sample < 0 ? ` from ${count(steps[0])}` : ` @${count(steps[sample])}`));
     head.title = sample < 0 ? `first watched at step ${count(steps[0])}` : `not watched at step ${count(at)}: these are of step ${count(steps[sample])}`;
