@@ -66,6 +66,16 @@ def gpt(layers: int = 24) -> nb.Sequential:
     )
 
 
+def ported() -> Any:
+    """The first look of the notebook that ports a network from PyTorch with planted mistakes."""
+    lesson = FOLDER.parents[1] / "notebooks" / "08_porting_from_torch.py"
+    text = lesson.read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "porting"}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text[: text.index("\n", text.index("\nfirst_look = ") + 1)], str(lesson), "exec"), names)
+    return names["first_look"]
+
+
 def values() -> dict[str, Callable[[], Any]]:
     """What is shown, by name; made when it is asked for."""
     nb.seed(0)
@@ -104,6 +114,15 @@ def values() -> dict[str, Callable[[], Any]]:
                 live.log(loss=loss)
         return live
 
+    def steps() -> Any:
+        model = ResNet()
+        recorder = nb.Recorder(model, returns=True, every=1)
+        for _ in range(6):
+            with recorder:
+                model(image)
+            model.stem.weight = model.stem.weight * 1.5
+        return nb.inspect(recorder)
+
     outlier = jax.random.normal(jax.random.key(3), (300, 700)).at[100, 200].set(40.0).at[7, 9].set(jnp.nan)
     return {
         "model": lambda: (net(image), net)[1],
@@ -111,7 +130,9 @@ def values() -> dict[str, Callable[[], Any]]:
         "calls": lambda: tracked(dead, image),
         "deep": lambda: tracked(language, tokens),
         "inspect": lambda: nb.inspect(dead, image),
+        "steps": steps,
         "compare": compared,
+        "port": ported,
         "recorder": recorded,
         "live": trained,
         "array": lambda: outlier,

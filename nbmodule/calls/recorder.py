@@ -197,6 +197,11 @@ class Recorder(Shown):
 
     # -- looking back --------------------------------------------------------------------------------
     @property
+    def model(self) -> Any:
+        """The model that is followed; None once it is gone."""
+        return self._model()
+
+    @property
     def steps(self) -> tuple[int, ...]:
         """Numbers of the recorded steps."""
         return tuple(self._store.steps())

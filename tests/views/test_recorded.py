@@ -1,5 +1,8 @@
 """A recorder's steps are in the page that shows it."""
 
+import base64
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ import nbmodule as nb
 from nbmodule.views import record_for
 from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.forms.payload_values import moment_payload
-from nbmodule.views.records.records import ShownStatistics
+from nbmodule.views.joined.sources import source_for
+from nbmodule.views.makers import of_calls
+from nbmodule.views.records.records import Note, ShownStatistics
 from nbmodule.views.showing.show import mimebundle
 
 
@@ -71,7 +76,9 @@ def test_many_steps_are_thinned_and_that_is_said():
 
 
 def test_a_hundred_steps_of_twelve_rows_take_little_room():
-    assert len(mimebundle(recorded(100, layers=11)[0])["text/html"]) < 60_000
+    shown = mimebundle(recorded(100, layers=11)[0])["text/html"]
+    data = re.search(r'<script type="application/json">(.*?)</script>', shown, re.DOTALL)[1]
+    assert len(data) < 24_000 and len(shown) < 62_000, (len(data), len(shown))
 
 
 def test_what_is_not_finite_at_a_step_is_counted_there():
@@ -110,3 +117,140 @@ def test_two_recorders_of_one_page_move_together(four, open_html):
     page.locator("input[type=range]").first.focus()
     page.page.keyboard.press("Home")
     page.locator(".nbm-step", has_text="step 0 of 3").nth(1).wait_for()
+
+
+# -- the steps in one panel ---------------------------------------------------------------------------
+X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 8)), "float32")
+
+
+@pytest.fixture(scope="module")
+def growing():
+    """A recorder whose model doubles its first weight from step to step, and what its layers returned."""
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(8, 6), nb.ReLU(), nb.Linear(6, 3))
+    recorder, returned = nb.Recorder(model, returns=True, every=1), []
+    for _ in range(3):
+        with recorder:
+            last = model(X)
+        returned.append([np.asarray(model[0](X)), np.asarray(last)])
+        model[0].weight = model[0].weight * 2.0
+    return model, recorder, returned
+
+
+def test_a_recorder_is_inspected_as_one_panel_without_a_call(growing):
+    model, recorder, _ = growing
+    view = nb.inspect(recorder)
+    assert view.record.title[:2] == ("Sequential", "float32[4, 8] → float32[4, 3]")
+    assert [call.path for call in view.calls] == ["", "0", "1", "2"]
+    assert view.graph.flops == nb.graph(model, X).flops  # traced from the shapes that were recorded
+    assert view.recorder is recorder and len(recorder.steps) == 3
+    data = payload_of(view.record)
+    calls, modules = data["parts"]["calls"], data["parts"]["modules"]
+    assert calls["view"] == "recorded" and len(calls["moments"]) == 3
+    assert (
+        [calls["path"][line] for line in (data["returned"][i][0] for i in range(3))]
+        == modules["path"]
+        == ["0", "1", "2"]
+    )
+    assert "what if" not in data["parts"]
+
+
+def test_a_group_of_modules_has_the_returns_of_its_members():
+    model = nb.Sequential(*[nb.Sequential(nb.Linear(4, 4), nb.ReLU()) for _ in range(4)])
+    recorder = nb.Recorder(model, every=1)
+    for _ in range(2):
+        with recorder:
+            model(jnp.ones((2, 4)))
+    data = payload_of(nb.inspect(recorder).record)
+    group = data["parts"]["modules"]["label"].index("0…3")
+    paths = [data["parts"]["calls"]["path"][line] for line in data["returned"][group]]
+    assert paths == ["0", "1", "2", "3"]
+
+
+def test_what_cannot_be_shown_of_a_recorder_says_why():
+    model = nb.Sequential(nb.Linear(4, 4), nb.ReLU())
+    recorder = nb.Recorder(model, every=1)
+    assert all(
+        "nothing was recorded yet: run a step inside `with recorder:`" in part.text
+        for _, part in nb.inspect(recorder).record.parts()
+    )
+    with recorder:
+        model[0](jnp.ones((2, 4)))
+    why = nb.inspect(recorder).record.graph.text
+    assert why == "no graph: the arguments are not known (the model itself was not called): nb.inspect(recorder, x)."
+    assert nb.inspect(recorder, jnp.ones((2, 4))).graph.flops == nb.graph(model, jnp.ones((2, 4))).flops
+    recorder._model = lambda: None  # as once it is collected
+    assert recorder.model is None
+    assert [part.text for _, part in nb.inspect(recorder).record.parts() if isinstance(part, Note)] == [
+        "no modules: the model is gone.",
+        "no graph: the model is gone.",
+    ]
+
+
+def test_the_kernel_draws_a_call_of_the_step_that_a_page_asks_for(growing):
+    _, recorder, returned = growing
+    view = nb.inspect(recorder)
+    line = source_for(view, view.record, False)
+    (picture,) = line.answer("moment", {"step": 1, "path": "2", "call": 0})["pictures"]
+    assert picture["of"] == "float32[4, 3]"
+    cells = np.frombuffer(base64.b64decode(picture["d"]), "u1").astype(float)
+    assert np.corrcoef(np.clip(returned[1][1].ravel(), *picture["l"]), cells)[0, 1] > 0.999
+    assert line.answer("moment", {"step": 1, "path": "9", "call": 0}) == {"pictures": []}
+    assert line.answer("moment", {"step": "1", "path": None, "call": 0}) == {"pictures": []}
+
+
+def text_of_graph(page):
+    return " ".join(page.locator(".nbm-glabel").all_text_contents())
+
+
+def spread(array):
+    return f"{float(f'{array.mean():.2g}'):g} ± {float(f'{array.std():.2g}'):g}"
+
+
+def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing, open_html):
+    _, recorder, returned = growing
+    page = open_html(mimebundle(nb.inspect(recorder))["text/html"], width=1280)
+    slider = page.locator("input[aria-label=Step]")
+    module = page.locator("section[aria-label=modules] .nbm-row").first
+    call = page.locator("section[aria-label=calls] .nbm-row", has_text="0").nth(1)
+    pane = page.locator("section[aria-label=selected]")
+    module.click()
+    page.page.get_by_role("tab", name="Show graph").click()
+    page.locator(".nbm-glabel", has_text="±").first.wait_for()
+    seen = []
+    for key, step in (("End", 2), ("Home", 0)):
+        slider.focus()
+        page.page.keyboard.press(key)
+        page.locator(".nbm-step", has_text=f"step {step} of 2").wait_for()
+        first = returned[step][0]
+        assert spread(first) in text_of_graph(page)
+        assert spread(first) in pane.inner_text()
+        assert spread(first) in module.locator(".nbm-drawn").last.get_attribute("title")
+        assert f"{spread(returned[step][1])}" in text_of_graph(page)
+        assert pane.locator("canvas").count() == 1 and "no picture" not in pane.inner_text()
+        fills = page.locator(".nbm-gport [style*='color-mix']")
+        seen.append([fills.nth(k).get_attribute("style") for k in range(fills.count())])
+    assert seen[0] != seen[1] and len(seen[0]) == len(seen[1]) == 3
+    page.page.get_by_role("button", name="Show what changes").click()
+    slider.focus()
+    page.page.keyboard.press("End")
+    page.locator(".nbm-step", has_text="step 2 of 2").wait_for()
+    factor = float(pane.inner_text().partition("×")[2].split()[0])
+    assert factor == pytest.approx(returned[2][0].std() / returned[0][0].std(), rel=0.01)
+    page.page.get_by_role("tab", name="Show calls").click()
+    call.click()
+    assert page.locator("section[aria-label=selected] .nbm-path b").inner_text() == "0"
+
+
+def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_html, monkeypatch):
+    monkeypatch.setattr(of_calls, "MOMENT_PICTURES", 0)
+    _, recorder, _ = growing
+    page = open_html(mimebundle(nb.inspect(recorder))["text/html"] + mimebundle(recorder)["text/html"], width=1280)
+    pane = page.locator("section[aria-label=selected]")
+    pane.locator("canvas").first.wait_for()
+    page.locator("nbm-view").nth(1).locator(".nbm-row").nth(1).click()
+    page.locator("input[aria-label=Step]").first.focus()
+    page.page.keyboard.press("Home")
+    for detail in (pane, page.locator("nbm-view").nth(1).locator(".nbm-detail")):
+        detail.get_by_text("no picture of step 0 is in this page").wait_for()
+        assert detail.locator("canvas").count() == 0

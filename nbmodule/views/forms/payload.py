@@ -159,8 +159,8 @@ def _(tree: ModuleTree) -> dict[str, Any]:
         if rows[i].statistics is None:
             returned = [rows[j].statistics for j in group_lines(outline, i)]
             rows[i] = rows[i]._replace(statistics=union_of([one for one in returned if one is not None]))
-    modes = [None if r.training is None else "train" if r.training else "eval" for r in rows]
-    shown = modes if tree.mode.startswith("mixed") else []
+    few = _rarer(r.training for r in rows) if tree.mode.startswith("mixed") else None
+    shown = [("train" if few else "eval") if few is not None and r.training is few else None for r in rows]
     return common(tree, "modules", outline.row) | filled(
         {
             "total": tree.parameters,
@@ -180,7 +180,7 @@ def _(tree: ModuleTree) -> dict[str, Any]:
             "color": _colors(tree.color, [(r.path,) for r in rows]) if tree.color else None,
             "at": None if _in_order(outline.row) else outline.row,
             "late": column([not r.built for r in rows]),
-            "training": column(shown) if shown else None,
+            "training": column(shown),
             "doc": texts((r.doc for r in rows), 300),
             "src": texts(r.source for r in rows),
             "st": sparse((i, statistics_payload(r.statistics)) for i, r in enumerate(rows)),
@@ -243,6 +243,12 @@ def _(tree: VariableTree) -> dict[str, Any]:
             "pic": sparse((i, picture_payload(v)) for i, v in enumerate(values) if isinstance(v, Picture)),
         }
     )
+
+
+def _rarer(modes: Iterable[bool | None]) -> bool:
+    """The mode that fewer rows are in; eval where as many are in either."""
+    known = [mode for mode in modes if mode is not None]
+    return 2 * sum(known) < len(known)
 
 
 def _joined(outline: Outline) -> dict[int, list[str]] | None:
@@ -321,8 +327,14 @@ def _moments(table: CallTable, outline: Outline) -> dict[str, Any]:
         [moment_payload(row.statistics) for row in shown_rows(_at_moment(table.rows, moment), outline)]
         for moment in table.moments
     ]
+    line = {row: i for i, row in enumerate(outline.row) if row >= 0}
+    small = {
+        k: {line[row]: picture_payload(p) for row, p in moment.pictures.items()}
+        for k, moment in enumerate(table.moments)
+        if moment.pictures
+    }
     return {"steps": [moment.step for moment in table.moments], "moments": values} | filled(
-        {"axis": list(map(number, axis)) if axis else None}
+        {"axis": list(map(number, axis)) if axis else None, "small": small or None}
     )
 
 

@@ -45,6 +45,9 @@ MOST_MOMENTS = 100
 """Recorded steps whose numbers a page brings along."""
 MOST_MOMENT_ROWS = 4000
 """Rows of all of them together."""
+MOMENT_PICTURES = 32_000
+"""Cells, a byte each, of the small pictures of earlier steps: those of 12 rows at 10 steps."""
+MOMENT_SIDE = 16
 
 
 # -- what ran ----------------------------------------------------------------------------------------
@@ -253,14 +256,19 @@ def recorder_record(recorder: Recorder) -> CallTable:
     last = recorder.steps[-1]
     table = recorded_table(recorder, last)
     moments = _moments(recorder, table)
-    part = f"{len(moments)} of " if len(moments) < len(recorder.steps) else ""
-    told = (
-        f"{part}{count_noun(len(recorder.steps), 'step')} in this page, pictures of step {last}"
-        if moments
-        else f"step {last}"
-    )
-    notes = (f"{told}; recorder[n] shows another", note, *table.notes)
+    notes = (f"{_told(recorder, moments)}; recorder[n] shows another", note, *table.notes)
     return dataclasses.replace(table, moments=moments, notes=notes)
+
+
+def _told(recorder: Recorder, moments: Sequence[RecordedMoment]) -> str:
+    """Which steps a page has, and of which it has pictures."""
+    last = recorder.steps[-1]
+    if not moments:
+        return f"step {last}"
+    part = f"{len(moments)} of " if len(moments) < len(recorder.steps) else ""
+    pictured = sum(bool(moment.pictures) for moment in moments)
+    more = f", small ones of {count_noun(pictured, 'earlier step')}" if pictured else ""
+    return f"{part}{count_noun(len(recorder.steps), 'step')} in this page, pictures of step {last}{more}"
 
 
 def _moments(recorder: Recorder, table: CallTable) -> tuple[RecordedMoment, ...]:
@@ -273,12 +281,47 @@ def _moments(recorder: Recorder, table: CallTable) -> tuple[RecordedMoment, ...]
         sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)}) if len(steps) > most else steps
     )
     places = _places(row.path for row in table.rows)
+    pictured = _pictured_steps(table, chosen)
     moments = []
     for step in chosen:
         calls = list(recorder[step])
         found, at = _measured(calls, {}), {place: k for k, place in enumerate(_places(call.path for call in calls))}
-        moments.append(RecordedMoment(step, tuple(found.get(at.get(place, -1)) for place in places)))
+        numbers = [at.get(place, -1) for place in places]
+        drawn = [k if row.pictures else -1 for k, row in zip(numbers, table.rows, strict=True)]
+        pictures = _small_pictures(calls, drawn) if step in pictured else {}
+        moments.append(RecordedMoment(step, tuple(map(found.get, numbers)), pictures))
     return tuple(moments)
+
+
+def _pictured_steps(table: CallTable, steps: Sequence[int]) -> set[int]:
+    """The earlier steps of which there is room for small pictures, evenly chosen; none where statistics alone were kept."""
+    cells = sum(MOMENT_SIDE**2 for row in table.rows if row.pictures)
+    most = min(len(steps) - 1, MOMENT_PICTURES // cells if cells else 0)
+    return {steps[k * (len(steps) - 1) // most] for k in range(most)}
+
+
+def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Picture]:
+    """What calls returned, drawn small, by place among `rows`; these are numbers of calls, -1 for none."""
+    found = {}
+    for k, row in enumerate(rows):
+        leaves = [] if row < 0 or not calls[row].captured else jax.tree.leaves(calls[row].returns)
+        array = next((leaf for leaf in leaves if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS), None)
+        if array is not None:
+            found[k] = picture_for(array, calls[row].path, side=MOMENT_SIDE, tiles=1)
+    return found
+
+
+def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[Picture, ...]:
+    """The pictures of one call of a recorded step; none where that call was not made, or its return was not kept.
+
+    Args:
+        recorder: Whose steps they are.
+        step: Its number.
+        path: Of the submodule.
+        index: How many calls of it came before.
+    """
+    same = [call for call in recorder[step] if call.path == path]
+    return _pictures(same[index], path, 2) if 0 <= index < len(same) else ()
 
 
 def _places(paths: Iterable[str]) -> list[tuple[str, int]]:

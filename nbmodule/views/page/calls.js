@@ -1,5 +1,6 @@
 // The calls: what ran, in which order, with what result.
 import { button, el, mountView, reader, svg, tableButton, waiting } from "./base.js";
+import { shapeOf } from "./fold.js";
 import { number, seconds } from "./format.js";
 import { bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
@@ -17,7 +18,8 @@ export function drawCalls(view, data, channel, moment = {}) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
   const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map((name) => moment[name] ?? get(name));
-  const [compiling, own] = ["comp", "own"].map(get);
+  const [compiling, own] = ["comp", "own"].map((name) => moment[name] ?? get(name));
+  const root = () => moment.root?.(0) ?? data.root;
   const n = data.depth.length;
   const groups = data.groups ?? {}; // of the lines that stand for several calls: what these are, and their lines
   const rowOf = (/** @type {number} */ i) => (data.at ? data.at[i] : i);
@@ -29,7 +31,13 @@ export function drawCalls(view, data, channel, moment = {}) {
   const seen = Object.create(null);
   const nth = Array.from({ length: n }, (_, i) => (isCall(i) ? (seen[path(i)] = (seen[path(i)] ?? -1) + 1) : 0));
   // Beside other panes there is room for what is new in a row: the last step of the path, and what came out.
-  const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) && !groups[i] ? label(i).slice(path(i).lastIndexOf(".") + 1) : label(i));
+  const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) && !groups[i] ? label(i).slice(shared(path(i), above(i))) : label(i));
+  const { parent } = shapeOf(data.depth);
+  const above = (/** @type {number} */ i) => {
+    let up = parent[i];
+    while (up >= 0 && !isCall(up)) up = parent[up];
+    return up >= 0 ? (path(up) ?? "") : "";
+  };
   const kinds = (/** @type {number} */ i) => groups[i]?.[0];
   const gave = (/** @type {number} */ i) => kinds(i) ?? flow(i).slice(flow(i).lastIndexOf("→"));
   const bare = (/** @type {number} */ i) => gave(i).replace(/^→ float32(?=\[)/, "→ "); // where there is no room for the usual type
@@ -58,7 +66,7 @@ export function drawCalls(view, data, channel, moment = {}) {
     flat: label,
     key: (i) => `${order(i)} ${path(i) ?? label(i)}`,
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
-    code: (i) => isCall(i) ? `${data.root}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]` : `${data.root}[${order(i)}:${order(groups[i][1].at(-1)) + 1}]`,
+    code: (i) => isCall(i) ? `${root()}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]` : `${root()}[${order(i)}:${order(groups[i][1].at(-1)) + 1}]`,
     place: (i) => (isCall(i) ? { path: path(i), call: nth[i] } : null),
     rowClass: (i) => (error(i) || i === firstBad() ? "wrong" : isBad(i) ? "carries" : ""),
     nameTitle: "call",
@@ -70,7 +78,7 @@ export function drawCalls(view, data, channel, moment = {}) {
       ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { title: "mean ± std", cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i)) : "") },
+            { get title() { return moment.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i)) : "") },
             { title: "histogram", width: "70px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
@@ -81,11 +89,13 @@ export function drawCalls(view, data, channel, moment = {}) {
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
-      if (output(i) && isCall(i) && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? waiting(view, "pictures"));
+      if (moment.missing?.(i)) pane.append(el("div", "quiet", moment.missing(i)));
+      else if (output(i) && isCall(i) && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? waiting(view, "pictures"));
       facts(pane, [
         ["class", kinds(i) ?? cls(i)],
         ["in", input(i)],
         ["out", output(i)],
+        ["change", moment.change?.(i)],
         ["time", time(i) === null ? "" : seconds(run(i))],
         ["compiling", compiling(i) ? `${seconds(compiling(i))} in this call` : ""],
         ["own time", typeof own(i) === "number" ? seconds(own(i)) : ""],
@@ -117,6 +127,13 @@ function timeOf(cell, all, compiling, longest, own) {
   const words = [`${seconds(run)}`, compiling ? `and ${seconds(compiling)} compiling, once` : "", typeof own === "number" ? `${seconds(own)} of it by itself` : ""];
   cell.title = words.filter(Boolean).join(", ");
 }
+
+/**
+ * How many letters of a path say no more than that of the call above it.
+ * @param {string} path
+ * @param {string} above
+ */
+const shared = (path, above) => (above && path.startsWith(`${above}.`) ? above.length + 1 : 0);
 
 /**
  * The call that produced the first number that is not finite: the innermost one, since a call returns after those within it.
@@ -183,4 +200,4 @@ function timeline(view, rows, data, get) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (...all) => void drawCalls(...all));
+export const render = (root, data, channel) => mountView(root, data, channel, (...all) => void drawCalls(...all, data.moment?.columns));

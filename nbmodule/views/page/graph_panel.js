@@ -53,7 +53,8 @@ function colorChoice(graph) {
   const choice = el("select", "button");
   choice.setAttribute("aria-label", "Color boxes by");
   const timed = Object.keys(data.seconds).length ? ["time"] : [];
-  const known = Object.keys(data.returns).length ? ["non-finite"] : [];
+  const returns = Object.values(data.returns).flat();
+  const known = [...(returns.some((one) => one.std !== undefined) ? ["std"] : []), ...(returns.length ? ["non-finite"] : [])];
   for (const name of ["", "flops", "bytes", ...timed, ...known, ...(data.color === "value" ? ["value"] : [])]) {
     choice.append(new Option(`color: ${name || "none"}`, name, false, name === graph.color));
   }
@@ -62,6 +63,21 @@ function colorChoice(graph) {
     graph.refresh();
   });
   return choice;
+}
+
+/**
+ * From where to where a coloring goes, and the share of the way at which a number lies: from zero, or in equal factors where the ends
+ * of all there is are known (also of what is not visible, and of other steps) and far apart.
+ * @param {number[]} found
+ * @param {[number, number]} [ends]
+ * @returns {{ low: number, high: number, isLog: boolean, share: (x: number) => number }}
+ */
+export function scaleOf(found, ends) {
+  const isLog = Boolean(ends && ends[1] > 10 * ends[0]);
+  const all = [...(isLog ? [] : [0, ...found]), ...(ends ?? [])];
+  const [low, high] = [Math.min(...all), Math.max(...all)];
+  const share = (/** @type {number} */ x) => (isLog ? Math.log(Math.max(x, low) / low) / Math.log(high / low) : (x - low) / (high - low || 1));
+  return { low, high, isLog, share };
 }
 
 /**
@@ -81,12 +97,9 @@ export function colorBoxes(graph) {
     if (x !== null) found.push([box.item.key, x]);
   }
   if (!found.length) return fills;
-  const [low, high] = [Math.min(0, ...found.map(([, x]) => x)), Math.max(0, ...found.map(([, x]) => x))];
-  for (const [key, x] of found) {
-    const share = Math.round((100 * (x - low)) / (high - low || 1));
-    fills.set(key, `color-mix(in srgb, var(--ghigh) ${share}%, var(--glow))`);
-  }
-  legend.append(`${color} ${numberText(low, color)}`, el("span", "gscale"), numberText(high, color));
+  const { low, high, isLog, share } = scaleOf(found.map(([, x]) => x), forms.data.reach?.[color]);
+  for (const [key, x] of found) fills.set(key, `color-mix(in srgb, var(--ghigh) ${Math.round(100 * share(x))}%, var(--glow))`);
+  legend.append(`${color} ${numberText(low, color)}`, el("span", "gscale"), numberText(high, color), isLog ? " (log)" : "");
   return fills;
 }
 

@@ -111,6 +111,16 @@ function badByPath(forms) {
 }
 
 /**
+ * The deviation of what each path returned last.
+ * @param {Forms} forms
+ * @returns {Record<string, number>}
+ */
+function deviations(forms) {
+  const known = Object.entries(forms.data.returns).map(([path, calls]) => [path, calls.at(-1)?.std]);
+  return Object.fromEntries(known.filter(([, std]) => std !== undefined));
+}
+
+/**
  * The number that colors a box; null for none. A run of equal neighbors has the largest of its members.
  * @param {Forms} forms
  * @param {Item} item
@@ -123,7 +133,7 @@ export function numberOf(forms, item, color) {
     if (child.form < 0 && child.kind !== "operation") return null;
     return (child.form >= 0 ? forms.form(child.form) : forms.record(child.record))[color];
   }
-  const table = color === "time" ? forms.data.seconds : color === "non-finite" ? badByPath(forms) : forms.data.numbers;
+  const table = color === "time" ? forms.data.seconds : color === "non-finite" ? badByPath(forms) : color === "std" ? deviations(forms) : forms.data.numbers;
   if (!table || child.form < 0) return null;
   if (child.kind === "scope") return table[item.path] ?? null;
   if (child.kind !== "run") return null;

@@ -3,10 +3,12 @@ import { button, copy, el, mountView, reader, sending } from "./base.js";
 import { render as calls } from "./calls.js";
 import { count, seconds } from "./format.js";
 import { render as graph } from "./graph.js";
+import { shapeText } from "./graph_words.js";
 import { Divider } from "./inspect_divider.js";
 import { INSPECT_STYLES } from "./inspect_style.js";
-import { badges, facts, numbers, numberWords, spread } from "./marks.js";
+import { badges, facts, numbers, numberWords, spread, unionOf } from "./marks.js";
 import { render as modules } from "./modules.js";
+import { Moments } from "./moments.js";
 import { render as note } from "./note.js";
 import { drawPicture } from "./picture.js";
 import { placeOf } from "./places.js";
@@ -18,7 +20,7 @@ import { render as whatIf } from "./what_if.js";
  */
 
 /** @type {Record<string, import("./base.js").Render>} */
-const PARTS = { modules, calls, graph, note, what_if: whatIf };
+const PARTS = { modules, calls, recorded: calls, graph, note, what_if: whatIf };
 const WIDE = 900;
 const MIDDLE = ["calls", "graph", "what if"];
 const KEPT = ["selected", "tab", "middle"];
@@ -37,6 +39,9 @@ class Panel {
     this.channel = channel;
     this.id = `nbmi${++serial}-`;
     this.columns = columnsOf(data.parts);
+    const steps = data.parts.calls?.view === "recorded" ? new Moments(data.parts.calls) : null;
+    this.moments = steps && Object.assign(steps, { returnOf: (/** @type {number} */ i) => this.returnOf(i) });
+    this.graph = returnsOfGraph(data.parts, this.columns, this.moments);
     for (const [name, chosen] of Object.entries(view.kept ?? {})) view.memory.set(name, chosen);
     /** @type {Place} what a reader chose, else the innermost call that failed, else the model itself */
     this.selected = view.memory.get("selected") ?? this.columns.failed ?? this.worst() ?? { path: "", call: 0 };
@@ -53,8 +58,31 @@ class Panel {
     this.listen();
     this.arrange();
     this.drawDetail();
+    if (this.moments) this.follow(this.moments);
     const chosen = view.memory.get("selected");
     channel?.send({ type: "joined", path: null, ...chosen });
+  }
+
+  /**
+   * One slider moves modules, calls, the graph and what is selected.
+   * @param {Moments} moments
+   */
+  follow(moments) {
+    moments.slider(this.view, false); // the brackets go from call to call
+    moments.moved = () => {
+      this.graph.renew();
+      for (const name of Object.keys(this.data.parts)) this.panes[name].querySelector(".nbm-view")?.dispatchEvent(new CustomEvent("nbm-moment"));
+      this.drawDetail(true);
+    };
+  }
+
+  /**
+   * What the module of a line returned at the step that is shown.
+   * @param {number} i
+   */
+  returnOf(i) {
+    const known = (this.data.returned?.[i] ?? []).map((/** @type {number} */ line) => this.moments?.stats(line)).filter((/** @type {any} */ s) => s?.b.length);
+    return known.length > 1 ? unionOf(known) : (known[0] ?? null);
   }
 
   /** Where something is wrong; the panel opens there. */
@@ -163,7 +191,7 @@ class Panel {
     const pane = this.panes[name];
     const data = this.data.parts[name];
     if (!data || pane.childNodes.length) return;
-    this.ends.push(PARTS[data.view](pane, { ...data, inside: true }, data.view === "what_if" ? this.line() : null));
+    this.ends.push(PARTS[data.view](pane, { ...data, inside: true, moment: this.moments, ...(name === "graph" && this.graph.data) }, data.view === "what_if" ? this.line() : null));
     this.mark(name);
   }
 
@@ -257,14 +285,17 @@ class Panel {
     return exact >= 0 ? exact : places.findIndex((one) => one.path === path);
   }
 
-  /** The selected call: what went in and came out, the module that ran, its code. */
-  drawDetail() {
+  /**
+   * The selected call: what went in and came out, the module that ran, its code.
+   * @param {boolean} [stays] whether it is the same call, at another step
+   */
+  drawDetail(stays = false) {
     const pane = this.panes.selected;
     const { selected, columns, data } = this;
     const i = this.rowOf(selected);
+    const top = stays ? pane.scrollTop : 0;
     pane.replaceChildren();
-    pane.scrollTop = 0;
-    const root = (data.parts.calls ?? {}).root ?? "view.calls";
+    const root = this.moments?.root ?? (data.parts.calls ?? {}).root ?? "view.calls";
     const code = i < 0 ? selected.path : `${root}[${JSON.stringify(selected.path)}${selected.call ? `, ${selected.call}` : ""}]`;
     const head = el("div", "path", el("b", "", selected.path || data.title[0]));
     if (i >= 0) head.append(button("copy", `Copy ${code}`, () => void copy(this.view, code)), button("text", "Copy this call as text", () => void copy(this.view, this.textOf(i))));
@@ -276,6 +307,7 @@ class Panel {
     const m = columns.moduleOf.get(selected.path);
     if (m !== undefined) this.drawModule(pane, m);
     this.drawCode(pane);
+    pane.scrollTop = top;
   }
 
   /**
@@ -283,11 +315,18 @@ class Panel {
    * @param {number} i
    */
   textOf(i) {
-    const { get } = this.columns;
+    const { get, moments } = this.now();
     const stats = get("st")(i);
-    const found = this.view.findings.filter(([, , line, part]) => part === "calls" && line === i).map(([, text]) => text);
-    const said = [`${get("in")(i) ?? ""} → ${get("out")(i) ?? ""}`, get("err")(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
+    const found = moments && !moments.isLast ? [] : this.view.findings.filter(([, , line, part]) => part === "calls" && line === i).map(([, text]) => text);
+    const said = [moments && `step ${count(moments.steps[moments.now])}`, `${get("in")(i) ?? ""} → ${get("out")(i) ?? ""}`, get("err")(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
     return `${this.selected.path || this.data.title[0]}: ${said.filter(Boolean).join(" · ")}`;
+  }
+
+  /** The columns of the calls at the step that is shown. */
+  now() {
+    const { moments, columns } = this;
+    const other = /** @type {Record<string, (i: number) => any>} */ (moments?.columns ?? {});
+    return { moments, get: (/** @type {string} */ name) => other[name] ?? columns.get(name) };
   }
 
   /** @param {HTMLElement} pane */
@@ -306,7 +345,7 @@ class Panel {
    * @param {number} i
    */
   drawCall(pane, i) {
-    const { get } = this.columns;
+    const { get, moments } = this.now();
     const words = el("div", "words");
     badges(words, numberWords(get("st")(i)));
     pane.append(words);
@@ -315,10 +354,28 @@ class Panel {
       ["error", get("err")(i)],
       ["in", get("in")(i)],
       ["out", get("out")(i)],
+      ["change", moments?.change(i)],
       ["time", time === null || time === undefined ? "" : seconds(time)],
     ]);
     for (const each of get("pic")(i) ?? []) pane.append(drawPicture(this.view, each, 280));
+    if (moments?.missing(i)) pane.append(this.asked(moments, i));
     numbers(pane, get("st")(i));
+  }
+
+  /**
+   * The pictures that the page does not have, from the kernel where there is one.
+   * @param {Moments} moments
+   * @param {number} i
+   */
+  asked(moments, i) {
+    const box = el("div", "quiet", moments.missing(i));
+    const channel = /** @type {any} */ (this.channel);
+    if (!channel?.isThere || !channel.ask) return box;
+    channel.ask("moment", { step: moments.steps[moments.now], ...this.columns.places[i] }, true).then(
+      (/** @type {{ pictures: any[] }} */ { pictures }) => pictures.length && box.replaceChildren(...pictures.map((each) => drawPicture(this.view, each, 280))),
+      (/** @type {Error} */ error) => box.append(`: ${error.message}`),
+    );
+    return box;
   }
 
   /**
@@ -357,7 +414,7 @@ class Panel {
  * @param {Record<string, import("./base.js").Data>} parts
  */
 function columnsOf(parts) {
-  const table = parts.calls?.view === "calls" ? parts.calls : {};
+  const table = ["calls", "recorded"].includes(parts.calls?.view) ? parts.calls : {};
   const get = (/** @type {string} */ name) => reader(table[name]);
   /** @type {Map<string, number>} */
   const seen = new Map();
@@ -371,6 +428,35 @@ function columnsOf(parts) {
   const path = reader(tree.path);
   const moduleOf = new Map(tree.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), i]).filter((/** @type {any[]} */ pair) => pair[0]));
   return { get, failed: /** @type {Place | undefined} */ (failed), places: /** @type {Place[]} */ (places), moduleOf: /** @type {Map<string, number>} */ (moduleOf) };
+}
+
+/**
+ * What the graph of a panel shows of the calls beside it: numbers at its edges, and what they color, on one scale for all steps.
+ * @param {Record<string, import("./base.js").Data>} parts
+ * @param {ReturnType<typeof columnsOf>} columns
+ * @param {Moments | null} moments
+ */
+function returnsOfGraph(parts, { get, places }, moments) {
+  const own = parts.graph?.returns;
+  const isKnown = places.length > 0 && own && !Object.keys(own).length;
+  /** @type {Record<string, any>} one object for as long as the graph is drawn, which keeps it */
+  const returns = {};
+  const stats = (/** @type {number} */ i) => (moments ? moments.stats(i) : get("st")(i));
+  const renew = () => {
+    for (const path of Object.keys(returns)) delete returns[path];
+    places.forEach(({ path, call }, i) => {
+      const s = path === null ? null : stats(i);
+      if (!s) return;
+      const bad = (s.nan ?? 0) + (s.inf ?? 0);
+      (returns[path] ??= [])[call] = { shape: shapeText(get("out")(i) ?? ""), text: s.b.length ? spread(s) : "", bad, bars: s.b, ...(s.b.length && { std: s.s }) };
+    });
+  };
+  renew();
+  if (!isKnown || !Object.keys(returns).length) return { renew, data: {} };
+  const ofSteps = moments ? moments.steps.map((_, k) => (/** @type {number} */ i) => moments.at(k, i)) : [stats];
+  const all = /** @type {number[]} */ (ofSteps.flatMap((of) => places.map((_, i) => of(i)?.s)).filter((s) => Number.isFinite(s) && s > 0));
+  const reach = all.length ? { std: [Math.min(...all), Math.max(...all)] } : {};
+  return { renew, data: { returns, reach, ...(moments && { color: "std" }) } };
 }
 
 /** @type {import("./base.js").Render} */

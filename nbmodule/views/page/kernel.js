@@ -1,6 +1,7 @@
 // One view's side of the line to its kernel: questions with their answers, what changed since, steps, all rows.
 import { button, el, unpack } from "./base.js";
 import { count } from "./format.js";
+import { sampleAt } from "./scale.js";
 import { opener, viewer } from "./viewer.js";
 
 const WORD_AFTER = 200;
@@ -246,13 +247,18 @@ function stepSlider(kernel, view) {
     shown.textContent = `step ${count(steps[k])} of ${count(steps[steps.length - 1])}`;
     slider.setAttribute("aria-valuetext", shown.textContent);
   };
-  const go = (/** @type {number} */ k) => {
+  const go = (/** @type {number} */ k, told = true) => {
     const to = Math.min(Math.max(k, 0), steps.length - 1);
     slider.value = String(to);
     speak(to);
     kernel.wanted = steps[to];
     kernel.follow();
+    if (told) document.dispatchEvent(new CustomEvent("nbm-step", { detail: steps[to] }));
   };
+  document.addEventListener("nbm-step", (event) => {
+    const k = kernel.isThere ? sampleAt(steps, /** @type {CustomEvent} */ (event).detail) : -1;
+    if (k >= 0 && steps[k] !== kernel.wanted) go(k, false);
+  }, { signal: view.signal });
   slider.disabled = !kernel.isThere;
   slider.addEventListener("input", () => go(Number(slider.value)));
   view.turn = (by) => go(Number(slider.value) + by);

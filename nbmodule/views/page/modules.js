@@ -18,7 +18,8 @@ function draw(view, data, channel) {
   const args = get("args");
   const total = data.total || 1;
   const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
-  const stats = get("st");
+  const stats = data.moment ? (/** @type {number} */ i) => data.moment.returnOf(i) : get("st");
+  const last = data.moment ? "return at this step" : LAST;
   const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");
   const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
   const list = new Rows(view, {
@@ -32,14 +33,14 @@ function draw(view, data, channel) {
     place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
-      { cls: "class", text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
+      { cls: `class ${data.moment ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
       { cls: "right drop3", text: (i) => (p(i) ? count(p(i)) : "") },
       { width: "62px", cls: "drop1 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
       { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
-      ...(data.st ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+      ...(data.st || data.moment ? [{ width: "70px", cls: data.moment ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
         if (!stats(i)?.b.length) return;
         cell.append(histogram(stats(i), 52, 16));
-        cell.title = `${kind(i) === "module" ? LAST : `${LAST}, all within`}: ${spread(stats(i))}`;
+        cell.title = `${kind(i) === "module" ? last : `${last}, all within`}: ${spread(stats(i))}`;
       } }] : []),
       {
         cls: "grow",
@@ -70,7 +71,7 @@ function draw(view, data, channel) {
         ["out", output(i)],
         ["source", src(i) && placeOf(view, src(i))],
         ["error", error(i)],
-        ["", stats(i) && LAST],
+        ["", stats(i) && last],
       ]);
       numbers(pane, stats(i));
       if (rowOf(i) >= 0 && vars(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures of its variables", 280) ?? waiting(view, "pictures of its variables"));

@@ -13,15 +13,18 @@ import numpy as np
 from nbmodule.base.format import count_noun, format_bytes, plain, shown
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
+from nbmodule.calls.recorder import Recorder
 from nbmodule.calls.statistics import reduce_tree
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.flow import Graph, headline
 from nbmodule.touch.run import Run
 from nbmodule.touch.what_if import WhatIf, WhatIfResult
+from nbmodule.views.forms.payload_values import picture_payload
 from nbmodule.views.joined.held import BUDGET, keep_view, moved_to_host
-from nbmodule.views.joined.sources import LiveSource, register_source
-from nbmodule.views.makers.of_calls import call_table
+from nbmodule.views.joined.sources import Gone, LiveSource, register_source
+from nbmodule.views.makers.of_calls import call_table, pictures_at
 from nbmodule.views.makers.registry import record_for, register_record
+from nbmodule.views.panels import recorded as _recorded  # noqa: F401 - takes recorders in
 from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
@@ -36,12 +39,15 @@ _FACTS = tuple(name for name in Call.__slots__ if not name.startswith("_") and n
 def inspect(model: object, /, *args: object, **kwargs: object) -> Inspection:
     """Call a model to look at it: what it is made of, what ran, what came out, and the graph of it, in one panel.
 
+    Of an `nb.Recorder` nothing is called: the panel shows the steps that were recorded, and one slider moves modules, calls, pictures
+    and the colors of the graph.
+
     The run leaves no trace: what it writes into variables is thrown away, attributes, random keys and flags stay. A first
     run that takes less than two seconds is done twice, since its times would be those of compiling its operations.
 
     Args:
-        model: A module, or a function that uses one; of another callable the graph alone is shown.
-        *args: Its arguments.
+        model: A module, or a function that uses one; of another callable the graph alone is shown. Or a recorder.
+        *args: Its arguments; of a recorder's model they are needed where the graph cannot be traced from the recorded shapes.
         **kwargs: Its keyword arguments.
 
     Returns:
@@ -56,7 +62,8 @@ def inspect(model: object, /, *args: object, **kwargs: object) -> Inspection:
         >>> view.selected.return_shapes, view.graph.flops
         ('float32[2, 4]', 64)
     """
-    return Inspection(parts_of(model, args, kwargs), (model, args, kwargs))
+    parts = parts_of(model, args, kwargs)
+    return Inspection(parts, None if parts.recorder is not None else (model, args, kwargs))
 
 
 class Inspection:
@@ -76,9 +83,15 @@ class Inspection:
         self._send: Callable[[dict[str, Any]], None] | None = None
         self._asked = asked
         self._what_if: WhatIf | None = None
-        self._shown = _panel(parts.name, ran, why, made, no_graph)
+        self._recorder = None if parts.recorder is None else weakref.ref(parts.recorder)
+        self._shown = _panel(parts, ran, why, made, no_graph)
         self.calls, self.nbytes = _in_host_memory(self.calls)
         keep_view(self, lambda view: f"inspect {view.record.name}")
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """Whose steps are shown; None where it is gone, or a call is shown."""
+        return None if self._recorder is None else self._recorder()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -235,28 +248,32 @@ def _counts(call: Call) -> tuple[int, int, int, int]:
     return (0, 0, 0, 0) if x is None or call.module is None else counts_of(call.module, x)
 
 
-def _panel(name: str, ran: Ran | None, why: Exception | None, made: Graph | None, no_graph: Exception | None) -> Panel:
+def _panel(
+    parts: Parts, ran: Ran | None, why: Exception | None, made: Graph | None, no_graph: Exception | None
+) -> Panel:
+    name = parts.name
     graph = _missing("graph", no_graph) if made is None else dataclasses.replace(graph_record(made), root="view.graph")
     if ran is None:
         title = (name, *headline(made).split(" · ")[1:]) if made is not None else (name,)
         return Panel(name, _missing("modules", why), _missing("calls", why), graph, title=title)
-    table = dataclasses.replace(call_table(ran.calls), root="view.calls")
+    table = ran.table or dataclasses.replace(call_table(ran.calls), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
-    tried = _tried_first(name, ran) if ran.error is None and len(ran.calls) else None
+    tried = _tried_first(name, ran) if parts.recorder is None and ran.error is None and len(ran.calls) else None
     return Panel(name, ran.modules, table, graph, tried, dict(ran.sources), notes=notes, title=_facts(name, ran, table))
 
 
 def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
     outer = next((call for call in ran.calls if call.parent is None), None)
+    mode = "" if isinstance(ran.modules, Note) else ran.modules.mode
     if outer is None:
-        return (name, *filter(None, (ran.modules.mode,)), "no calls")
+        return (name, *filter(None, (mode,)), "no calls")
     flow = f"{outer.input_shapes} → {'raised' if outer.error else outer.return_shapes}"
     known = [row.statistics for row in table.rows if row.statistics]
     bad = sum(1 for s in known if s.nan + s.inf)
     finite = (
         f"non-finite in {count_noun(bad, 'return')}" if bad else "all finite" if len(known) == len(table.rows) else ""
     )
-    return tuple(filter(None, (name, flow, ran.modules.mode, finite)))
+    return tuple(filter(None, (name, flow, mode, finite)))
 
 
 def _missing(what: str, error: Exception | None) -> Note:
@@ -287,6 +304,17 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
     return Calls(list(kept.values()), name=calls.name, known=calls.known, notes=notes), total
 
 
+def _pictured(view: Inspection, message: dict[str, Any]) -> dict[str, Any]:
+    """The pictures of one call at the step that a page asks for."""
+    recorder = view.recorder
+    if recorder is None:
+        raise Gone("the recorder is gone: run the cell again")
+    step, path, index = (message.get(name) for name in ("step", "path", "call"))
+    if not (isinstance(step, int) and isinstance(path, str) and isinstance(index, int)):
+        return {"pictures": []}
+    return {"pictures": [picture_payload(picture) for picture in pictures_at(recorder, step, path, index)]}
+
+
 class _Line(LiveSource):
     """Brings what is selected in a page to the object, and the other way round."""
 
@@ -304,6 +332,8 @@ class _Line(LiveSource):
             return None
         if kind == SETTLE:
             return settled(view)
+        if kind == "moment":
+            return _pictured(view, message)
         return answered(view.what_if, kind, message) if kind in ACTS else None
 
     def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:

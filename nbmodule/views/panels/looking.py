@@ -17,6 +17,7 @@ from nbmodule.base.format import count_noun
 from nbmodule.base.sockets import socket
 from nbmodule.calls import track
 from nbmodule.calls.calls import Calls
+from nbmodule.calls.recorder import Recorder
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import untracked
@@ -31,7 +32,7 @@ from nbmodule.views.makers.of_models import module_tree
 from nbmodule.views.makers.source import Lines, source_of
 from nbmodule.views.panels.of_graphs import graph_of
 from nbmodule.views.records.findings import with_findings
-from nbmodule.views.records.records import Finding, ModuleTree
+from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note
 
 REPEATED_WITHIN = 2.0
 """Seconds: a first run that took less is done again, since its times were those of compiling its operations."""
@@ -45,10 +46,12 @@ class Ran(NamedTuple):
     """One run of a model that left no trace."""
 
     calls: Calls
-    modules: ModuleTree
+    modules: ModuleTree | Note
     sources: Mapping[str, Lines]
     """By path: the code that ran."""
     error: Exception | None
+    table: CallTable | None = None
+    """The record of the calls; None where it is made of them."""
 
 
 class Parts(NamedTuple):
@@ -57,6 +60,8 @@ class Parts(NamedTuple):
     name: str
     run: Callable[[], Ran]
     graph: Callable[[], Graph]
+    recorder: Recorder | None = None
+    """Whose steps are looked at; nothing runs then, and nothing can be tried."""
 
 
 @functools.singledispatch

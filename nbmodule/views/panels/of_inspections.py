@@ -14,6 +14,7 @@ from nbmodule.views.forms.sizes import fitted
 from nbmodule.views.forms.static import body_of, plain_form_of
 from nbmodule.views.forms.text import text_form, text_of
 from nbmodule.views.forms.titles import title_facts
+from nbmodule.views.forms.trees import call_outline, group_lines, module_outline
 from nbmodule.views.makers.source import Lines
 from nbmodule.views.panels.of_graphs import GraphRecord
 from nbmodule.views.panels.of_touch import WhatIfRecord
@@ -97,7 +98,23 @@ def _(panel: Panel) -> dict[str, Any]:
         "code": "nb.inspect(model, x)",
         "lines": [_code(lines) for lines in texts],
         "at": at,
+        **_returned(panel),
     }
+
+
+def _returned(panel: Panel) -> dict[str, Any]:
+    """For each line of the modules the lines of the calls that say what it returned, where the panel has several steps."""
+    tree, table = panel.modules, panel.calls
+    if isinstance(tree, Note) or isinstance(table, Note) or len(table.moments) < 2:
+        return {}
+    calls, modules = call_outline(table.rows, grouped=True), module_outline(tree)
+    line = {table.rows[row].path: i for i, row in enumerate(calls.row) if row >= 0}
+    own = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
+    found = {
+        i: [at] if at is not None else [own[j] for j in group_lines(modules, i) if own[j] is not None]
+        for i, at in enumerate(own)
+    }
+    return {"returned": {i: lines for i, lines in found.items() if lines}}
 
 
 def _code(lines: Lines) -> list[Any]:

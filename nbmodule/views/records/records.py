@@ -231,6 +231,8 @@ class RecordedMoment(NamedTuple):
     step: int
     statistics: tuple[ShownStatistics | None, ...]
     """One for each row of the table; None where that call was not made, or was not measured."""
+    pictures: Mapping[int, Picture] = MappingProxyType({})
+    """By row: small pictures of what came out, of the steps for which there is room."""
 
 
 @dataclass(frozen=True)
