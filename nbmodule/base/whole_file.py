@@ -163,6 +163,27 @@ def _remove_if_unlocked(path: Path) -> None:
             os.close(descriptor)
 
 
+def hold(file: BinaryIO) -> None:
+    """Hold a lock on an open file as long as it is open, so that others see that somebody writes it; it ends with the process."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds a file, as far as can be seen."""
+    if fcntl is None:
+        return False
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _keep_permissions(target: Path, descriptor: int) -> None:
     if hasattr(os, "fchmod"):
         with contextlib.suppress(OSError):

@@ -394,17 +394,18 @@ class Live(Steered, Revisited):
             wanted = self._display and running_kernel() is not None
         if not wanted:
             return
-        from nbmodule.live.telling.journal import FOLDER, Journal
+        from nbmodule.live.telling.journal import Journal, folders_of
 
-        try:
-            self._journal = Journal(
-                self.state,
-                Path(FOLDER if wanted is True else wanted),
-                read=self._intake.drain,
-                newest_values=(lambda: None) if self._keeper is None else self._keeper.newest_values,
-            )
-        except OSError as error:
-            self.messages.add(0, "warning", f"this run has no journal: {error.strerror or error} ({error.filename})")
+        newest_values = (lambda: None) if self._keeper is None else self._keeper.newest_values
+        failure: Exception | None = None
+        for folder in folders_of(wanted):
+            try:
+                self._journal = Journal(self.state, folder, read=self._intake.drain, newest_values=newest_values)
+                return
+            except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+                failure = failure or error
+        said = f"{getattr(failure, 'strerror', None) or failure} ({getattr(failure, 'filename', None) or wanted})"
+        self.messages.add(0, "warning", f"this run has no journal: {said}")
 
     @property
     def progress(self) -> Progress:

@@ -212,6 +212,44 @@ def test_a_rewound_run_makes_the_same_steps_again_and_goes_on_as_it_would_have()
     assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_evaluations_and_what_the_loop_writes_after_its_last_call_are_part_of_a_step(given):
+    """An evaluation in `eval` mode beside the training, and an average that the loop keeps, as a straight run has them."""
+
+    def run(back):
+        model, optimizer, step = make()
+        validate = nb.jit(lambda x, y: nb.cross_entropy(model(x), y))
+        average, went = nb.Module(bias=nb.Buffer(np.zeros(4, np.float32))), []
+        things = [model, average] if given else average
+        with quiet(things, optimizer if given else None, None, keep_every=16) as live:
+            for x, y in live.steps(nb.batches((X, Y), 32), epochs=10):
+                loss = step(x, y)
+                model.eval()
+                live.log(loss=loss, val_loss=validate(x, y))
+                model.train()
+                average.bias.value = 0.9 * average.bias.value + 0.1 * model.last.bias.value
+                if back and live.step == 30 and not went:
+                    went.append(live.rewind(23))
+        return live, {**model.state_dict(), **average.state_dict()}
+
+    straight, expected = run(False)
+    live, found = run(True)
+    for name in ("loss", "val_loss"):
+        np.testing.assert_array_equal(live.history[name].values, straight.history[name].values)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(value))
+    assert all(live.at(number).is_exact for number in (1, 18, 23, 40))
+
+
+def test_steps_before_and_after_parts_were_frozen_are_repeated_as_they_were():
+    def each(live, done):
+        if done in (20, 27):
+            live.model.first.requires_grad_(done == 27)
+
+    live, _ = train(*make(), each=each)
+    assert all(live.at(number).is_exact for number in (20, 21, 27, 28, 29))
+
+
 def test_a_rewound_run_takes_the_items_of_a_generator_again():
     model, optimizer, step = make()
     seen, went = [], []
@@ -275,6 +313,22 @@ def test_futures_are_what_the_run_then_does():
     assert futures[1].curves["loss"].steps.tolist() == [18, 19, 20]
     assert losses[17:20] == futures[2].curves["loss"].values.tolist() != straight[17:20]
     assert live.futures == [] and any(m.mark == "changed" for m in live.messages)
+
+
+def test_futures_of_a_loop_that_evaluates_are_what_the_run_then_does():
+    model, optimizer, step = make()
+    validate = nb.jit(lambda x, y: nb.cross_entropy(model(x), y))
+    futures = []
+    with quiet(model, optimizer, None) as live:
+        for x, y in live.steps(nb.batches((X, Y), 32), epochs=8):
+            loss = step(x, y)
+            model.eval()
+            live.log(loss=loss, val_loss=validate(x, y))
+            model.train()
+            if live.step == 25:
+                futures = live.what_if(3, rates=[1.0])
+    for name in ("loss", "val_loss"):
+        np.testing.assert_array_equal(futures[0].curves[name].values, live.history[name].values[25:28])
 
 
 def test_futures_end_with_the_epoch_and_say_so():

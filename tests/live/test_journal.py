@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -97,26 +99,173 @@ def test_without_a_journal_it_is_said_how_to_have_one(tmp_path):
         last_run(tmp_path)
 
 
-def test_a_full_disk_ends_the_journal_and_not_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(journal, "EVERY", 0.01)
+class FullDisk:
+    """A file on a disk that takes half of what is written while it is full."""
 
-    class Full:
-        closed = False
+    def __init__(self, file):
+        self._file, self.is_full, self.refused = file, True, 0
 
-        def write(self, _):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def write(self, data):
+        if not self.is_full:
+            return self._file.write(data)
+        self.refused += 1
+        if self.refused % 2:
+            return self._file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        def close(self):
-            pass
+    def __getattr__(self, name):
+        return getattr(self._file, name)
 
+
+def test_on_a_full_disk_the_training_goes_on_and_the_journal_is_complete_once_there_is_room(tmp_path):
     with Live(display=False, journal=tmp_path) as live:
-        live._journal._file.close()
-        live._journal._file = Full()
+        disk = live._journal._file = FullDisk(live._journal._file)
         for k in live.steps(range(100)):
             live.log(loss=k)
+            if k in (20, 30, 40):
+                assert not live._journal.write()
+            if k == 50:
+                disk.is_full = False
+                assert live._journal.write()
     assert len(live.history.loss) == 100 and live.progress.state == "done"
-    (message,) = [m for m in live.messages if "journal" in m.text]
-    assert "the journal of this run ends here: No space left on device" in message.text
+    said = [m.text for m in live.messages if "journal" in m.text]
+    assert len(said) == 2 and "cannot be written: No space left on device" in said[0] and "complete" in said[1]
+    run = last_run(tmp_path)
+    assert run.history.loss.values.tolist() == list(range(100)) and (run.state, run.is_whole) == ("done", True)
+
+
+def test_a_run_that_is_killed_on_a_full_disk_has_what_was_written_before(tmp_path):
+    with Live(display=False, journal=tmp_path) as live:
+        for k in live.steps(range(10)):
+            live.log(loss=k)
+            if k == 5:
+                assert live._journal.write()
+                live._journal._file = FullDisk(live._journal._file)
+                assert not live._journal.write()
+                left = live._journal.path.read_bytes()
+        live._journal._file.is_full = False
+    copy = tmp_path / "copy.nbrun"
+    copy.write_bytes(left)
+    run = LastRun(copy)
+    assert run.history.loss.values.tolist() == list(range(len(run.history.loss))) and len(run.history.loss) >= 5
+
+
+def test_values_that_find_no_room_do_not_end_the_journal_of_the_points(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
+
+    def full(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(journal, "whole_file", full)
+    model = nb.Linear(2, 1)
+    with Live(model, None, None, display=False, journal=tmp_path) as live:
+        step = nb.jit(lambda x: model(x).sum())
+        for k in live.steps(range(20)):
+            live.log(loss=step(np.full((1, 2), k, np.float32)))
+            live._journal.write()
+    assert len(last_run(tmp_path).history.loss) == 20
+    (said,) = [m.text for m in live.messages if "journal" in m.text]
+    assert said == "the values of all variables cannot be written beside the journal: No space left on device"
+
+
+def test_a_journal_whose_folder_is_deleted_is_written_anew(tmp_path):
+    folder = tmp_path / "runs"
+    with Live(display=False, journal=folder) as live:
+        for k in live.steps(range(30)):
+            live.log(loss=k)
+            if k == 10:
+                assert live._journal.write()
+                shutil.rmtree(folder)
+    run = last_run(folder)
+    assert run.history.loss.values.tolist() == list(range(30)) and run.state == "done"
+
+
+def test_code_that_goes_to_another_folder_leaves_the_journal_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    model = nb.Linear(2, 1)
+    step = nb.jit(lambda x: model(x).sum())
+    with Live(model, None, None, display=False, journal="runs") as live:
+        for k in live.steps(range(20)):
+            live.log(loss=step(np.full((1, 2), k, np.float32)))
+            if k == 10:
+                monkeypatch.chdir(tmp_path / "data")
+    assert not [m.text for m in live.messages if "journal" in m.text]
+    assert not list((tmp_path / "data").iterdir())
+    run = last_run(tmp_path / "runs")
+    assert len(run.history.loss) == 20 and run.snapshot is not None
+
+
+def test_a_notebook_finds_its_journal_after_its_code_went_to_another_folder(tmp_path, monkeypatch):
+    import IPython
+
+    written(tmp_path / journal.FOLDER)
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path / "data")
+    monkeypatch.setattr(IPython, "get_ipython", lambda: types.SimpleNamespace(starting_dir=str(tmp_path)))
+    assert len(last_run().history.loss) == 50
+
+
+def test_the_journal_of_a_run_that_goes_on_is_not_removed_by_others_and_says_that_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "MOST_RUNS", 2)
+    with Live(display=False, journal=tmp_path) as live:
+        for k in live.steps(range(5)):
+            live.log(loss=k)
+            if k == 1:
+                for _ in range(4):
+                    written(tmp_path, steps=1)
+        live._journal.write()
+        run = LastRun(live._journal.path)
+        assert run.state == "running" and repr(run).startswith("training: running at step 5")
+    assert LastRun(live._journal.path).state == "done"
+    assert len(list(tmp_path.glob(f"*{journal.SUFFIX}"))) == 2
+
+
+def test_points_that_were_not_written_before_a_rewind_are_written_after_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "EVERY", 1000.0)
+    weight = nb.Parameter(np.ones(2, np.float32))
+    model = nb.Module(weight=weight)
+    step = nb.jit(lambda x: (setattr(weight, "value", weight - 0.1 * x), (weight * x).sum())[1])
+    went = []
+    with Live(model, None, None, display=False, journal=tmp_path) as live:
+        for k in live.steps(range(1, 31)):
+            live.log(loss=step(np.float32(k)))
+            if live.step in (4, 25) and live.step not in went:
+                live._journal.write()
+            if live.step in (10, 20, 27) and live.step not in went:
+                live.rewind(live.step - 3)
+            went.append(live.step)
+    run = last_run(tmp_path)
+    assert len(went) > 30 and run.history.loss.steps.tolist() == list(range(1, 31))
+    np.testing.assert_array_equal(run.history.loss.values, live.history.loss.values)
+
+
+def test_more_series_than_a_journal_tells_apart_do_no_harm(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "_MOST_NAMES", 3)
+    with Live(display=False, journal=tmp_path) as live:
+        for k in live.steps(range(4)):
+            live.log({f"loss{i}": k for i in range(6)})
+    run = last_run(tmp_path)
+    assert run.history.names == ["loss0", "loss1", "loss2"] and run.state == "done"
+
+
+def test_values_in_bfloat16_come_back_from_the_journal(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
+    model = nb.Linear(3, 2)
+    model.to(dtype="bfloat16")
+    step = nb.jit(lambda x: model(x).sum())
+    with Live(model, None, None, display=False, journal=tmp_path) as live:
+        for _ in live.steps(range(3)):
+            step(np.ones((1, 3), "bfloat16"))
+    snapshot = last_run(tmp_path).snapshot
+    assert snapshot is not None and snapshot["model"]["weight"].dtype == "bfloat16"
+    before = {name: np.asarray(p) for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.value = p.value * 0
+    model.load_state_dict(snapshot["model"])
+    for name, p in model.named_parameters():
+        np.testing.assert_array_equal(np.asarray(p), before[name])
 
 
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):

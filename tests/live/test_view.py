@@ -7,8 +7,10 @@ import gc
 import importlib
 import json
 import re
+import sys
 import time
 import tracemalloc
+import types
 
 import numpy as np
 import pytest
@@ -252,6 +254,16 @@ def test_the_widget_that_is_asked_for_draws_and_takes_over_the_line(notebook):
                 live.show_widget()
     assert hidden is not drawn and hidden.closed and not hidden.shows
     assert drawn is Line.last and drawn.shows == 2
+
+
+@pytest.mark.parametrize("names", [{}, {"__vsc_ipynb_file__": "/notebook.ipynb"}])
+def test_the_widget_is_shown_unasked_where_the_notebook_of_vs_code_is_known(monkeypatch, names):
+    from nbmodule.views.joined.link import needs_second_output
+
+    monkeypatch.delenv("VSCODE_PID", raising=False)
+    monkeypatch.delitem(sys.modules, "google.colab", raising=False)
+    monkeypatch.setattr("IPython.get_ipython", lambda: types.SimpleNamespace(user_ns=names))
+    assert needs_second_output() == bool(names)
 
 
 def test_a_widget_is_shown_of_a_run_that_goes_on(notebook):

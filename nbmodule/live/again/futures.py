@@ -10,7 +10,7 @@ import numpy as np
 
 from nbmodule.base.format import count_noun
 from nbmodule.live.again.repeat import repeated
-from nbmodule.live.again.tape import KeptCall, Output, Tape, Turn
+from nbmodule.live.again.tape import KeptCall, Output, Tape, Turn, Write
 from nbmodule.live.run.future import Attempt, Future
 from nbmodule.live.run.series import Curve
 
@@ -100,7 +100,8 @@ def _made(pattern: dict[int, int], newest: Turn, item: object, before: Turn) -> 
                 leaf = parts[pattern[id(leaf)]]
             leaves.append(leaf)
         new.append(KeptCall(call.function, leaves, call.tree, call.segment))
-    turn.acts = list(new)
+    made = dict(zip(old, new, strict=True))
+    turn.acts = [made[act] if isinstance(act, KeptCall) else act for act in newest.acts if not isinstance(act, Write)]
     turn.logged = {name: Output(new[old.index(at.call)], at.number) for name, at in newest.logged.items()}
     return turn
 

@@ -328,6 +328,7 @@ class StepKeeper:
                 "nb.Live(..., keep='1GB') keeps more of them."
             )
         self.find(self._run.step_of(newest.number))
+        self.tape.catch_up()
         coming = self._peek(steps)
         with self._lock, untracked(), as_it_was(self.tape):
             futures = run_futures(self.tape, newest, coming, trials, steps, self._run.step_of)

@@ -13,14 +13,25 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.transforms.listening import deaf
-from nbmodule.live.again.tape import KeptCall, Output, Segment, Tape, Turn, as_arrays, leaves_of, overwrites_arguments
+from nbmodule.live.again.tape import (
+    KeptCall,
+    Output,
+    Segment,
+    Switch,
+    Tape,
+    Turn,
+    as_arrays,
+    leaves_of,
+    overwrites_arguments,
+)
 
 
 class RepeatMark(NamedTuple):
-    """A place in a repeat: the turn that comes next, values of all variables, what the last calls returned."""
+    """A place in a repeat: the turn that comes next, values of all variables, modes, what the last calls returned."""
 
     next: int
     values: list[Any]
+    settings: list[Any]
     outputs: dict[KeptCall, list[Any]]
     calls: list[list[KeptCall]]
 
@@ -59,6 +70,8 @@ class Repeat:
         for act in turn.acts:
             if isinstance(act, KeptCall):
                 self.call(act)
+            elif isinstance(act, Switch):
+                apply_settings(act.settings)
             else:
                 commit([act.box], as_arrays([act.value], copied=self.tape.donates))
         self._calls.append(turn.calls)
@@ -79,14 +92,14 @@ class Repeat:
     def mark(self) -> RepeatMark:
         """Where it is, to go back to."""
         values = [box.value for box in self.tape.boxes]
-        return RepeatMark(
-            self.next, as_arrays(values, copied=self.tape.donates), dict(self._outputs), list(self._calls)
-        )
+        values = as_arrays(values, copied=self.tape.donates)
+        return RepeatMark(self.next, values, self.tape.settings(), dict(self._outputs), list(self._calls))
 
     def go_back(self, mark: RepeatMark) -> None:
         """Go back to a mark, as often as is wanted."""
         self.next, self._outputs, self._calls = mark.next, dict(mark.outputs), list(mark.calls)
         commit(self.tape.boxes, as_arrays(mark.values, copied=self.tape.donates))
+        apply_settings(mark.settings)
 
 
 @contextlib.contextmanager

@@ -235,11 +235,16 @@ class Revisited:
         behind = left_behind(run.history, step, f"left behind at step {format_count(run.step)}")
         if behind is not None:
             run.left_behind = [*run.left_behind, behind][-5:]
-        run.history.cut(step)
-        if self._journal is not None:
-            self._journal.cut(step)
-        for strips in run.watched.values():
-            strips.cut(step)
+
+        def forget() -> None:
+            run.history.cut(step)
+            for strips in run.watched.values():
+                strips.cut(step)
+
+        if self._journal is None:
+            forget()
+        else:
+            self._journal.cut(step, forget)
         self._alarms.forget()
         self._intake.newest.clear()
 

@@ -29,6 +29,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
+from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful
 from nbmodule.core.transforms.jit import _PLAIN, Jit, split_call
 from nbmodule.live.run.cost import SampledCost
@@ -65,6 +66,12 @@ class Write(NamedTuple):
     value: Any
 
 
+class Switch(NamedTuple):
+    """Modes of modules and frozen variables are others from here on."""
+
+    settings: list[Any]
+
+
 class Turn:
     """One turn of the loop: the item that it began with, what was done in it, and what was logged of it."""
 
@@ -74,7 +81,7 @@ class Turn:
         self.item, self.made, self.drawn = item, made, drawn
         self.number = self.epoch = 0
         self.controls = _NO_CONTROLS
-        self.acts: list[KeptCall | Write] = []
+        self.acts: list[KeptCall | Write | Switch] = []
         self.logged = _NOT_LOGGED
         """Which output of which call was logged under a name."""
         self.nbytes = 0
@@ -137,6 +144,10 @@ class Tape:
         self._known: dict[Any, Any] = {}
         self._older: dict[int, Any] = {}
         self._newer: dict[int, Any] = {}
+        self._met: list[Any] = []
+        """Modules that calls use and that were not given."""
+        self._settings: list[Any] = []
+        self._structure = -1
         self._is_broken = False
         self._turn: Turn | None = None
         self._rests = False
@@ -146,7 +157,8 @@ class Tape:
 
     def begin(self, turn: Turn) -> None:
         """Begin a turn of the loop; now and then with the values of all variables."""
-        written = self._written() if clock.values != self._clock else []
+        if clock.values != self._clock or clock.structure != self._structure:
+            self.catch_up(turn)
         segment = self.segments[-1] if self.segments else None
         if segment is None:
             self._meet([box for thing in [random.default, *self._things] for box in _boxes_in(thing)], copied=False)
@@ -158,8 +170,6 @@ class Tape:
         elif is_full:
             self._rests = True
             return
-        else:
-            turn.acts += written
         segment = self.segments[-1]
         self._turn, self._rests = turn, False
         self._older, self._newer = self._newer, {}
@@ -173,6 +183,14 @@ class Tape:
         is_flat = type(item) is tuple and all(type(part) in _PLAIN for part in item)
         self._count(turn, segment, item if is_flat else jax.tree.leaves(item, is_leaf=is_stateful))
 
+    def catch_up(self, turn: Turn | None = None) -> None:
+        """Note what was written and switched since the last call: the newest turn did it, else the one that begins."""
+        turns = self.segments[-1].turns if self.segments else []
+        newest = turns[-1] if turns and (turn is None or turns[-1].number == turn.number - 1) else turn
+        acts = [*self._written(), *self._switched()]
+        if newest is not None:
+            newest.acts += acts
+
     def end_turn(self) -> None:
         """What is called from now on belongs to no turn."""
         self._turn, self._rests = None, False
@@ -185,7 +203,8 @@ class Tape:
         self._make_room(size)
         values = [box.value for box in boxes]
         kept = copies_of(values) if self.donates else values
-        self.segments.append(Segment(number, dict(zip(boxes, kept, strict=True)), size, self.settings()))
+        self._note_settings()
+        self.segments.append(Segment(number, dict(zip(boxes, kept, strict=True)), size, list(self._settings)))
         self._of_values += size
         self._note_seen()
         self._cost.add_once(time.thread_time() - begun)
@@ -210,7 +229,9 @@ class Tape:
 
     def settings(self) -> list[Any]:
         """Modes of modules and frozen variables: what decides, beside values, what a call does."""
-        modules = [m for thing in self._things if is_module(thing) for m in (thing, *plan_of(thing).modules)]
+        modules = dict.fromkeys(
+            m for thing in (*self._things, *self._met) if is_module(thing) for m in (thing, *plan_of(thing).modules)
+        )
         return [(weakref.ref(m), m.training) for m in modules] + [(weakref.ref(b), b._frozen) for b in self._boxes]
 
     def turn(self, number: int) -> tuple[Segment, Turn] | None:
@@ -254,6 +275,7 @@ class Tape:
                 self._drop(segment)
         self._turn, self._older, self._newer = None, {}, {}
         self._note_seen()
+        self._note_settings()
         return sorted(cut, key=lambda turn: turn.number)
 
     def clear(self) -> None:
@@ -262,6 +284,7 @@ class Tape:
         self._of_values = self._of_arguments = 0
         self._boxes, self._index, self._seen = [], {}, []
         self._known, self._older, self._newer, self._turn = {}, {}, {}, None
+        self._met, self._settings = [], []
         self.functions = {}
 
     @property
@@ -299,6 +322,17 @@ class Tape:
             return
         self.donates = self.donates or bool(function.donate)
         self._meet(binding.boxes, copied=bool(function.donate))
+        self._meet_modules([*_key_of(function, args, kwargs)[1], *guess(getattr(function, "__wrapped__", function))])
+
+    def _meet_modules(self, things: list[Any]) -> None:
+        """Keep the modes of modules that were not given, as they are before this call."""
+        known = {id(reference()) for reference, _ in self._settings}
+        new = [thing for thing in things if is_module(thing) and id(thing) not in known]
+        if new:
+            self._met += new
+            if self.segments:
+                segment, before = self.segments[-1], {id(reference()) for reference, _ in self.segments[-1].settings}
+                segment.settings += [setting for setting in self.settings() if id(setting[0]()) not in before]
 
     def _meet(self, boxes: list[Variable], *, copied: bool) -> None:
         """Keep variables that are met for the first time as they are now; all of them as copies where they will be overwritten."""
@@ -335,6 +369,8 @@ class Tape:
     def _noted(self, turn: Turn, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall:
         if clock.values != self._clock:
             turn.acts += self._written()
+        if clock.structure != self._structure:
+            turn.acts += self._switched()
         segment = self.segments[-1]
         if not kwargs and all(type(arg) in _PLAIN for arg in args):
             leaves, tree = list(args), None
@@ -398,6 +434,19 @@ class Tape:
         self._note_seen()
         changed = [(box, new) for box, old, new in zip(self._boxes, before, self._seen, strict=False) if old is not new]
         return [Write(box, jax.device_put(new, may_alias=False) if self.donates else new) for box, new in changed]
+
+    def _note_settings(self) -> None:
+        self._settings, self._structure = self.settings(), clock.structure
+
+    def _switched(self) -> list[Switch]:
+        """What was put into another mode, frozen or unfrozen since the last call, such as for an evaluation."""
+        if clock.structure == self._structure:
+            return []
+        before = self._settings
+        self._note_settings()
+        known = {id(reference()): setting for reference, setting in before}
+        changed = [(reference, new) for reference, new in self._settings if known.get(id(reference()), new) != new]
+        return [Switch(changed)] if changed else []
 
     def _count(self, turn: Turn, segment: Segment, leaves: Iterable[Any]) -> None:
         counted = segment.counted

@@ -4,15 +4,21 @@ A journal is a file to which records are only ever added: its head, the names of
 then how far the run is. Each record says how long it is and carries a checksum, so that one that was cut off by the death of
 the process, or was damaged, ends the reading there and nowhere before.
 
-A thread writes what is new about once a second. A disk that is full, or a folder that cannot be written to, is told in the
-view, and the training goes on without a journal.
+A thread writes what is new about once a second. What cannot be written, since the disk is full, is told in the view and tried
+again, and the training goes on meanwhile. A record is in the file whole or not at all, and noted as written only then. Copies of
+all variables are written by a thread of their own: they may take long, and points do not wait for them.
+
+A process holds a lock on its journal while it lives. So others can tell a run that goes on from one that died, and nobody
+removes the journal of a run that goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
+import sys
 import threading
 import time
 import zlib
@@ -20,10 +26,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import format_count, shown
-from nbmodule.base.whole_file import whole_file
+from nbmodule.base.whole_file import hold, is_held, whole_file
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.run.history import History
 from nbmodule.live.run.state import RunState
@@ -33,6 +40,8 @@ FOLDER = ".nbmodule_runs"
 SUFFIX = ".nbrun"
 EVERY = 1.0
 """Seconds between two writes."""
+TRY_AGAIN = 5.0
+"""Seconds after which what could not be written is tried again."""
 MOST_RUNS = 30
 """Journals that stay in a folder; the oldest go first."""
 _MAGIC = b"nbrun\x001\n"
@@ -46,6 +55,12 @@ _SNAPSHOT_EVERY = 30.0
 _SNAPSHOT_MOST = 256 * 2**20
 """Bytes of variables above which no snapshot goes to disk."""
 _LONGEST = 2**28
+_MOST_NAMES = 2**16
+"""Series that a journal can tell apart; those beyond are left out."""
+_UNTOLD = -2
+"""Stands for the step of a snapshot, where it was told that there is none."""
+_STEP, _DTYPES = "//step", "//dtypes"
+"""What stands in a snapshot beside the variables."""
 
 
 class Journal:
@@ -69,96 +84,144 @@ class Journal:
         self._run, self._read, self._newest_values = run, read, newest_values
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._numbers: dict[str, int] = {}
-        self._written: dict[str, int] = {}
-        self._samples: dict[str, int | None] = {}
+        self._failed = ""
+        """Why nothing is written at the moment."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
         self._snapshot_of = -1
+        self._snapshot = threading.Thread(target=self._write_snapshot)
+        folder = folder.absolute()  # code of the notebook may go to another folder
         folder.mkdir(parents=True, exist_ok=True)
         drop_oldest(folder)
         self.path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.run_id}{SUFFIX}"
-        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - it stays open as long as the run
-        self._file.write(_MAGIC)
-        head = {"name": run.name, "run": run.run_id, "began": time.time(), "process": os.getpid()}
-        self._put(b"H", json.dumps(head).encode())
+        self._began = time.time()
+        self._begin_file()
         threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
 
+    def _begin_file(self) -> None:
+        """Begin a file, in which nothing is of the run yet."""
+        self._numbers: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+        self._samples: dict[str, int | None] = {}
+        self._unwritten = b""
+        """What is to be written before anything else."""
+        self._size, self._is_torn = 0, False
+        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - it stays open as long as the run
+        hold(self._file)
+        head = {"name": self._run.name, "run": self._run.run_id, "began": self._began, "process": os.getpid()}
+        self._append(_MAGIC + _framed(b"H", json.dumps(head).encode()))
+
+    def _append(self, data: bytes) -> None:
+        """Add bytes; where they find no room, what is there of them is taken away before anything else is added."""
+        if self._is_torn:
+            self._file.seek(self._size)
+            self._file.truncate()
+        self._is_torn = True
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._size += len(data)
+        self._is_torn = False
+
     def _work(self) -> None:
-        while not self._over.wait(EVERY):
-            if not self.write():
-                return
+        while not self._over.wait(TRY_AGAIN if self._failed else EVERY):
+            self.write()
 
     def write(self) -> bool:
-        """Add what is new; False, and told once, where it cannot be written."""
+        """Add what is new; False where it cannot be written, which is told, and told again when it goes on."""
         try:
             with self._lock:
-                if not self._file.closed:
-                    self._add_new()
-            self._write_snapshot()
-        except OSError as error:
-            self._over.set()
-            self._file.close()
-            self._run.messages.add(
-                self._run.step,
-                "warning",
-                f"the journal of this run ends here: {error.strerror or error} ({self.path})",
-            )
+                if self._file.closed:
+                    return False
+                if not self.path.exists():  # somebody has tidied up
+                    self._file.close()
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self._begin_file()
+                self._add_new()
+        except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training, or the journal
+            self._tell_failed(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}")
             return False
+        self._tell_failed("")
+        self._begin_snapshot()
         return True
+
+    def _tell_failed(self, why: str) -> None:
+        before, self._failed = self._failed, why
+        if why and not before:
+            self._tell("warning", f"the journal of this run cannot be written: {why} ({self.path}). It is tried again")
+        elif before and not why:
+            self._tell("note", "the journal of this run is written again, and complete")
+
+    def _tell(self, kind: str, text: str) -> None:
+        self._run.messages.add(self._run.step, kind, text)
 
     def _add_new(self) -> None:
         self._read()
-        run, parts = self._run, []
+        run, parts = self._run, [self._unwritten]
+        numbers, written, samples = dict(self._numbers), dict(self._written), dict(self._samples)
         for series in run.history:
-            begin = self._written.get(series.name, 0)
+            begin = written.get(series.name, 0)
             steps, values = series.since(begin)
-            if not len(values):
+            if not len(values) or (series.name not in numbers and len(numbers) >= _MOST_NAMES):
                 continue
-            if series.name not in self._numbers:
-                self._numbers[series.name] = len(self._numbers)
+            if series.name not in numbers:
+                numbers[series.name] = len(numbers)
                 parts.append(_framed(b"N", json.dumps(series.name).encode()))
-            self._written[series.name] = begin + len(values)
-            parts.append(_framed(b"P", _pack_points(self._numbers[series.name], steps, values)))
+            written[series.name] = begin + len(values)
+            parts.append(_framed(b"P", _pack_points(numbers[series.name], steps, values)))
         for quantity, strips in list(run.watched.items()):
             newest, step = strips.newest, int(strips.steps[-1]) if len(strips) else None
-            if newest is not None and self._samples.get(quantity) != step:
-                self._samples[quantity] = step
+            if newest is not None and samples.get(quantity) != step:
+                samples[quantity] = step
                 parts.append(_framed(b"S", _pack_sample(quantity, step or 0, strips.paths, newest)))
         parts.append(_framed(b"B", _BEAT.pack(time.time(), run.count.done, run.step)))
-        self._file.write(b"".join(parts))
+        self._append(b"".join(parts))
+        self._numbers, self._written, self._samples, self._unwritten = numbers, written, samples, b""
 
-    def cut(self, step: int) -> None:
-        """After a rewind: what came at this step and later is left behind."""
-        with self._lock:
-            if self._file.closed:
-                return
-            self._written = {series.name: len(series) for series in self._run.history}
-            self._samples = {}
-            self._put(b"C", struct.pack("<q", step))
+    def cut(self, step: int, forget: Callable[[], object]) -> None:
+        """After a rewind: what came at this step and later is left behind; `forget` takes it out of the run."""
+        run = self._run
+        with self._lock:  # nothing is written between the one and the other
+            for series in run.history:
+                written = series.since(0).steps[: self._written.get(series.name, 0)]
+                self._written[series.name] = int((written < step).sum())
+            forget()
+            self._samples = {quantity: int(s.steps[-1]) for quantity, s in run.watched.items() if len(s)}
+            self._unwritten += _framed(b"C", struct.pack("<q", step))
 
     def close(self, state: str, reason: str) -> None:
         """Write the rest and how it ended."""
         self._over.set()
         if self.write():
-            with self._lock:
-                self._put(b"E", json.dumps({"state": state, "reason": reason, "time": time.time()}).encode())
-                self._file.close()
+            ended = {"state": state, "reason": reason, "time": time.time()}
+            with self._lock, contextlib.suppress(OSError):
+                self._append(_framed(b"E", json.dumps(ended).encode()))
+        with self._lock, contextlib.suppress(OSError):
+            self._file.close()
+        if self._snapshot.is_alive():
+            self._snapshot.join()
 
-    def _put(self, kind: bytes, payload: bytes) -> None:
-        self._file.write(_framed(kind, payload))
+    def _begin_snapshot(self) -> None:
+        """Put the newest values of all variables beside the journal, where it is time."""
+        if time.monotonic() >= self._snapshot_at and not self._snapshot.is_alive():
+            self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+            self._snapshot = threading.Thread(target=self._write_snapshot, name="nbmodule-snapshot", daemon=True)
+            self._snapshot.start()
 
     def _write_snapshot(self) -> None:
-        """Put the newest values of all variables beside the journal, whole or not at all."""
-        if time.monotonic() < self._snapshot_at:
-            return
-        self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
-        found = self._newest_values()
-        if found is None or found[0] == self._snapshot_of or found[2] > _SNAPSHOT_MOST:
-            return
-        step, values, _ = found
-        self._snapshot_of = step
-        with whole_file(self.path.with_suffix(".npz")) as file:
-            np.savez(file, **{"//step": np.int64(step), **{name: np.asarray(value) for name, value in values.items()}})
+        """Write the newest values of all variables, whole or not at all."""
+        try:
+            found = self._newest_values()
+            if found is None or found[0] == self._snapshot_of or found[2] > _SNAPSHOT_MOST:
+                return
+            step, values, _ = found
+            with whole_file(self.path.with_suffix(".npz")) as file:
+                np.savez(file, **_packed_values(step, values))
+            self._snapshot_of = step
+        except Exception as error:  # noqa: BLE001 - as above
+            if self._snapshot_of != _UNTOLD:
+                self._snapshot_of = _UNTOLD
+                why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+                self._tell("warning", f"the values of all variables cannot be written beside the journal: {why}")
 
 
 class LastRun:
@@ -171,7 +234,7 @@ class LastRun:
         watched: Statistics of submodules, by quantity.
         step: The last step that is known of.
         seen: When it was last alive, in seconds since 1970.
-        state: How it ended; `died` where it did not say so.
+        state: How it ended; `died` where it did not say so, `running` where its process is alive.
         reason: Why, as far as it said so.
         path: The journal.
     """
@@ -185,6 +248,8 @@ class LastRun:
         self._names: list[str] = []
         for kind, payload in self._records():
             self._take(kind, payload)
+        if self.state == "died" and is_held(path):
+            self.state, self.is_whole = "running", True  # its last record may be on its way
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
         data = self.path.read_bytes()
@@ -236,19 +301,14 @@ class LastRun:
         path = self.path.with_suffix(".npz")
         if not path.exists():
             return None
-        found: dict[str, Any] = {"model": {}, "optimizer": {}, "step": 0}
         with np.load(path) as file:
-            for key in file.files:
-                if key == "//step":
-                    found["step"] = int(file[key])
-                else:
-                    part, _, name = key.partition("/")
-                    found.setdefault(part, {})[name] = file[key]
-        return found
+            return _unpacked_values(file)
 
     @shown
     def __repr__(self) -> str:
-        when = time.strftime("%H:%M:%S", time.localtime(self.seen))
+        seen = time.localtime(self.seen)
+        is_today = seen[:3] == time.localtime()[:3]
+        when = time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
         how = (
             f"died at step {format_count(self.step)}, {when}"
             if self.state == "died"
@@ -280,21 +340,65 @@ def last_run(folder: str | Path | None = None) -> LastRun:
         >>> nb.last_run(folder).history.loss.values.tolist()
         [1.0, 0.5, 0.3333333333333333]
     """
-    where = Path(FOLDER if folder is None else folder)
-    found = sorted(where.glob(f"*{SUFFIX}"), key=lambda path: (path.stat().st_mtime_ns, path.name))
+    folders = folders_of(folder)
+    found = [path for each in folders for path in _journals(each)]
     if not found:
         raise NbModuleError(
-            f"there is no journal of a run in {where.absolute()}. In a notebook each run writes one; elsewhere give "
+            f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each run writes one; elsewhere give "
             "nb.Live(..., journal='runs'), and nb.last_run('runs') reads it."
         )
-    return LastRun(found[-1])
+    return LastRun(max(found, key=lambda path: (_written_at(path), path.name)))
+
+
+def folders_of(given: object = None) -> list[Path]:
+    """Where journals are: the folder that was given, else beside the notebook, wherever its code has gone since, and here."""
+    if isinstance(given, (str, Path)):
+        return [Path(given).absolute()]
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    began_in = getattr(shell, "starting_dir", None)
+    return list(dict.fromkeys(Path(place) / FOLDER for place in (began_in, Path.cwd()) if place))
 
 
 def drop_oldest(folder: Path) -> None:
-    """Leave the newest journals of a folder, so that there is room for one more."""
-    for path in sorted(folder.glob(f"*{SUFFIX}"))[: -(MOST_RUNS - 1)]:
-        path.with_suffix(".npz").unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+    """Leave the newest journals of a folder, so that there is room for one more; those of runs that go on stay."""
+    found = _journals(folder)
+    for path in [path for path in found if not is_held(path)][: max(len(found) - MOST_RUNS + 1, 0)]:
+        with contextlib.suppress(OSError):
+            path.with_suffix(".npz").unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+
+def _journals(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def _written_at(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # another process has just removed it
+        return 0
+
+
+def _packed_values(step: int, values: dict[str, Any]) -> dict[str, Any]:
+    """Arrays of NumPy's own dtypes; of others, such as bfloat16, the bytes, and how they are to be read."""
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    others = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
+    plain = {
+        name: array.view(f"u{array.dtype.itemsize}") if name in others else array for name, array in arrays.items()
+    }
+    return {_STEP: np.int64(step), _DTYPES: np.str_(json.dumps(others)), **plain}
+
+
+def _unpacked_values(file: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
+    others = json.loads(str(file[_DTYPES])) if _DTYPES in file.files else {}
+    for key in file.files:
+        if key not in (_STEP, _DTYPES):
+            part, _, name = key.partition("/")
+            array = file[key]
+            found.setdefault(part, {})[name] = array.view(jnp.dtype(others[key])) if key in others else array
+    return found
 
 
 def _framed(kind: bytes, payload: bytes) -> bytes:

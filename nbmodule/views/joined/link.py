@@ -18,7 +18,13 @@ MOST_CLOSED = 50
 
 def needs_second_output() -> bool:
     """Tell whether the page shows widgets in another document than HTML, as VS Code and Colab do."""
-    return "google.colab" in sys.modules or "VSCODE_PID" in os.environ
+    if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
+        return True
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    return "__vsc_ipynb_file__" in getattr(
+        shell, "user_ns", {}
+    )  # by VS Code; its kernels do not always have its environment
 
 
 class ClosedLine:
