@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from nbmodule.base.format import format_count
 from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentError, NotBuiltError
@@ -254,7 +256,8 @@ class Live(Steered, Revisited):
             given = {**values, **named} if values else named
             if at is None and not self._loop.has_begun:
                 self._begin_step(given)
-            self._intake.put(self.state.count.step if at is None else int(at), given, exactly=at is not None)
+            step = self.state.count.step if at is None else int(np.int64(int(at)))
+            self._intake.put(step, given, exactly=at is not None)
             if at is None and self._keeper is not None:
                 for name, value in given.items():
                     self._keeper.tape.logged(name, value)

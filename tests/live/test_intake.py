@@ -223,6 +223,7 @@ def circle():
         ("x", circle(), "nested more than 16 levels deep"),
         ("x", [0.0] * 1001, "a list of 1,001 items"),
         ("x", jax.random.key(0), "random key"),
+        ("x", 10**400, "could not be read: int too large"),
         (Unspeakable(), 1.0, "no name"),
         ("x", Unspeakable(), "cannot log 'x'"),
     ],

@@ -150,6 +150,33 @@ def test_a_run_that_is_killed_on_a_full_disk_has_what_was_written_before(tmp_pat
     assert run.history.loss.values.tolist() == list(range(len(run.history.loss))) and len(run.history.loss) >= 5
 
 
+def test_a_run_that_begins_on_a_full_disk_has_its_journal_once_there_is_room(tmp_path, monkeypatch):
+    written(tmp_path, steps=3)
+    disks = []
+
+    class Fullest(FullDisk):
+        def write(self, data):
+            if self.is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return self._file.write(data)
+
+    def opened(*args, **kwargs):
+        disks.append(Fullest(open(*args, **kwargs)))  # noqa: SIM115 - the journal closes it
+        return disks[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "open", opened, raising=False)
+        live = Live(display=False, journal=tmp_path)
+        live.__enter__()
+    for k in live.steps(range(20)):
+        live.log(loss=k)
+        if k == 5:
+            assert len(last_run(tmp_path).history.loss) == 3  # the one before: of this one nothing is there
+            disks[0].is_full = False
+    live.finish()
+    assert last_run(tmp_path).history.loss.values.tolist() == list(range(20))
+
+
 def test_values_that_find_no_room_do_not_end_the_journal_of_the_points(tmp_path, monkeypatch):
     monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
 

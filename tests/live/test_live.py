@@ -87,6 +87,18 @@ def test_nothing_that_is_logged_ends_a_training():
     assert [m.kind for m in live.messages] == ["warning", "warning"]
 
 
+def test_a_step_beyond_what_a_history_counts_is_told_and_the_training_goes_on(tmp_path):
+    with Live(display=False) as live:
+        for i in live.steps(range(5)):
+            live.log(loss=i)
+            live.log({"other\ud800": 1.0}, 10**30)
+            live.log({"odd\ud800": 1.0})
+    assert live.history.loss.values.tolist() == [0, 1, 2, 3, 4]
+    assert sum("live.log takes names and values" in m.text for m in live.messages) == 1
+    live.history.to_csv(tmp_path / "run.csv")
+    assert "odd\\ud800" in (tmp_path / "run.csv").read_text()
+
+
 def test_without_steps_a_name_that_is_logged_again_begins_the_next_step():
     with quiet() as live:
         for i in range(5):

@@ -271,7 +271,8 @@ class StepKeeper:
     def _recorded(self, repeat: Repeat, model: Any) -> tuple[Calls, dict[str, Any], dict[str, Any]]:
         with track(model, gradients=True, last=1000) as calls:
             logged = repeat.turn()
-        return Calls(list(calls), name=calls.name, known=calls.known, notes=calls.notes), dict(calls.gradients), logged
+        gradients = dict(calls.gradients) if len(calls) else {}  # the model of the run may be none that the step calls
+        return Calls(list(calls), name=calls.name, known=calls.known, notes=calls.notes), gradients, logged
 
     def _model_of(self, turn: Turn) -> Any:
         """The largest module that the calls of a turn can reach."""

@@ -295,5 +295,5 @@ def _deliver(text: str, path: str | Path | None) -> str | None:
     if path is None:
         return text
     with whole_file(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
     return None

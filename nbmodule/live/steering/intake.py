@@ -221,9 +221,9 @@ class Intake:
 
     def _read(self, name: str, step: int, value: Any) -> tuple[Any, Any]:
         """Give a number, or those of several steps, and the dtype (None for a Python number); all else goes on the shelf."""
-        if type(value) in _NUMBERS:
-            return float(value), None
         try:
+            if type(value) in _NUMBERS:
+                return float(value), None
             if type(value) is Scanned:
                 numbers = np.asarray(value.values)
                 return numbers.astype(np.float64).tolist(), numbers.dtype

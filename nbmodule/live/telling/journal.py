@@ -84,6 +84,7 @@ class Journal:
         self._run, self._read, self._newest_values = run, read, newest_values
         self._lock = threading.RLock()
         self._over = threading.Event()
+        self._is_closed = False
         self._failed = ""
         """Why nothing is written at the moment."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
@@ -95,6 +96,7 @@ class Journal:
         self.path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.run_id}{SUFFIX}"
         self._began = time.time()
         self._begin_file()
+        self.write()
         threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
 
     def _begin_file(self) -> None:
@@ -102,13 +104,12 @@ class Journal:
         self._numbers: dict[str, int] = {}
         self._written: dict[str, int] = {}
         self._samples: dict[str, int | None] = {}
-        self._unwritten = b""
+        head = {"name": self._run.name, "run": self._run.run_id, "began": self._began, "process": os.getpid()}
+        self._unwritten = _MAGIC + _framed(b"H", json.dumps(head).encode())
         """What is to be written before anything else."""
         self._size, self._is_torn = 0, False
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - it stays open as long as the run
         hold(self._file)
-        head = {"name": self._run.name, "run": self._run.run_id, "began": self._began, "process": os.getpid()}
-        self._append(_MAGIC + _framed(b"H", json.dumps(head).encode()))
 
     def _append(self, data: bytes) -> None:
         """Add bytes; where they find no room, what is there of them is taken away before anything else is added."""
@@ -130,9 +131,9 @@ class Journal:
         """Add what is new; False where it cannot be written, which is told, and told again when it goes on."""
         try:
             with self._lock:
-                if self._file.closed:
+                if self._is_closed:
                     return False
-                if not self.path.exists():  # somebody has tidied up
+                if self._file.closed or not self.path.exists():  # somebody has tidied up
                     self._file.close()
                     self.path.parent.mkdir(parents=True, exist_ok=True)
                     self._begin_file()
@@ -196,6 +197,7 @@ class Journal:
             with self._lock, contextlib.suppress(OSError):
                 self._append(_framed(b"E", json.dumps(ended).encode()))
         with self._lock, contextlib.suppress(OSError):
+            self._is_closed = True
             self._file.close()
         if self._snapshot.is_alive():
             self._snapshot.join()
@@ -246,9 +248,10 @@ class LastRun:
         self.history = History()
         self.watched: dict[str, Strips] = {}
         self._names: list[str] = []
+        goes_on = is_held(path)
         for kind, payload in self._records():
             self._take(kind, payload)
-        if self.state == "died" and is_held(path):
+        if self.state == "died" and goes_on:
             self.state, self.is_whole = "running", True  # its last record may be on its way
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
@@ -341,7 +344,7 @@ def last_run(folder: str | Path | None = None) -> LastRun:
         [1.0, 0.5, 0.3333333333333333]
     """
     folders = folders_of(folder)
-    found = [path for each in folders for path in _journals(each)]
+    found = [path for each in folders for path in _journals(each) if _written_at(path)]
     if not found:
         raise NbModuleError(
             f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each run writes one; elsewhere give "
@@ -374,10 +377,12 @@ def _journals(folder: Path) -> list[Path]:
 
 
 def _written_at(path: Path) -> int:
+    """When; 0 where nothing is in it, or another process has just removed it."""
     try:
-        return path.stat().st_mtime_ns
-    except OSError:  # another process has just removed it
+        found = path.stat()
+    except OSError:
         return 0
+    return found.st_mtime_ns if found.st_size else 0
 
 
 def _packed_values(step: int, values: dict[str, Any]) -> dict[str, Any]:
