@@ -234,7 +234,8 @@ class Module(CoreModule):
             args: Positional arguments of a call, as a tuple or list.
             kwargs: Keyword arguments of a call, as a dict.
             **compile_kwargs: Options of `nb.jit`: `static_argnames` and `static_argnums` name arguments of the call, `donate=True`
-                reuses the memory of the variables that it overwrites.
+                reuses the memory of the variables that it overwrites. And those of the constructor that speak of compiled calls:
+                `stateful`, `arg_stateful_idxs`, `kwarg_stateful_idxs`, `fallback_to_non_compiled`, which stay with the module.
 
         Raises:
             ArgumentTypeError: an option is unknown, or an argument that is given or named is of a kind that makes no sense.

@@ -192,6 +192,40 @@ def test_changes_of_a_named_dict_belong_to_the_compiled_call(way, kind):
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(dict(held)))
 
 
+def test_objects_named_to_compile_are_named_for_all_calls():
+    model, held = Writing(), make(dict)
+    model.compile((X, held), arg_stateful_idxs=[[1]])
+
+    for _ in range(3):
+        model(X + 1, held)
+
+    assert float(held["total"]) == pytest.approx(18.0)
+
+
+def test_a_fallback_asked_of_compile_holds_at_once_and_for_all_calls():
+    model = Branching()
+
+    with pytest.warns(UserWarning, match="Branching: the compiled call failed and is done eagerly .*Concretization"):
+        model.compile((X,), fallback_to_non_compiled=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = model(X + 2)
+
+    np.testing.assert_allclose(y, model.linear(X + 2), rtol=1e-6)
+
+
+def test_compiling_that_is_refused_leaves_the_choices_of_the_module():
+    held = make(dict)
+    model = Writing(found=held, stateful=[held])
+
+    with pytest.raises(nb.errors.ArgumentTypeError, match="no option typo"):
+        model.compile(stateful=[], typo=1)
+    model.compile()
+    model(X + 1)
+
+    assert float(held["total"]) == pytest.approx(6.0)
+
+
 def test_a_list_and_an_object_of_the_users_can_be_named_too():
     listed, plain = [], Plain()
     model = Writing(arg_stateful_idxs=[[1]]).compile()

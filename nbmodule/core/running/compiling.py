@@ -13,13 +13,13 @@ import jax
 
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.running.asked import remember
 from nbmodule.core.running.observing import has_hooks, observe, run_hooks
-from nbmodule.core.running.preparing import COMPILING
 from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, way_of
 from nbmodule.core.running.variables import give_variables, has_variables
-from nbmodule.core.shape.building import build_for_call, settle
+from nbmodule.core.shape.building import PLAIN, STATEFUL, as_places, build_for_call, settle
 from nbmodule.core.shape.structure import static_key
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
@@ -33,17 +33,21 @@ _NUMBERS = (bool, int, float, complex)
 _TAKEN = [
     name for name in OPTIONS if name not in ("donate_argnums", "donate_argnames", "in_shardings")
 ]  # those count arguments
+_FALLBACK = "fallback_to_non_compiled"
 
 
 class Compiled:
     """The compiled call of one module."""
 
     def __init__(self, module: CoreModule, options: dict[str, Any]) -> None:
-        check_names(f"{type(module).__name__}.compile", options, _TAKEN)
+        check_names(f"{type(module).__name__}.compile", options, (*_TAKEN, *STATEFUL, _FALLBACK))
         self.options = options = dict(options)
         self.static = places_of(
             _forward(module), "static", *(options.pop(f"static_arg{s}", None) for s in ("nums", "names"))
         )
+        self.choices: dict[str, Any] = {name: as_places(name, options.pop(name)) for name in STATEFUL if name in options}
+        if _FALLBACK in options:
+            self.choices[_FALLBACK] = as_flag(_FALLBACK, options.pop(_FALLBACK))
         self.step: Jit = jit(_called, **options)
         self.warned = False
         self.mark = object()  # what things that are no modules do while they are traced is known of this module alone
@@ -80,6 +84,20 @@ class Compiled:
         fixed = fixed_arguments(self.static, args, kwargs)
         arguments = step_arguments(module, None, things, *fixed)
         self._with(plain, lambda *given: self.step.staged("lower", given, {}), arguments)
+
+    def give_way(self, module: CoreModule, error: Exception) -> None:
+        """What failed compiled is left to the eager call, with one warning; where the module does not fall back it is raised."""
+        __tracebackhide__ = True
+        if not module._nbm.config.fallback_to_non_compiled or is_of_signal(error):
+            raise error
+        if not self.warned:
+            self.warned = True
+            reason = (str(error).splitlines() or [""])[0]
+            warnings.warn(
+                f"{type(module).__name__}: the compiled call failed and is done eagerly from now on where it fails "
+                f"({type(error).__name__}: {reason}).",
+                stacklevel=5,
+            )
 
     def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         __tracebackhide__ = True
@@ -148,14 +166,18 @@ def compile_module(module: CoreModule, args: object, kwargs: object, options: di
             f"compile(kwargs=...) takes the keyword arguments of a call as a dict; found {type(kwargs).__name__}."
         )
     inner = module._nbm
-    inner.compiled = Compiled(module, options)
+    inner.compiled = compiled = Compiled(module, options)
+    inner.config = replace(inner.config or PLAIN, **compiled.choices)
     settle(module)
     if args is not None or kwargs is not None:
         remember(module, tuple(args or ()), dict(kwargs or {}))
         args, kwargs = tuple(args or ()), dict(kwargs or {})
         build_for_call(module, args, kwargs)
         settle(module)
-        inner.compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
+        try:
+            compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
+        except Exception as error:
+            compiled.give_way(module, error)
     return module
 
 
@@ -175,21 +197,12 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
         inner.config = replace(inner.config, compile_on_next_step=False)
         settle(module)
     compiled = inner.compiled
-    stateful = {name: call.options[name] for name in COMPILING if call.options.get(name) is not None}
+    stateful = {name: call.options[name] for name in STATEFUL if call.options.get(name) is not None}
     try:
         things = stateful_things(inner.config, call.args, call.kwargs, stateful)
         return compiled(module, call.v, things, call.args, call.kwargs)
     except Exception as error:
-        if not inner.config.fallback_to_non_compiled or is_of_signal(error):
-            raise
-        if not compiled.warned:
-            compiled.warned = True
-            reason = (str(error).splitlines() or [""])[0]
-            warnings.warn(
-                f"{type(module).__name__}: the compiled call failed and is done eagerly from now on where it fails "
-                f"({type(error).__name__}: {reason}).",
-                stacklevel=4,
-            )
+        compiled.give_way(module, error)
         return go_on(call, way)
 
 

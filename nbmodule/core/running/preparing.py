@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.running.asked import remember
-from nbmodule.core.shape.building import build_for_call, move, settle
+from nbmodule.core.shape.building import STATEFUL, build_for_call, move, settle
 from nbmodule.core.shape.walk import plan_of
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ TRACKING = (
     "expected_submod_rets",
     "replace_submod_rets",
 )
-COMPILING = ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs")
-OPTIONS = frozenset(("v", *TRACKING, *COMPILING))
+OPTIONS = frozenset(("v", *TRACKING, *STATEFUL))
 
 
 def take_options(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
 
 BUILD_MODES = ("on_init", "explicit", "on_call")
+STATEFUL = ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs")
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,13 @@ def make_config(build_mode: str, device: Any, devices: object, dtype: DTypeLike 
     if device is not None and devices is not None:
         raise ArgumentError("give device= (one device) or devices= (several, or a mesh), not both. Nothing was made.")
     placed = replicated(devices) if devices is not None else None
-    for name in ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs"):
-        choices[name] = _indices(name, choices[name])
+    choices |= {name: as_places(name, choices[name]) for name in STATEFUL}
     config = Config(find_device(device), placed, find_dtype(dtype), build_mode, **choices)
     return PLAIN if config == PLAIN else config
 
 
-def _indices(name: str, given: object) -> tuple[Any, ...]:
+def as_places(name: str, given: object) -> tuple[Any, ...]:
+    """Check a list of things, or of their places among the arguments, whose changes belong to a compiled call."""
     if given is None:
         return ()
     if not isinstance(given, (list, tuple)):
