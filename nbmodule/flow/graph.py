@@ -15,8 +15,9 @@ from nbmodule.flow.reading.trace import trace
 from nbmodule.flow.writing import export
 from nbmodule.flow.writing.comparing import GraphComparison, compare_graphs
 from nbmodule.flow.writing.options import Options, prepare
-from nbmodule.flow.writing.text import headline, outline
+from nbmodule.flow.writing.text import outline
 
+_LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
 
 @dataclass(eq=False, repr=False)
 class Graph(Computation):
@@ -133,7 +134,7 @@ class Graph(Computation):
         return outline(self, options=self.options)
 
     def __repr__(self) -> str:
-        return headline(self)
+        return outline(self, lines=_LINES, options=self.options)
 
 
 def trace_graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
