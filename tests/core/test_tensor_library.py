@@ -286,6 +286,23 @@ def test_loading_keeps_boxes_sharing_and_dtype():
         model.load_state_dict(state)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_shared_variable_of_another_dtype_is_loaded_without_a_warning(dtype):
+    def tied():
+        model = nb.Module(a=nb.Linear(3, 3), b=nb.Linear(3, 3))
+        model.b.weight = model.a.weight
+        return model
+
+    source, target = tied(), tied().to(dtype=dtype)
+    source.a.weight[0, 0] = jnp.nan
+
+    target.load_state_dict(source.state_dict())
+
+    loaded, want = np.asarray(target.a.weight), np.asarray(source.a.weight).astype(dtype)
+    np.testing.assert_array_equal(loaded.astype(np.float32), want.astype(np.float32))
+    assert target.b.weight is target.a.weight
+
+
 # -- hooks -------------------------------------------------------------------------------------------
 def test_hooks_run_in_order_and_replace_inputs_and_outputs():
     model, log = nb.Identity(), []

@@ -87,7 +87,13 @@ def _may_lie_otherwise(value: Any) -> bool:
 
 
 def checked(
-    title: str, names: Mapping[str, Variable], given: Mapping[str, Any], strict: bool, *, cure: str = ""
+    title: str,
+    names: Mapping[str, Variable],
+    given: Mapping[str, Any],
+    strict: bool,
+    *,
+    cure: str = "",
+    source: str = "the mapping",
 ) -> dict[Variable, Any]:
     """The arrays as the variables may hold them; nothing is changed yet."""
     if strict:
@@ -98,13 +104,14 @@ def checked(
             continue
         array = given[name]
         array = array.value if isinstance(array, Variable) else array
-        _check_shape(name, box, array, cure)
-        if box in arrays and not _same(arrays[box], array):
+        _check_shape(name, box, array, cure, source)
+        admitted = box.admitted(array)  # the dtype of the variable: two copies of one value are one again
+        if box in arrays and not _same(arrays[box], admitted):
             warnings.warn(
                 f'{title}: two different values were given for one shared variable; that of "{name}", the last, is used.',
                 stacklevel=5,
             )
-        arrays[box] = box.admitted(array)
+        arrays[box] = admitted
     return arrays
 
 
@@ -113,14 +120,17 @@ def _asked(source: Any, names: Mapping[str, Variable]) -> dict[str, Any]:
     return {name: answer for name, answer in answers.items() if answer is not None}
 
 
-def _check_shape(name: str, box: Variable, array: Shaped, cure: str) -> None:
+def _check_shape(name: str, box: Variable, array: Shaped, cure: str, source: str) -> None:
     if tuple(np.shape(array)) != box.shape:
         found = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
         raise ShapeError(
-            f'cannot load "{name}": the model holds {describe_shape(box)}, the mapping holds {found}.\n'
+            f'cannot load "{name}": the model holds {describe_shape(box)}, {source} holds {found}.\n'
             f"No variable was changed. {cure or 'Was it saved by a model of another size?'}"
         )
 
 
 def _same(a: object, b: object) -> bool:
-    return a is b or bool(np.array_equal(np.asarray(a), np.asarray(b)))
+    if a is b:
+        return True
+    a, b = np.asarray(a), np.asarray(b)
+    return bool(np.array_equal(a, b)) or a.tobytes() == b.tobytes()  # NaN is itself here
