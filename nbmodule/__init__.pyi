@@ -49,6 +49,7 @@ from nbmodule.doors.files import load as load
 from nbmodule.doors.files import restore_checkpoint as restore_checkpoint
 from nbmodule.doors.files import save as save
 from nbmodule.doors.files import save_checkpoint as save_checkpoint
+from nbmodule.doors.files import save_safetensors as save_safetensors
 from nbmodule.doors.graphs import graph as graph
 from nbmodule.doors.health import doctor as doctor
 from nbmodule.doors.module import Module as Module
@@ -77,7 +78,6 @@ from nbmodule.errors import TracerLeakError as TracerLeakError
 from nbmodule.errors import UnexpectedKeysError as UnexpectedKeysError
 from nbmodule.files import checkpoint_steps as checkpoint_steps
 from nbmodule.files import in_background as in_background
-from nbmodule.files import save_safetensors as save_safetensors
 from nbmodule.files import wait_for_saving as wait_for_saving
 from nbmodule.flow import Graph as Graph
 from nbmodule.interop.into import from_equinox as from_equinox

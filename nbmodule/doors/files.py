@@ -29,7 +29,7 @@ from nbmodule.core.shape.building import ensure_built, move_each
 from nbmodule.core.shape.older import in_older_form, in_present_form
 from nbmodule.core.shape.state_dict import checked
 from nbmodule.core.shape.walk import aliases, is_module, plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.saving import all_or_nothing, check_belongs
 
@@ -89,7 +89,7 @@ def save(
             "is written by nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)."
         )
     if is_module(variables):
-        ensure_built(variables)
+        _ensure_holds(variables, "save", "written")
         variables, kept = parts_of(variables)
         buffers = kept if buffers in (None, True) else buffers or None
     elif not isinstance(variables, Mapping):
@@ -176,6 +176,47 @@ def load(
     return model
 
 
+def save_safetensors(
+    path: str | os.PathLike[str], variables: Any, *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a model, or arrays, as a safetensors file, which appears whole or not at all.
+
+    Args:
+        path: Of the file; folders that are missing are made.
+        variables: A module, whose parameters and buffers are written under the names of its `state_dict`, such as
+            `encoder.0.weight`; a state dict; or nested mappings, such as `model.v`, whose levels become such names.
+        metadata: Text by name.
+
+    Raises:
+        FileWriteError: if the file cannot be written; what was there is unchanged.
+        ArgumentTypeError, DtypeError: if a leaf cannot be held by the format. Nothing is written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path, model = os.path.join(tempfile.mkdtemp(), "w.safetensors"), nb.Sequential(nb.Linear(3, 2))
+        >>> nb.save_safetensors(path, model)
+        >>> nb.load(path)["0"]["weight"].shape, nb.load(path, model) is model
+        ((2, 3), True)
+    """
+    from nbmodule import files
+
+    if is_module(variables):
+        _ensure_holds(variables, "save", "written")
+        variables = variables.state_dict()
+        metadata = {"format": "nbmodule"} | dict(metadata or {})  # the axes of convolutions lie as ours do
+    files.save_safetensors(path, _by_level(variables), metadata=metadata)
+
+
+def _by_level(variables: Any) -> Any:
+    """A state dict as nested mappings; anything else, also one in which a name is the level of another, as it is."""
+    if not isinstance(variables, Mapping) or any(isinstance(value, Mapping) for value in variables.values()):
+        return variables
+    chains = {tuple(str(name).split(".")): value for name, value in variables.items()}
+    overlap = any(chain[:end] in chains for chain in chains for end in range(1, len(chain)))
+    return variables if overlap else nest(chains)
+
+
 def by_chain(module: Module, kind: type[Variable]) -> dict[str, Any]:
     """The variables of one kind as nested arrays, by chain."""
     return nest({place.chain: box.value for box, place in plan_of(module).places.items() if isinstance(box, kind)})
@@ -184,6 +225,16 @@ def by_chain(module: Module, kind: type[Variable]) -> dict[str, Any]:
 def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parameters and buffers as nested arrays, as they were at one moment."""
     return at_one_moment([plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer)))
+
+
+def _ensure_holds(module: Module, act: str, done: str) -> None:
+    """Refuse a model that waits for its first call and has no variable yet: its file would be empty, and nobody would know."""
+    ensure_built(module)
+    if not module.built_ and not plan_of(module).boxes:
+        raise NotBuiltError(
+            f"cannot {act} {type(module).__name__}: it is not built and has no variables yet. Nothing was {done}. "
+            "Call it once, or its build(), first."
+        )
 
 
 def save_weights(
@@ -198,7 +249,7 @@ def save_weights(
     """Write a model's variables; see `Module.save_weights`."""
     from nbmodule import files
 
-    ensure_built(module)
+    _ensure_holds(module, "save", "written")
     parameters, kept = parts_of(module)
     buffers_kept = kept if buffers else None
     files.save(path, parameters, buffers=buffers_kept, packed=packed, compression=compression, dtype=dtype)
@@ -212,7 +263,7 @@ def load_weights(
     from nbmodule.files.weights import load_parts
 
     layout = as_layout("load_weights", layout)
-    ensure_built(module)
+    _ensure_holds(module, f"load {os.fspath(path)} into", "read")
     parts = load_parts(path, rename=rename, strict=strict)
     found = _of_torch(module, path, parts, strict, layout, rename is not None)
     arrays, report = found or (_checked(module, path, parts.variables, parts.buffers, strict, parts.origin), None)
@@ -267,12 +318,13 @@ def _checked(
     if buffers is not None:
         given |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
     given, cure = in_present_form(given, names), ""
-    if origin != "nbmodule":
+    if not any(name in names for name in given):
         dotted = dict(aliases(module))
-        if not any(name in names for name in given) and any(name.replace("/", ".") in dotted for name in given):
+        if any(name.replace("/", ".") in dotted for name in given):
             given, names = {name.replace("/", "."): value for name, value in given.items()}, dotted
+    if origin != "nbmodule":
         cure = "If it is a state dict of PyTorch, layout='torch' or `nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
-    return checked(_title(module, source), names, given, strict, cure=cure)
+    return checked(_title(module, source), names, given, strict, cure=cure, source="the file")
 
 
 def save_checkpoint(

@@ -204,10 +204,10 @@ def load_parts(
 
 
 def _origin(contents: Contents) -> str:
-    if contents.is_sealed:
+    about = contents.metadata if isinstance(contents.metadata, dict) else {}
+    if contents.is_sealed or about.get("format") == "nbmodule":
         return "nbmodule"
-    about = contents.metadata
-    return "torch" if isinstance(about, dict) and about.get("format") == "pt" else "other"
+    return "torch" if about.get("format") == "pt" else "other"
 
 
 def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
