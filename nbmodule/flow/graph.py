@@ -19,6 +19,7 @@ from nbmodule.flow.writing.text import outline
 
 _LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
 
+
 @dataclass(eq=False, repr=False)
 class Graph(Computation):
     """The computation of a function: `nodes` in order of evaluation, `edges`, and nested `groups`.

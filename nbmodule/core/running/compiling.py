@@ -45,7 +45,9 @@ class Compiled:
         self.static = places_of(
             _forward(module), "static", *(options.pop(f"static_arg{s}", None) for s in ("nums", "names"))
         )
-        self.choices: dict[str, Any] = {name: as_places(name, options.pop(name)) for name in STATEFUL if name in options}
+        self.choices: dict[str, Any] = {
+            name: as_places(name, options.pop(name)) for name in STATEFUL if name in options
+        }
         if _FALLBACK in options:
             self.choices[_FALLBACK] = as_flag(_FALLBACK, options.pop(_FALLBACK))
         self.step: Jit = jit(_called, **options)
@@ -85,11 +87,10 @@ class Compiled:
         arguments = step_arguments(module, None, things, *fixed)
         self._with(plain, lambda *given: self.step.staged("lower", given, {}), arguments)
 
-    def give_way(self, module: CoreModule, error: Exception) -> None:
-        """What failed compiled is left to the eager call, with one warning; where the module does not fall back it is raised."""
-        __tracebackhide__ = True
+    def gives_way(self, module: CoreModule, error: Exception) -> bool:
+        """Whether what failed compiled is left to the eager call; one warning says so."""
         if not module._nbm.config.fallback_to_non_compiled or is_of_signal(error):
-            raise error
+            return False
         if not self.warned:
             self.warned = True
             reason = (str(error).splitlines() or [""])[0]
@@ -98,6 +99,7 @@ class Compiled:
                 f"({type(error).__name__}: {reason}).",
                 stacklevel=5,
             )
+        return True
 
     def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         __tracebackhide__ = True
@@ -177,7 +179,8 @@ def compile_module(module: CoreModule, args: object, kwargs: object, options: di
         try:
             compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
         except Exception as error:
-            compiled.give_way(module, error)
+            if not compiled.gives_way(module, error):
+                raise
     return module
 
 
@@ -202,7 +205,8 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
         things = stateful_things(inner.config, call.args, call.kwargs, stateful)
         return compiled(module, call.v, things, call.args, call.kwargs)
     except Exception as error:
-        compiled.give_way(module, error)
+        if not compiled.gives_way(module, error):
+            raise
         return go_on(call, way)
 
 
