@@ -163,6 +163,13 @@ def is_plain_object(value: object) -> bool:
     return type(made) in (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
+def is_plainly_listed(value: object) -> bool:
+    """Whether a list, tuple, deque or dict, or one of a class below these, is counted and listed by Python and not by a user's code."""
+    kind = type(value)
+    base = next((base for base in (list, tuple, deque, dict) if issubclass(kind, base)), None)
+    return base is not None and kind.__len__ is base.__len__ and kind.__iter__ is base.__iter__
+
+
 def is_settled(value: object) -> bool:
     """Whether it is a library that holds no model of the user's; the names it has grow as they are loaded."""
     return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in LIBRARIES
@@ -211,9 +218,11 @@ def _parts(value: Any) -> Iterator[tuple[Callable[[Any, Any], Any], Any, Any]]:
     """What is held: how it is fetched, under which key, and what it is now."""
     kind = type(value)
     if issubclass(kind, (list, tuple, deque)):
-        yield from ((operator.getitem, i, part) for i, part in enumerate(value if len(value) <= _MOST else ()))
+        short = is_plainly_listed(value) and len(value) <= _MOST
+        yield from ((operator.getitem, i, part) for i, part in enumerate(value if short else ()))
     elif issubclass(kind, dict):
-        yield from ((dict.get, key, part) for key, part in dict.items(value if len(value) <= _MOST else {}))
+        short = is_plainly_listed(value) and len(value) <= _MOST
+        yield from ((dict.get, key, part) for key, part in dict.items(value if short else {}))
     elif kind is types.FunctionType:
         yield from _parts_of_function(value) if is_users(value) else ()
     elif kind in (types.MethodType, Method):

@@ -21,6 +21,7 @@ from nbmodule.core.transforms.access import (
     dict_of,
     global_names,
     is_plain_object,
+    is_plainly_listed,
     is_settled,
     is_users,
     open_paths,
@@ -340,8 +341,11 @@ class _Places:
 
     def keep_softly(self, place: tuple[int, Any], value: object, names: frozenset[str], depth: int = 0) -> bool:
         """Whether a value may hold a model one day: what it holds now is noted."""
-        is_object = is_plain_object(value) and (is_users(type(value)) or type(value) is types.SimpleNamespace)
-        if not isinstance(value, (list, tuple, dict, deque)) and not is_object:
+        is_listed = isinstance(value, (list, tuple, dict, deque))
+        is_object = not is_listed and is_plain_object(value)
+        if is_object and not (is_users(type(value)) or type(value) is types.SimpleNamespace):
+            return False
+        if not is_object and not is_plainly_listed(value):
             return False
         self.look(value, names, depth)
         if isinstance(value, (list, deque)):
