@@ -378,7 +378,7 @@ def test_a_tuple_is_differentiated_by_its_first_item():
 
 def test_a_loss_that_is_no_scalar_is_refused():
     model = nb.Linear(3, 2)
-    with pytest.raises(nb.GradientError, match=rf"must return one number, found {FLOAT}\[4, 2\].*\.mean\(\)"):
+    with pytest.raises(nb.GradientError, match=rf"must return one number, found {FLOAT}\[4, 2\].*a scalar.*\.mean\(\)"):
         nb.grad(lambda m: m(X))(model)
     with pytest.raises(nb.GradientError, match="must return one number"):
         nb.execute_with_gradients(lambda v: v.w, nb.Container(w=jnp.ones(2)))
@@ -417,3 +417,42 @@ def test_one_model_given_twice_is_one_and_two_models_are_two_whatever_was_given_
         for _ in range(2):
             np.testing.assert_allclose(around(model, x, second), model(x) - 2 * second(x), rtol=1e-5)
             np.testing.assert_allclose(before(model, second, x), model(x) - 2 * second(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("inside", [lambda f: f, nb.jit], ids=["eager", "jit"])
+def test_models_in_a_dict_are_differentiated_as_they_are(inside):
+    x = jnp.linspace(-1.0, 2.0, 8).reshape(4, 2)
+    models = {
+        "first": nb.Sequential(nb.Linear(2, 2, key=0), nb.BatchNorm1d(2)),
+        "rest": [nb.Linear(2, 1, key=1), jnp.float32(3)],
+    }
+    models["first"][0].bias.requires_grad_(False)
+    first, last = models["first"], models["rest"][0]
+
+    def loss(models):
+        return ((models["rest"][0](models["first"](x)) * models["rest"][1]) ** 2).mean() + (last.weight**2).sum()
+
+    before, v, w = first.state_dict(), first.v, last.v
+    value, grads = inside(lambda: nb.value_and_grad(loss)(models))()
+    after = first.state_dict()
+    h = x @ first[0].weight.value.T + first[0].bias.value
+    np.testing.assert_allclose(after["1.running_mean"], 0.1 * h.mean(0), rtol=1e-5)
+    first.load_state_dict(before)
+
+    def by_hand(v, w, factor):
+        h = x @ v["w0"].T + first[0].bias.value
+        h = (h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-5) * v["w1"] + v["b1"]
+        return (((h @ w["w"].T + w["b"]) * factor) ** 2).mean() + (w["w"] ** 2).sum()
+
+    parts = v.submodules
+    given = {"w0": parts.v0.w, "w1": parts.v1.w, "b1": parts.v1.b}
+    wanted, (of_first, of_last, of_factor) = jax.value_and_grad(by_hand, argnums=(0, 1, 2))(
+        given, w.cont_to_dict(), jnp.float32(3)
+    )
+    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(grads["rest"][1], of_factor, rtol=1e-5)
+    np.testing.assert_allclose(grads["rest"][0].w, of_last["w"], rtol=1e-5)
+    np.testing.assert_allclose(grads["first"].submodules.v0.w, of_first["w0"], rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(grads["first"].submodules.v0.b, [0, 0])
+    np.testing.assert_allclose(grads["first"].submodules.v1.w, of_first["w1"], rtol=1e-3, atol=1e-5)
+    nb.SGD(0.1).update(first, grads["first"])

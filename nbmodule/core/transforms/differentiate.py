@@ -43,7 +43,12 @@ class Wrt:
             if not self.leaves and argument._link is not None and (model := argument._link.module()) is not None:
                 warn_if_nothing_trains(model, "the gradient by its v is empty")
         else:
-            self.arrays = argument
+            leaves, self.tree = jax.tree.flatten(argument, is_leaf=is_stateful)
+            if any(map(is_stateful, leaves)):  # a list or dict of models, say
+                self.parts = [Wrt(leaf, allow_int) for leaf in leaves]
+                self.arrays = [part.arrays for part in self.parts]
+            else:
+                self.arrays = argument
 
     def _all(self) -> tuple[Variable, ...]:
         return (self.argument,) if isinstance(self.argument, Variable) else plan_of(self.argument).boxes
@@ -54,11 +59,16 @@ class Wrt:
             return self.argument, list(zip(self.boxes, arrays))
         if hasattr(self, "leaves"):
             return self._container(iter(arrays), lambda leaf: leaf), []
+        if hasattr(self, "parts"):
+            filled = [part.filled(own) for part, own in zip(self.parts, arrays)]
+            return self.tree.unflatten([each for each, _ in filled]), [pair for _, pairs in filled for pair in pairs]
         return arrays, []
 
     def gradient(self, arrays: Sequence[Any]) -> Any:
         if hasattr(self, "leaves"):
             return self._container(iter(arrays), jnp.zeros_like)
+        if hasattr(self, "parts"):
+            return self.tree.unflatten([part.gradient(own) for part, own in zip(self.parts, arrays)])
         if not is_stateful(self.argument):
             return arrays
         if isinstance(self.argument, Variable):
@@ -79,6 +89,8 @@ class Wrt:
         """Log the gradients by variables, for whoever tracks them."""
         if not is_captured():
             return
+        for part, own in zip(getattr(self, "parts", ()), arrays):
+            part.record(own)
         if is_stateful(self.argument) and not isinstance(self.argument, Variable):
             places = plan_of(self.argument).places
             found = {places[box].name: array for box, array in zip(self.boxes, arrays)}
@@ -128,8 +140,8 @@ def value_and_grad(
 ) -> Callable[P, tuple[R, Any]]:
     """Make a function that gives the value of `fn` and its gradient.
 
-    Modules may be arguments or be used from the surrounding code. The gradient by a Module is a Container like its `v`;
-    frozen and integer parameters stand in it as zeros.
+    Modules may be arguments or be used from the surrounding code. The gradient by a Module is a Container like its `v`,
+    also where it stands in a list or dict; frozen and integer parameters stand in it as zeros.
 
     Args:
         fn: A function whose value, or the first item of whose value with `has_aux=True`, is a real scalar.
@@ -224,7 +236,7 @@ def _check_scalar(fn: Callable[..., Any], value: object) -> None:
     if shape != ():
         raise GradientError(
             f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found {getattr(value, 'dtype', type(value).__name__)}{list(shape)}. "
-            "Nothing was changed. Reduce it, as in `.mean()` or `.sum()`."
+            "Nothing was changed. Reduce it to a scalar, as in `.mean()` or `.sum()`."
         )
 
 
