@@ -170,6 +170,17 @@ def test_a_write_inside_a_raw_transform_is_refused_before_it_happens(transform, 
     assert float(box) == 1.0
 
 
+def test_a_refused_write_names_a_variable_of_a_model_that_was_never_walked():
+    model = nb.Module(net=nb.Linear(2, 2))
+
+    def writing(x):
+        model.net.weight[0] = x
+        return x
+
+    with pytest.raises(nb.TracerLeakError, match=rf'cannot write parameter "[a-z.]*weight" \({FLOAT}\[2, 2\]\)'):
+        jax.jit(writing)(1.0)
+
+
 @pytest.mark.parametrize("value", [lambda x: x, lambda x: 2.0], ids=["traced", "concrete"])
 @pytest.mark.not_under("eager", reason="jax.lax.cond is plain Python there, and its write is one of the function's")
 def test_a_write_in_one_raw_branch_inside_our_jit_is_refused(value):

@@ -1,6 +1,10 @@
 """The stateful way of writing a model: `_create_variables`, `v`, build modes, discovery, duplicates."""
 
+import argparse
+import copy
+import inspect
 import threading
+import types
 
 import jax
 import jax.numpy as jnp
@@ -336,6 +340,29 @@ def test_cycles_are_harmless():
     assert parent.v.cont_all_key_chains() == ["child/b", "child/w"]
 
 
+def test_a_list_and_a_dict_may_hold_themselves():
+    model, layers, named = nb.Module(), [nb.Linear(2, 2)], {"x": nb.Linear(2, 2)}
+    layers.append(layers)
+    named["self"] = named
+    model.layers, model.named = layers, named
+    assert model.v.cont_all_key_chains() == ["layers/v0/b", "layers/v0/w", "named/x/b", "named/x/w"]
+    assert list(model.state_dict()) == [name for name, _ in model.named_parameters()]
+    other = copy.deepcopy(model)
+    assert other.layers[1] is other.layers and other.layers[0].weight is not layers[0].weight
+
+
+@pytest.mark.parametrize("kind", [types.SimpleNamespace, argparse.Namespace])
+def test_layers_in_a_namespace_are_part_of_the_model(kind):
+    model = nb.Module(parts=kind(first=nb.Linear(2, 2), rate=0.5))
+    assert model.v.cont_all_key_chains() == ["parts/first/b", "parts/first/w"]
+    step = nb.jit(lambda x: model.parts.first(x) * model.parts.rate)
+    x = jnp.ones(2)
+    np.testing.assert_allclose(step(x), model.parts.first(x) * 0.5, rtol=1e-6)
+    model.parts.first.weight, model.parts.rate = model.parts.first.weight * 3, 2.0
+    np.testing.assert_allclose(step(x), model.parts.first(x) * 2, rtol=1e-6)
+    assert copy.deepcopy(model).parts.first is not model.parts.first
+
+
 def test_list_items_are_ordered_by_number():
     model = nb.Module(layers=[nb.Linear(1, 1) for _ in range(12)])
     names = [name for name, _ in model.named_parameters()]
@@ -392,3 +419,12 @@ def test_devices_and_dtypes_are_checked_and_used():
         nb.Linear(2, 2, device="tpu:3")
     assert nb.Linear(2, 2, dtype=jnp.bfloat16).weight.dtype == jnp.bfloat16
     assert Linear(2, 2, device="cpu:0").v.w.device == jax.devices("cpu")[0]
+
+
+def test_a_call_says_what_it_takes_beside_the_arguments_of_forward():
+    names = list(inspect.signature(nb.Module.__call__).parameters)
+    assert names == [
+        "self", "args", "v", "stateful", "arg_stateful_idxs", "kwarg_stateful_idxs", "track_submod_rets", "submod_depth",
+        "submods_to_track", "track_submod_call_order", "expected_submod_rets", "replace_submod_rets", "kwargs",
+    ]  # fmt: skip
+    assert "If forward itself has a parameter" in nb.Module.__call__.__doc__

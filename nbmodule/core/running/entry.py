@@ -16,7 +16,7 @@ from nbmodule.core.boxes.frame import gate, now
 from nbmodule.core.boxes.traceback import shorten
 from nbmodule.core.running.calling import call
 from nbmodule.core.running.notes import annotate
-from nbmodule.core.running.preparing import OPTIONS
+from nbmodule.core.running.preparing import COMPILING, OPTIONS, TRACKING
 from nbmodule.core.shape import building
 
 FORWARDS = ("__call__", "forward", "_forward")
@@ -100,10 +100,46 @@ def _find_forward(cls: type) -> Callable[..., Any]:
 
 
 def no_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the module: run its forward, with hooks, tracking and the variables that are asked for.
+
+    If forward itself has a parameter of one of these names (`v` in attention), a Container or dict given as `v=` is variables and
+    anything else is forward's.
+
+    Args:
+        *args: Positional arguments of forward.
+        v: Variables for this call only, in every submodule; a Container or a dict.
+        stateful: Objects whose changes belong to the compiled call.
+        arg_stateful_idxs: Positions of such objects among the arguments, as `[[0]]`.
+        kwarg_stateful_idxs: Names of such objects among the keyword arguments, as `[['cont']]`.
+        track_submod_rets: Whether to keep what each submodule returns, in `submod_rets`.
+        submod_depth: How many levels are tracked, counted from this module.
+        submods_to_track: The modules, or their paths, that are tracked.
+        track_submod_call_order: Whether to keep the order of the calls, in `submod_call_order`.
+        expected_submod_rets: Returns to compare with; the first submodule that differs raises.
+        replace_submod_rets: Returns to put in place of those of submodules, by path: arrays or functions.
+        **kwargs: Keyword arguments of forward.
+
+    Raises:
+        NotImplementedError: the class defines none of `forward`, `_forward` and `__call__`.
+    """
     raise NotImplementedError(
         f"{type(self).__name__} cannot be called: it defines none of forward, _forward and __call__. Define one of them"
         f"{': rename its call to forward' if hasattr(self, 'call') else ''}."
     )
+
+
+def _with_options() -> inspect.Signature:
+    """`(self, *args, v=None, ..., **kwargs)`: what each call takes beside the arguments of forward."""
+    own, args, kwargs = inspect.signature(no_forward).parameters.values()
+    defaults = {"track_submod_rets": False, "track_submod_call_order": False}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name))
+        for name in ("v", *COMPILING, *TRACKING)
+    ]
+    return inspect.Signature([own, args, *options, kwargs])
+
+
+no_forward.__signature__ = _with_options()  # type: ignore[attr-defined]
 
 
 def _option_parameters(run: Callable[..., Any]) -> frozenset[str]:

@@ -114,14 +114,14 @@ def is_property(kind: type, name: str) -> bool:
     return hasattr(type(found), "__set__") and not isinstance(found, Variable)
 
 
-def note_children(parent: Hull, value: object) -> None:
+def note_children(parent: Hull, value: object, above: tuple[int, ...] = ()) -> None:
     """Tell modules that have just become part of `parent` where they are."""
     if is_module(value):
         remember_parent(value, parent)
-    elif isinstance(value, (list, tuple, dict)) and is_branch(value):
+    elif isinstance(value, (list, tuple, dict)) and is_branch(value) and id(value) not in above:
         for item in items(value):
             if not isinstance(item.value, Variable):
-                note_children(parent, item.value)
+                note_children(parent, item.value, (*above, id(value)))
 
 
 def adopt(module: Hull, name: str, value: Any) -> None:

@@ -7,6 +7,8 @@ shallow copy by identity.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -134,6 +136,10 @@ def is_branch(thing: object) -> bool:
 
 def _is_walkable(kind: type) -> bool:
     if hasattr(kind, "_is_stateful") or issubclass(kind, (list, tuple, Mapping)):
+        return True
+    if (
+        issubclass(kind, types.SimpleNamespace) or kind.__qualname__ == "Namespace"
+    ):  # of argparse: plain objects, though stdlib
         return True
     if issubclass(kind, _LEAF_TYPES) or kind.__module__.partition(".")[0] in _FOREIGN | {"nbmodule"}:
         return False
@@ -476,7 +482,23 @@ def named(box: Variable) -> str:
 def _named_in(box: Variable, modules: Iterable[Any]) -> str:
     for module in modules:
         plan_of(module)  # so that its walk is among the living ones
+    if box.has_own_name and not any(box in plan.places for plan in list(_living)):  # nobody has walked its model
+        for module in _owners(box):
+            with contextlib.suppress(StructureError):
+                plan_of(module)
     return named(box)
+
+
+def _owners(box: Variable) -> list[Any]:
+    """The modules of which a box is an attribute: for a message about a model that nobody has walked yet."""
+    modules = [thing for thing in gc.get_objects() if hasattr(type(thing), "_is_module")]
+    return [
+        module for module in modules if any(value is box for held in _attributes(module) for value in held.values())
+    ]
+
+
+def _attributes(module: Any) -> tuple[Mapping[str, Any], ...]:
+    return vars(module), module._nbm.variables
 
 
 plug("named", _named_in)
