@@ -238,6 +238,23 @@ def test_a_list_and_an_object_of_the_users_can_be_named_too():
     assert (float(plain.total), plain.name) == (pytest.approx(12.0), "written")
 
 
+class Returning(Writing):
+    """Returns the very object that it has changed, beside its result."""
+
+    def forward(self, x, cont):
+        return super().forward(x, cont), {"cont": cont}
+
+
+@pytest.mark.parametrize("kind", [dict, nb.Container, Plain])
+def test_a_named_object_that_is_returned_is_that_object(kind):
+    model, held = Returning(arg_stateful_idxs=[[1]]).compile(), make(kind)
+    for times in (1, 2):
+        y, found = model(X + 1, held)
+        np.testing.assert_allclose(y, (X + 1) * 2)
+        assert found["cont"] is held
+        assert float(held.total if kind is Plain else held["total"]) == pytest.approx(times * 6.0)
+
+
 def test_an_object_of_the_surroundings_is_named_by_itself():
     held = make(dict)
     model = Writing(found=held, stateful=[held]).compile()

@@ -78,7 +78,7 @@ class Compiled:
         outputs, contents = outputs
         for thing, content in zip(plain, contents, strict=True):
             _put(thing, _unfixed(content))
-        return outputs
+        return _with_things(outputs, plain)
 
     def lower(self, module: CoreModule, things: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile for these arguments; nothing is run, and no variable changes."""
@@ -151,7 +151,7 @@ def _called(module: object, v: Mapping[str, Any], stateful: Any, args: tuple[Any
         for thing, content in zip(things, stateful[0].contents, strict=True):
             _put(thing, _unfixed(content))
         outputs = _rest(module, v, args, kwargs)
-        return outputs, [_content(thing) for thing in things]
+        return _with_places(outputs, things), [_content(thing) for thing in things]
     finally:
         for thing, content in zip(things, before, strict=True):
             _put(thing, content)
