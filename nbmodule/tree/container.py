@@ -735,12 +735,14 @@ class Container(Nested):
         return many.unstack_conts(self, axis, keepdims, dim_size)
 
     @staticmethod
-    def cont_reduce(containers: Sequence[Any], fn: Callable[[list[Any]], Any]) -> Any:
-        """Make one leaf of the leaves at each chain; `fn` takes their list.
+    def cont_reduce(containers: Sequence[Any], fn: Callable[..., Any]) -> Any:
+        """Make one leaf of the leaves at each chain; `fn` takes their list, or two of them at a time.
 
         Example:
             >>> nb.Container.cont_reduce([nb.Container(a=1), nb.Container(a=2)], sum).a
             3
+            >>> nb.Container.cont_reduce([nb.Container(a=1), nb.Container(a=2)], lambda a, b: a - b).a
+            -1
         """
         return many.reduce(containers, fn)
 

@@ -5,6 +5,8 @@ Containers that are joined must have one structure, else `StructureError`.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,9 +73,23 @@ def _length_along(container: Nested, axis: int) -> int:
     return next(iter(lengths), 0)
 
 
-def reduce(containers: Sequence[Any], fn: Callable[[list[Any]], Any]) -> Any:
-    """Make one leaf of the leaves at each chain; `fn` takes their list."""
-    return multi_map(lambda leaves, _: fn(leaves), list(containers))
+def reduce(containers: Sequence[Any], fn: Callable[..., Any]) -> Any:
+    """Make one leaf of the leaves at each chain; `fn` takes their list, or two of them at a time."""
+    together = functools.partial(functools.reduce, fn) if _takes_two(fn) else fn
+    return multi_map(lambda leaves, _: together(leaves), list(containers))
+
+
+def _takes_two(fn: Callable[..., Any]) -> bool:
+    """Whether a function needs two positional arguments, as `operator.add`, `jnp.maximum` and `lambda a, b: ...` do."""
+    inputs = getattr(fn, "nin", None)  # of NumPy and JAX, whose signatures do not tell
+    if inputs is not None:
+        return bool(inputs == 2)
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in places and parameter.default is parameter.empty for parameter in parameters) == 2
 
 
 def concat(containers: Sequence[Any], axis: int) -> Any:

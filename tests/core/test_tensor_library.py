@@ -72,6 +72,17 @@ def test_items_are_set_in_place():
         nb.Buffer([1, 2])[0] = 1.5
 
 
+def test_items_are_set_from_lists_as_those_of_numpy():
+    p, expected = nb.Parameter(jnp.zeros((2, 3))), np.zeros((2, 3))
+    p[:], expected[:] = [[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]
+    p[0, 1:], expected[0, 1:] = (7, 8.5), (7, 8.5)
+    np.testing.assert_array_equal(p, expected)
+    with pytest.raises(nb.ShapeError, match=r"to an array of shape \[2\]"):
+        p[:] = [1, 2]
+    with pytest.raises(nb.DtypeError, match=f"{FLOAT} values"):
+        nb.Buffer([1, 2])[:] = [1.5, 2]
+
+
 def test_a_write_keeps_dtype_and_shape():
     p = nb.Parameter(jnp.zeros(2))
     p.value = np.arange(2)
@@ -193,6 +204,14 @@ def test_register_buffer():
     assert isinstance(model.mean, nb.Buffer)
     with pytest.raises(nb.ArgumentError, match="has an attribute of that name"):
         model.register_buffer("training", np.zeros(2))
+
+
+def test_a_name_is_kept_free_for_a_buffer():
+    model = nb.Module()
+    model.register_buffer("mask", None)
+    assert model.mask is None and not list(model.buffers())
+    model.mask = np.ones(2)
+    assert isinstance(model.mask, nb.Buffer) and list(model.state_dict()) == ["mask"]
 
 
 # -- state dicts -------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -61,6 +63,10 @@ def test_leaves_of_different_length_cannot_be_unstacked():
 def test_containers_are_reduced_to_one():
     a, b = Container(a=1, b={"c": 2}), Container(a=2, b={"c": 4})
     assert Container.cont_reduce([a, b], lambda leaves: leaves[0] * leaves[1]).cont_to_dict() == {"a": 2, "b": {"c": 8}}
+    for two_at_a_time in (operator.sub, np.subtract, lambda one, other: one - other):
+        reduced = Container.cont_reduce([a, b, a], two_at_a_time).cont_to_dict()
+        assert reduced == {"a": 1 - 2 - 1, "b": {"c": 2 - 4 - 2}}
+    assert float(Container.cont_reduce([a, b], jnp.maximum).b.c) == 4
     with pytest.raises(ZeroDivisionError) as caught:
         Container.cont_reduce([a, b], lambda leaves: leaves[0] / 0)
     assert 'This was met at "a" of a Container.' in caught.value.__notes__

@@ -334,6 +334,8 @@ class Variable(_LikeArray):
 
     def __setitem__(self, index: object, new: Any) -> None:
         new = new.value if isinstance(new, Variable) else new
+        if isinstance(new, (list, tuple)):
+            new = jnp.asarray(new)
         given = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
         if _rank(given) > _rank(self.dtype):
             raise DtypeError(
@@ -343,7 +345,7 @@ class Variable(_LikeArray):
         try:
             changed = value.at[_plain(index)].set(new)
         except (ValueError, TypeError) as error:
-            if np.ndim(new) == 0 or "shape" not in str(error).lower():
+            if np.ndim(new) == 0 or not any(word in str(error).lower() for word in ("shape", "broadcast")):
                 raise
             raise ShapeError(
                 f"cannot set items of {self.describe()} to an array of shape {list(np.shape(new))}: {error}. "

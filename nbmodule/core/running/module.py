@@ -315,7 +315,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return naming.move_all(self, device_or_sharding, dtype)
 
     def register_buffer(self, name: str, value: Any) -> None:
-        """Make `value` (an array or a Buffer) an attribute that is not trained."""
+        """Make `value` (an array or a Buffer) an attribute that is not trained; None keeps the name free for one."""
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(
                 f"cannot register a buffer under {name!r}: an attribute name is wanted. Nothing was changed."
@@ -324,7 +324,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             raise ArgumentError(
                 f"cannot register the buffer {name!r}: {type(self).__name__} has an attribute of that name. Nothing was changed."
             )
-        setattr(self, name, value if isinstance(value, Buffer) else Buffer(value))
+        setattr(self, name, value if value is None or isinstance(value, Buffer) else Buffer(value))
 
     def register_forward_pre_hook(
         self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
