@@ -130,6 +130,62 @@ def test_a_build_under_a_trace_keeps_shapes_of_the_arguments_it_is_handed_and_no
         assert sorted(model.state_dict()) == ["layer.bias", "layer.weight"]
 
 
+class Scaled(nb.Module):
+    """Makes its own boxes when it is first called, of constants of the size of its argument."""
+
+    def _build(self, x):
+        self.scale = nb.Parameter(jnp.arange(1.0, 1.0 + x.shape[-1]))
+        self.count, self.parts = jnp.zeros(()), [np.ones(x.shape[-1]), nb.Parameter(jnp.full(x.shape[-1], 2.0))]
+
+    def forward(self, x):
+        self.count = self.count + 1
+        return x * self.scale * self.parts[0] * self.parts[1]
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        lambda model, x: model(x),
+        lambda model, x: nb.jit(lambda x: model(x))(x),
+        lambda model, x: nb.jit(model)(x),
+        lambda model, x: nb.vmap(model)(x),
+        lambda model, x: nb.checkpoint(lambda x: model(x))(x),
+        lambda model, x: nb.grad(lambda y: (model(x * y)).sum())(1.0),
+        lambda model, x: nb.scan(lambda carry, row: (carry, model(row)), 0.0, x[:1]),
+        lambda model, x: nb.jit(lambda x: nb.grad(lambda y: model(x * y).sum())(1.0))(x),
+    ],
+    ids=["eager", "jit", "jit of it", "vmap", "checkpoint", "grad", "scan", "grad in jit"],
+)
+def test_a_first_call_inside_a_transform_builds_boxes_of_constants(called):
+    model, x = nb.Module(inner=[Scaled(build_mode="on_call")]).inner[0], jnp.ones((4, 3))
+    with jax.checking_leaks():
+        called(model, x)
+    assert model.built_ and [name for name, _ in model.named_parameters()] == ["parts.1", "scale"]
+    np.testing.assert_array_equal(model.scale, [1, 2, 3])
+    assert int(model.count) == 1
+    np.testing.assert_array_equal(model(x)[0], [2, 4, 6])
+
+
+@pytest.mark.parametrize("inside", [lambda f: f, nb.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("nested", [False, True], ids=["the model", "a list of it"])
+def test_the_first_step_of_a_model_that_it_builds_is_a_step(inside, nested):
+    model, x, before = Scaled(build_mode="on_call"), jnp.ones((4, 3)), []
+
+    def loss(models):
+        before.append(0)
+        return (model(x) ** 2).mean()
+
+    grads = inside(lambda: nb.grad(loss)([model] if nested else model))()
+    grads = grads[0] if nested else grads
+    np.testing.assert_allclose(grads.scale, 2 * np.arange(1.0, 4.0) * 4 / 3, rtol=1e-6)
+    assert int(model.count) == 1
+    count = len(before)
+    inside(lambda: nb.grad(loss)(model))()
+    assert int(model.count) == 2
+    if inside is not nb.jit:
+        assert len(before) == count + 1
+
+
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_build_under_a_trace_refuses_to_keep_a_traced_value_in_an_attribute():
     class Keeping(nb.Module):

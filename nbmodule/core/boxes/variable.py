@@ -171,6 +171,12 @@ class Variable(_LikeArray):
             del self._value
         return self.is_pending
 
+    @property
+    def is_concrete(self) -> bool:
+        """Whether it has a value that belongs to no trace: a constant that a build makes, while a function is traced."""
+        value = getattr(self, "_value", None)
+        return value is not None and not isinstance(value, jax.core.Tracer)
+
     def changed_by(self, fn: Callable[[Any], Any]) -> None:
         """Let the value be what `fn` makes of what is drawn."""
         pending = self._pending

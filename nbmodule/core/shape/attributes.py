@@ -136,7 +136,7 @@ def adopt(module: Hull, name: str, value: Any) -> None:
             stacklevel=5,
         )
     for box in boxes:
-        if box._home is not None and not box.let_go():
+        if box._home is not None and not (now.outside and box.is_concrete) and not box.let_go():
             cure = "Create it outside, or in `_build` with build_mode='on_call'."
             if now.outside:
                 cure = "Keep its shape (`x.shape`), or call the module once outside before."

@@ -15,6 +15,7 @@ from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody, slot_of
+from nbmodule.core.shape.building import is_built
 from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
@@ -32,9 +33,10 @@ class Wrt:
     def __init__(self, argument: Any, allow_int: bool) -> None:
         self.argument = argument
         self.boxes: tuple[Variable, ...] = ()
+        self.is_unbuilt = is_module(argument) and not is_built(argument)
         if is_stateful(argument):
             self.boxes = tuple(box for box in self._all() if box.requires_grad and is_floating(box))
-            if not self.boxes and is_module(argument):
+            if not self.boxes and is_module(argument) and not self.is_unbuilt:
                 warn_if_nothing_trains(argument, "its gradient is empty")
             self.arrays: Any = [box.value for box in self.boxes]
         elif isinstance(argument, Container) and not allow_int:
@@ -52,6 +54,12 @@ class Wrt:
 
     def _all(self) -> tuple[Variable, ...]:
         return (self.argument,) if isinstance(self.argument, Variable) else plan_of(self.argument).boxes
+
+    def has_been_built(self) -> bool:
+        """Whether the call has built a module, whose variables were not there to be varied."""
+        if hasattr(self, "parts"):
+            return any(part.has_been_built() for part in self.parts)
+        return self.is_unbuilt and is_built(self.argument)
 
     def filled(self, arrays: Sequence[Any]) -> tuple[Any, list[tuple[Variable, Any]]]:
         """The argument for the function, and the values of boxes for its frame."""
@@ -199,6 +207,8 @@ def value_and_grad(
         )(arrays, zeros)
         if are_watched():
             effects.records = fill_in(effects.names[1], effects.records, by_returns)
+        if any(wrt.has_been_built() for wrt in by):
+            return differentiated(*args, **kwargs)
         replay(effects)
         if are_watched():
             for wrt, own in zip(by, grads):
