@@ -38,6 +38,7 @@ _LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.Function
                types.ModuleType, types.MethodType, np.ndarray, np.generic, jax.Array)  # fmt: skip
 _PLAINEST = frozenset({int, float, bool, str, type(None), types.FunctionType})
 _FOREIGN = stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "scipy", "IPython", "matplotlib"}
+_PLAIN_OF_PYTHON = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})  # what is in them is the user's
 _walkable: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
@@ -137,9 +138,7 @@ def is_branch(thing: object) -> bool:
 def _is_walkable(kind: type) -> bool:
     if hasattr(kind, "_is_stateful") or issubclass(kind, (list, tuple, Mapping)):
         return True
-    if (
-        issubclass(kind, types.SimpleNamespace) or kind.__qualname__ == "Namespace"
-    ):  # of argparse: plain objects, though stdlib
+    if (kind.__module__, kind.__qualname__) in _PLAIN_OF_PYTHON:
         return True
     if issubclass(kind, _LEAF_TYPES) or kind.__module__.partition(".")[0] in _FOREIGN | {"nbmodule"}:
         return False
