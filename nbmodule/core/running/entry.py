@@ -16,8 +16,9 @@ from nbmodule.core.boxes.frame import gate, now
 from nbmodule.core.boxes.traceback import shorten
 from nbmodule.core.running.calling import call
 from nbmodule.core.running.notes import annotate
-from nbmodule.core.running.preparing import COMPILING, OPTIONS, TRACKING
+from nbmodule.core.running.preparing import OPTIONS, TRACKING
 from nbmodule.core.shape import building
+from nbmodule.core.shape.building import STATEFUL
 
 FORWARDS = ("__call__", "forward", "_forward")
 DERIVED = ("__call__", "_run", "_own_parameters")
@@ -106,6 +107,7 @@ def no_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
     anything else is forward's.
 
     Args:
+        self: The module.
         *args: Positional arguments of forward.
         v: Variables for this call only, in every submodule; a Container or a dict.
         stateful: Objects whose changes belong to the compiled call.
@@ -134,7 +136,7 @@ def _with_options() -> inspect.Signature:
     defaults = {"track_submod_rets": False, "track_submod_call_order": False}
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name))
-        for name in ("v", *COMPILING, *TRACKING)
+        for name in ("v", *STATEFUL, *TRACKING)
     ]
     return inspect.Signature([own, args, *options, kwargs])
 
