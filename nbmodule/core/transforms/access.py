@@ -165,8 +165,8 @@ def is_plain_object(value: object) -> bool:
 
 def is_plainly_listed(value: object) -> bool:
     """Whether a list, tuple, deque or dict, or one of a class below these, is counted and listed by Python and not by a user's code."""
-    kind = type(value)
-    base = next((base for base in (list, tuple, deque, dict) if issubclass(kind, base)), None)
+    kind: Any = type(value)
+    base: Any = next((base for base in (list, tuple, deque, dict) if issubclass(kind, base)), None)
     return base is not None and kind.__len__ is base.__len__ and kind.__iter__ is base.__iter__
 
 
