@@ -321,22 +321,6 @@ def _mean(x: Array, parts: Any) -> Any:
     return x.mean(tuple(axis for axis in range(x.ndim) if axis != channel % x.ndim), keepdims=channel != -1)
 
 
-class _Listener:
-    """Keeps the floating arrays of each call at a place."""
-
-    def __init__(self, met: dict[Any, list[Any]], place: object) -> None:
-        self.met, self.place = met, place
-
-    def before(self, args: tuple[Any, ...], kwargs: object) -> Any:
-        if args:
-            self.met.setdefault((self.place, True), []).append(_floating(args[0]))
-        return args, kwargs
-
-    def after(self, args: object, outputs: object) -> Any:
-        self.met.setdefault((self.place, False), []).append(_floating(outputs))
-        return outputs
-
-
 def _floating(tree: object) -> list[Any]:
     return [
         x for x in jax.tree.leaves(tree) if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)
@@ -350,16 +334,43 @@ def watched_at(
     places: set[Any],
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[Any, list[Any]]:
-    """What the places return, or are given, on an example; the run leaves no trace."""
-    met: dict[Any, list[Any]] = {}
-    changes = {place: _Listener(met, place) for place, _ in places}
-    with unchanged([model]), untracked(), Tracker(_nothing, _none, ("listen", object()), changes=changes):
+    """What the places return, or are given, on an example; the run leaves no trace.
+
+    Values are recorded, not listened to, so that they also come out of what the model compiles or scans itself.
+    """
+    log = Log()
+    with unchanged([model]), untracked(), Tracker(_everything, _heard, ("heard",), log=log):
         if foreign is None:
-            framed(lambda frame: model(*example, **kwargs))
+            framed(lambda frame: model(*example, **kwargs), log=log)
         else:
             with foreign:  # the very one whose parts are the places
                 getattr(foreign.model, "apply", foreign.model)(*example, **kwargs)  # where variables stand beside it
+    met: dict[Any, list[Any]] = {}
+    for info, values in zip(log.infos, log.values):
+        place = (info.module(), info.name) if info.kind == "tap" else info.module()
+        for at_input, kept in ((True, "given"), (False, "returned")):
+            if (place, at_input) in places and kept in values:
+                met.setdefault((place, at_input), []).extend(_each(values[kept], info.lifted))
     return met
+
+
+def _heard(module: object, inputs: Any, outputs: object) -> dict[str, Any]:
+    given = {"given": _floating(inputs[0][0])} if inputs is not None and inputs[0] else {}
+    return given | {"returned": _floating(outputs)}
+
+
+def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:
+    """The arrays of each call that was mapped or scanned: they lie stacked, outermost first."""
+    found = [arrays]
+    for how in reversed(lifted):
+        size = how.rpartition(" ")[2]
+        if size.isdigit():
+            found = [[x[i] for x in stacked] for stacked in found for i in range(int(size))]
+    return found
+
+
+def _everything(module: object) -> bool:
+    return True
 
 
 def _nothing(module: object) -> bool:

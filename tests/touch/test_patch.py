@@ -291,3 +291,32 @@ def test_a_place_that_was_not_met_is_said(tiny, tokens):
 def test_settings_are_checked_when_they_are_made(make, said):
     with pytest.raises(nb.NbModuleError, match=said):
         make()
+
+
+@pytest.mark.parametrize("how", ["compiled", "a compiled part", "scanned"])
+def test_the_value_for_another_example_comes_out_of_what_the_model_compiles_itself(how):
+    class Block(nb.Module):
+        def __init__(self):
+            self.linear = nb.Linear(4, 4)
+
+        def forward(self, x):
+            return jnp.tanh(self.linear(x))
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.block, self.head = Block(), nb.Linear(4, 2)
+            self.run = nb.jit(lambda x: self.block(x))
+
+        def forward(self, x):
+            if how == "scanned":
+                return self.head(nb.scan(lambda c, _: (self.block(c), None), x, None, length=1)[0])
+            return self.head(self.run(x) if how == "a compiled part" else self.block(x))
+
+    model, x, other = Net(), jnp.ones((3, 4)), jnp.full((3, 4), 2.0)
+    wanted = model.head(model.block(other))
+    if how == "compiled":
+        model.compile()
+    for _ in range(2):
+        with nb.patch(model, {"block": nb.from_example(other)}):
+            np.testing.assert_allclose(model(x), wanted, **CLOSE)
+    assert np.abs(np.asarray(model(x) - wanted)).max() > 1e-3
