@@ -19,12 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.kinds import Shaped
+from nbmodule.base.nesting import flat
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now, write, write_all
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.walk import is_module
 from nbmodule.errors import ArgumentTypeError, TraceError
 from nbmodule.optim.boxes import own_box, values_of
+from nbmodule.optim.part import Chain
+from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
     from nbmodule.optim.optimizer import Optimizer
@@ -199,6 +202,16 @@ def held(optimizer: Optimizer, name: str) -> Any:
     """The arrays of an attribute, as they were set."""
     treedef, boxes = vars(optimizer)["_held"][name]
     return jax.tree.unflatten(treedef, values_of(optimizer, boxes))
+
+
+def held_boxes(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
+    """The boxes of all attributes that hold arrays, each with its chain in `state`."""
+    found: list[tuple[Chain, Variable]] = []
+    for name, attribute in state_names(optimizer).items():
+        treedef, boxes = vars(optimizer)["_held"][attribute]
+        places = flat(Container({name: jax.tree.unflatten(treedef, range(len(boxes)))}))
+        found += [(chain, boxes[int(i)]) for chain, i in places if i is not None]
+    return found
 
 
 def delete(optimizer: Optimizer, name: str) -> None:

@@ -433,6 +433,9 @@ class Optimizer:
         """
         return saving.state_dict(self)
 
+    def _names_of_boxes(self) -> dict[Variable, str]:
+        return saving.names_of_boxes(self)
+
     def load_state_dict(self, mapping: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a `state_dict()`: all of it, or nothing if it does not fit.
 

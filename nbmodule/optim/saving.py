@@ -49,6 +49,15 @@ def rates_of(optimizer: Optimizer) -> dict[str, Variable]:
     return {name: rate for name, rate in pairs if is_number_box(rate)}
 
 
+def names_of_boxes(optimizer: Optimizer) -> dict[Variable, str]:
+    """What each variable of an optimizer is called in its `state_dict()`."""
+    attributes.settle_trial(optimizer)
+    counters = {"count": optimizer._counter, **getattr(optimizer, "_counters", dict)()}
+    named = {box: name for name, box in (counters | rates_of(optimizer)).items()}
+    state = [*getattr(optimizer, "_state_boxes", list)(), *attributes.held_boxes(optimizer)]
+    return named | {box: text(chain) for chain, box in state}
+
+
 def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
     """As it was at one moment, also while another thread trains."""
     attributes.settle_trial(optimizer)

@@ -330,7 +330,7 @@ class Optax(Optimizer):
     def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
         """Each box of state with its chain."""
         form = vars(self)["_form"]
-        return [] if form is None else list(zip(form.chains, vars(self)["_leaves"]))
+        return [] if form is None else [((INSIDE, *c), box) for c, box in zip(form.chains, vars(self)["_leaves"])]
 
     @property
     def optax_state(self) -> Any:

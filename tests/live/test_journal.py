@@ -14,6 +14,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import optax
 import pytest
 
 import nbmodule as nb
@@ -325,28 +326,34 @@ def test_a_rewind_is_in_the_journal(tmp_path):
     np.testing.assert_array_equal(run.history.loss.values, live.history.loss.values)
 
 
-def test_the_newest_values_of_all_variables_are_beside_the_journal(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nb.Adam(0.1), lambda: nb.SGD(0.1), lambda: nb.Optax(optax.adamw(0.1))],
+    ids=["Adam", "SGD", "optax"],
+)
+def test_training_goes_on_from_the_newest_values_beside_the_journal(tmp_path, monkeypatch, make):
     monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
-    model, optimizer = nb.Linear(3, 1), nb.Adam(0.1)
 
     @nb.jit
-    def step(x):
+    def step(model, optimizer, x):
         loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
         optimizer.update(model, grads)
         return loss
 
-    seen = {}
+    model, optimizer = nb.Sequential(nb.Linear(3, 4), nb.Tanh(), nb.Linear(4, 1)), make()
     with Live(model, optimizer, None, display=False, journal=tmp_path, keep_every=5) as live:
-        for _k in live.steps(range(12)):
-            live.log(loss=step(np.ones((2, 3), np.float32)))
-            if live.step == 10:
-                seen = {name: np.asarray(p) for name, p in model.named_parameters()}
-    run = last_run(tmp_path)
-    assert run.snapshot is not None and run.snapshot["step"] == 10
-    assert len(run.snapshot["optimizer"]) >= 4
-    model.load_state_dict(run.snapshot["model"])
+        for _ in live.steps(range(12)):
+            live.log(loss=step(model, optimizer, np.ones((2, 3), np.float32)))
+    snapshot = last_run(tmp_path).snapshot
+    assert snapshot is not None and snapshot["step"] == 10
+    another, fresh = nb.Sequential(nb.Linear(3, 4), nb.Tanh(), nb.Linear(4, 1)), make()
+    another.load_state_dict(snapshot["model"])
+    fresh.load_state_dict(snapshot["optimizer"])
+    for _ in range(2):
+        step(another, fresh, np.ones((2, 3), np.float32))
     for name, p in model.named_parameters():
-        np.testing.assert_array_equal(np.asarray(p), seen[name])
+        np.testing.assert_array_equal(np.asarray(p), dict(another.named_parameters())[name], err_msg=name)
+    assert int(fresh.state_dict()["count"]) == 12
 
 
 def test_only_the_newest_journals_of_a_folder_stay(tmp_path, monkeypatch):

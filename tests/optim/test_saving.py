@@ -142,3 +142,15 @@ def test_without_strict_the_rest_stays(net, gradients):
     np.testing.assert_array_equal(optimizer.state.mw.bias, [7, 7, 7])
     np.testing.assert_allclose(optimizer.state.mw.scale, 0.1 * gradients(0).scale, rtol=1e-5)
     assert int(optimizer.count) == 1
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_each_variable_is_known_by_its_name_in_the_state_dict(name, net, gradients):
+    optimizer = MAKERS[name]()
+    for i in range(2):
+        optimizer.update(net, gradients(i))
+    named = {name: box for box, name in optimizer._names_of_boxes().items()}
+    state = optimizer.state_dict()
+    assert sorted(named) == sorted(state)
+    for name, box in named.items():
+        np.testing.assert_array_equal(box.value, state[name], err_msg=name)

@@ -218,13 +218,13 @@ class StepKeeper:
         return self._run.step_of(segment.first - 1), arrays, segment.nbytes
 
     def _names(self) -> dict[Any, str]:
-        """Paths of the variables of model and optimizer."""
+        """What the variables of model and optimizer are called in their `state_dict()`."""
         found: dict[Any, str] = {}
         for part, roots in (("model", self._models), ("optimizer", self._optimizers)):
             for number, root in enumerate(roots):
                 prefix = part if len(roots) == 1 else f"{part}{number}"
-                for box, place in plan_of(root).places.items():
-                    found.setdefault(box, f"{prefix}/{place.name}")
+                for box, name in _named(root).items():
+                    found.setdefault(box, f"{prefix}/{name}")
         return found
 
     def at(self, step: int) -> Moment:
@@ -394,3 +394,10 @@ def _kind(x: Shaped) -> str:
 
 def _numbers(logged: dict[str, Any]) -> dict[str, float]:
     return {name: float(np.asarray(value)) for name, value in logged.items() if np.size(value) == 1}
+
+
+def _named(root: Any) -> dict[Any, str]:
+    names_of_boxes = getattr(root, "_names_of_boxes", None)  # of an optimizer
+    if names_of_boxes is not None:
+        return names_of_boxes()
+    return {box: place.name for box, place in plan_of(root).places.items()}

@@ -297,9 +297,9 @@ class LastRun:
 
     @property
     def snapshot(self) -> dict[str, Any] | None:
-        """The newest values of all variables that went to disk: `step`, `model` and `optimizer` by path; None if there are none.
+        """The newest values of all variables that went to disk: `step`, `model` and `optimizer`; None if there are none.
 
-        `model.load_state_dict(run.snapshot["model"])` puts them back.
+        `model.load_state_dict(run.snapshot["model"])` and `optimizer.load_state_dict(run.snapshot["optimizer"])` put them back.
         """
         path = self.path.with_suffix(".npz")
         if not path.exists():
