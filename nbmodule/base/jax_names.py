@@ -257,7 +257,7 @@ def answering(answer: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
     It gives the outputs, or `GO_ON`. It is asked under `jax.disable_jit` too, and then has to call the function itself; there are the
     calls from other threads among these. All blocks that are open at a time give the same `answer`.
     """
-    block = object()
+    block, before = object(), _asked_anew.value
     try:
         try:
             with _lock:
@@ -265,15 +265,16 @@ def answering(answer: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
                 _set_switch(_never())  # what was compiled asks it, and would call the function without asking anybody
                 _pjit._infer_params = functools.partial(_inferred, answer)
                 _pjit._run_python_pjit = _run
-            with _asked_anew(1):
-                yield
+            _asked_anew(1).__enter__()
+            yield
         finally:
-            _stop(block)
+            _stop(block, before)
     finally:  # again: an interrupt may have come before the first time
-        _stop(block)
+        _stop(block, before)
 
 
-def _stop(block: object) -> None:
+def _stop(block: object, before: object) -> None:
+    _asked_anew(before).__enter__()  # its `__exit__` would be called once, and an interrupt may come in it
     with _lock:
         _answering.pop(block, None)
         if not _answering:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from nbmodule.base import jax_names
+from tests.core.interrupting import Injected, points
 
 PACKAGE = Path(jax_names.__file__).parents[1]
 KEPT = ("jax._src", "jax.extend", "jax.experimental")  # private, half public, or on its way in or out
@@ -111,3 +114,38 @@ def test_a_listener_that_is_taken_away_hears_no_more():
     jax_names.stop_listening(hear)
     jax.monitoring.record_event_duration_secs("/nbmodule/after", 1.0)
     assert heard == ["/nbmodule/before"]
+
+
+@pytest.mark.parametrize("ending", [None, ZeroDivisionError])
+def test_an_interrupt_of_a_block_that_is_asked_leaves_compiled_functions_as_they_were(ending):
+    def act():
+        with suppress(ZeroDivisionError), jax_names.answering(lambda *_: jax_names.GO_ON):
+            if ending:
+                raise ending
+
+    act()
+    for _ in points(act, most=1000):
+        assert jax_names._asked_anew.value is None  # or what is compiled now would answer the next such block unasked
+        assert not jax_names._answering
+        assert jax_names._pjit._infer_params is jax_names._own["_infer_params"]
+
+
+def test_an_interrupt_while_jax_puts_back_its_own_state_leaves_compiled_functions_as_they_were():
+    context = type(jax_names._asked_anew(None))
+    codes, met = (context.__enter__.__code__, context.__exit__.__code__), []
+
+    def struck(frame, event, arg):
+        if frame.f_code in codes:
+            sys.settrace(None)
+            met.append(frame.f_code)
+            raise Injected
+
+    before = sys.gettrace()
+    try:
+        with suppress(Injected), jax_names.answering(lambda *_: jax_names.GO_ON):
+            sys.settrace(struck)
+    finally:
+        sys.settrace(before)
+    assert met
+    assert jax_names._asked_anew.value is None
+    assert not jax_names._answering
