@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.differing import holds_numbers, numbers_apart, widened
+from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.base.format import shown
 from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.alone import thrown_away
@@ -97,8 +97,11 @@ class Pair:
 
     __slots__ = ("actual", "alone", "expected", "fault", "gap", "input_gap")
 
-    def __init__(self, actual: Call, expected: Call, gap: Gap, input_gap: Gap | None) -> None:
-        self.actual, self.expected, self.gap, self.input_gap = actual, expected, gap, input_gap
+    def __init__(self, actual: Call, expected: Call, rtol: float, atol: float) -> None:
+        self.actual, self.expected = actual, expected
+        self.gap = gap_between(*self.returns, rtol, atol)
+        inputs = self.inputs
+        self.input_gap = None if inputs is None else gap_between(*inputs, rtol, atol)
         self.fault = ""
         self.alone: Gap | None = None
 
@@ -110,6 +113,29 @@ class Pair:
     def index(self) -> int:
         """Counts repeats of the path within one parent call."""
         return self.actual.index
+
+    @property
+    def mixes_layouts(self) -> bool:
+        """Whether one of both is of PyTorch, which has channels first."""
+        return (self.actual.framework == "torch") != (self.expected.framework == "torch")
+
+    @property
+    def returns(self) -> tuple[list[Any], list[Any]]:
+        """The arrays that came out and those that were expected, as they are compared: with channels last, where one is of PyTorch."""
+        return self._alike(jax.tree.leaves(self.actual.returns), jax.tree.leaves(self.expected.returns))
+
+    @property
+    def inputs(self) -> tuple[list[Any], list[Any]] | None:
+        """The arrays that went in and those that went into the reference, as they are compared; None where one side did not keep them."""
+        given, wanted = self.actual.values.get("input"), self.expected.values.get("input")
+        return None if given is None or wanted is None else self._alike(_arrays(given), _arrays(wanted))
+
+    def _alike(self, found: list[Any], wanted: list[Any]) -> tuple[list[Any], list[Any]]:
+        if not self.mixes_layouts or len(found) != len(wanted):
+            return found, wanted
+        if self.actual.framework == "torch":
+            return [channels_as_in(x, y) for x, y in zip(wanted, found)], wanted
+        return found, [channels_as_in(x, y) for x, y in zip(found, wanted)]
 
     @property
     def largest(self) -> float:
@@ -134,7 +160,8 @@ class Pair:
         if self.gap.reason:
             apart = f"its return has {self.gap.reason}"
         else:
-            apart = f"its return differs by {self.largest:.3g} at {list(self.where)} (expected {self.gap.expected:.6g}, found {self.gap.actual:.6g})"
+            at = f" at {list(self.where)}" if self.where else ""
+            apart = f"its return differs by {self.largest:.3g}{at} (expected {self.gap.expected:.6g}, found {self.gap.actual:.6g})"
         if self.input_gap is None:
             given = "its input was not kept"
         elif self.input_gap.agrees:
@@ -207,11 +234,12 @@ def compare(calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float 
     Calls are aligned by path and number, those that are left by order and shape. Where the return of a module differs, its input
     decides: if that agrees, the module is at fault; else the reference's input is fed to the module alone, with the variables it has
     now, and the module is at fault only if its return still differs. Track both runs with `inputs=True` for that (eager code keeps
-    inputs anyway).
+    inputs anyway). Images of PyTorch, whose channels come first, are compared with channels last where the other side has them so.
 
     Args:
         calls: A tracked run with returns; of several steps the last one counts.
-        reference: Calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`; arrays of any framework.
+        reference: Calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`; arrays of any framework. Tensors
+            say that they are of PyTorch, NumPy arrays made of them do not.
         rtol: Relative tolerance, to the size of each expected element.
         atol: Absolute tolerance, in the units of the values.
 
@@ -237,7 +265,7 @@ def compare(calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float 
             f"no call of the run fits one of the reference, neither by path nor by shape: paths of the run begin {_some(actual)}, those of the "
             f"reference {_some(wanted)}."
         )
-    made = [_pair(a, b, rtol, atol) for a, b in pairs]
+    made = [Pair(a, b, rtol, atol) for a, b in pairs]
     made.sort(key=lambda pair: pair.actual.returned)
     for number, pair in enumerate(made):
         if not pair.gap.agrees:
@@ -269,39 +297,6 @@ def _last_run(calls: Calls) -> set[int]:
 
 def _some(calls: list[Call]) -> str:
     return ", ".join(f'"{call.path}"' for call in calls[:3])
-
-
-def _pair(a: Call, b: Call, rtol: float, atol: float) -> Pair:
-    given, wanted = a.values.get("input"), b.values.get("input")
-    input_gap = None
-    if given is not None and wanted is not None:
-        input_gap = gap_between(*_laid_out_alike(a, b, _arrays(given), _arrays(wanted)), rtol, atol)
-    return Pair(a, b, gap_between(*_laid_out_alike(a, b, a.returns, b.returns), rtol, atol), input_gap)
-
-
-def _laid_out_alike(a: Call, b: Call, found: object, wanted: object) -> tuple[Any, Any]:
-    """Both values with channels last, where one is of PyTorch, which has them first, and the other has them last."""
-    if (a.framework == "torch") == (b.framework == "torch"):
-        return found, wanted
-    if a.framework == "torch":
-        return tuple(reversed(_laid_out_alike(b, a, wanted, found)))
-    ours, theirs = jax.tree.leaves(found), jax.tree.leaves(wanted)
-    if len(ours) != len(theirs):
-        return found, wanted
-    return ours, [_nearest(x, y) for x, y in zip(ours, theirs)]
-
-
-def _nearest(ours: Any, theirs: Any) -> Any:
-    """An array of PyTorch with its channels where ours has them; where the shape does not tell, where the two are nearer."""
-    shape = np.shape(theirs)
-    if len(shape) < 3 or np.shape(ours) != (shape[0], *shape[2:], shape[1]):
-        return theirs
-    moved = np.moveaxis(np.asarray(theirs), 1, -1)
-    if np.shape(ours) != shape:
-        return moved
-    with np.errstate(all="ignore"):
-        apart = [np.nanmean(np.abs(np.asarray(ours, np.float64) - each)) for each in (theirs, moved)]
-    return moved if apart[1] < apart[0] else theirs
 
 
 def _arrays(tree: object) -> list[Any]:
@@ -365,16 +360,17 @@ def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
         again = thrown_away(module, *own[0], **own[1])
         if not gap_between(again, pair.actual.returns, rtol, atol).agrees:
             return None  # it draws random numbers, or its variables have changed since
-        alike = pair.actual.framework == pair.expected.framework
         args, kwargs = jax.tree.map(
             lambda mine, theirs: (
-                jax.numpy.asarray(theirs if alike else _nearest(mine, theirs)) if hasattr(mine, "dtype") else mine
+                jax.numpy.asarray(channels_as_in(mine, theirs) if pair.mixes_layouts else theirs)
+                if hasattr(mine, "dtype")
+                else mine
             ),
             own,
             given,
         )
         again = thrown_away(module, *args, **kwargs)
-        return gap_between(*_laid_out_alike(pair.actual, pair.expected, again, pair.expected.returns), rtol, atol)
+        return gap_between(*pair._alike(jax.tree.leaves(again), jax.tree.leaves(pair.expected.returns)), rtol, atol)
     except Exception as error:  # a module that does not take the reference's input says nothing about itself
         if is_of_signal(error):
             raise

@@ -245,7 +245,24 @@ def _foreign(number: int, row: object) -> Call:
         inputs: Any = host_arrays(row[1])
         values["input"] = (inputs if isinstance(inputs, tuple) else (inputs,), {})
     shapes = describe_arguments(values["input"][0], {}) if "input" in values else ""
-    return Call(path, values, order=number, returned=number, return_shapes=describe(returns), input_shapes=shapes)
+    return Call(
+        path,
+        values,
+        order=number,
+        returned=number,
+        return_shapes=describe(returns),
+        input_shapes=shapes,
+        framework="torch" if _holds_tensors(row[-1]) else "",
+    )
+
+
+def _holds_tensors(tree: object) -> bool:
+    """Whether something in it is a tensor of PyTorch, whose layout its numbers have."""
+    if isinstance(tree, Mapping):
+        return any(map(_holds_tensors, tree.values()))
+    if isinstance(tree, (list, tuple)):
+        return any(map(_holds_tensors, tree))
+    return hasattr(tree, "detach")
 
 
 def host_arrays(tree: object) -> Any:

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nbmodule.base.differing import ABSENT, kind_apart, numbers_apart, paired, refuse_other_names, widened
+from nbmodule.base.differing import (
+    ABSENT,
+    channels_as_in,
+    kind_apart,
+    numbers_apart,
+    paired,
+    refuse_other_names,
+    widened,
+)
 from nbmodule.errors import MissingKeysError, UnexpectedKeysError
 
 
@@ -61,3 +69,11 @@ def test_other_names_are_refused_with_what_is_left_alone():
         refuse_other_names("load", ["w", "b"], ["v", "w"], "Nothing")
     with pytest.raises(MissingKeysError, match=r"^load: missing keys: b.\nNo variable was changed. .* Rename it.$"):
         refuse_other_names("load", ["w", "b"], ["w"], "No variable", "Rename it.")
+
+
+def test_channels_are_moved_where_the_shape_says_so_and_where_only_the_numbers_do():
+    x = np.random.default_rng(0).normal(size=(2, 4, 4, 4))
+    np.testing.assert_array_equal(channels_as_in(x, x.transpose(0, 3, 1, 2)), x)
+    np.testing.assert_array_equal(channels_as_in(x, x), x)
+    assert channels_as_in(np.zeros((2, 4, 6, 5)), np.zeros((2, 5, 4, 6))).shape == (2, 4, 6, 5)
+    assert channels_as_in(np.zeros((2, 4, 6)), np.zeros((2, 5, 4))).shape == (2, 5, 4)

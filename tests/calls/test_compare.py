@@ -138,6 +138,71 @@ def test_a_reference_of_another_framework_is_aligned_by_path_and_order(model, x)
     assert compare(run(ours, x), renamed).first.path == "2"
 
 
+@pytest.fixture
+def images():
+    """A model of images, the same in PyTorch but for one number, and what both are given."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 1), torch.nn.ReLU())
+    ours = nb.Sequential(nb.Conv2d(3, 5, 1), nb.ReLU())
+    ours[0].weight.value = theirs[0].weight.detach().numpy().transpose(0, 2, 3, 1)
+    ours[0].bias.value = theirs[0].bias.detach().numpy() + np.float32([0, 0, 0, 0, 1])
+    x = np.random.default_rng(0).normal(size=(2, 4, 6, 3)).astype(np.float32)
+    return ours, theirs, x, torch.tensor(x.transpose(0, 3, 1, 2))
+
+
+def hooked(layers, x):
+    rows = []
+    for name, layer in layers.named_modules():
+        layer.register_forward_hook(lambda layer, given, out, name=name: rows.append((name, given, out)))
+    layers(x)
+    return rows
+
+
+def named(layers, x):
+    return {name: {"inputs": given, "returns": out} for name, given, out in hooked(layers, x)}
+
+
+@pytest.mark.parametrize("noted", [run, hooked, named])
+def test_a_pair_has_both_sides_in_the_layout_in_which_they_are_compared(images, noted):
+    ours, theirs, x, given = images
+    compared = compare(run(ours, x), noted(theirs, given))
+    assert (compared.first.path, compared.first.fault, compared.first.largest) == ("0", "module", pytest.approx(1))
+    assert compared.first.where[-1] == 4
+    assert compared.first.input_gap.agrees
+    pair = compared[""]
+    np.testing.assert_array_equal(pair.returns[0][0], ours(x))
+    np.testing.assert_array_equal(pair.returns[1][0], theirs(given).detach().numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(pair.inputs[1][0], x)
+
+
+def test_a_run_of_pytorch_is_compared_with_one_of_ours_in_our_layout(images):
+    ours, theirs, x, given = images
+    pair = compare(run(theirs, given), run(ours, x))["0"]
+    assert pair.gap.where[-1] == 4
+    np.testing.assert_array_equal(pair.returns[0][0], theirs[0](given).detach().numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(pair.returns[1][0], ours[0](x))
+    np.testing.assert_array_equal(pair.inputs[0][0], x)
+
+
+def test_arrays_that_do_not_say_that_they_are_of_pytorch_are_compared_as_they_lie(images):
+    ours, theirs, x, given = images
+    pair = compare(run(ours, x), {"0": theirs[0](given).detach().numpy()})["0"]
+    assert pair.gap.reason == "shape [2, 4, 6, 5], expected was [2, 5, 4, 6]"
+
+
+def test_a_difference_of_single_numbers_names_no_place():
+    class Sum(nb.Module):
+        shift = 0.0
+
+        def forward(self, x):
+            return x.sum() + self.shift
+
+    net = Sum()
+    reference = run(net, jnp.ones(3))
+    Sum.shift = 1.0
+    assert "its return differs by 1 (expected 3, found 4)" in repr(compare(run(net, jnp.ones(3)), reference))
+
+
 def test_calls_without_a_counterpart_are_listed(model, x):
     reference = [(call.path, call.inputs, call.returns) for call in run(model, x) if call.path != "blocks.2.mlp"]
     found = compare(run(model, x), [*reference, ("extra", x[:1])])

@@ -206,3 +206,22 @@ def test_the_largest_difference_is_not_looked_for_where_nan_was_expected_and_fou
     net = nb.Sequential(nb.Identity())
     with pytest.raises(nb.SubmoduleReturnError, match=r"the largest difference is 3 at \[2\] \(expected 5, found 2;"):
         net(x, expected_submod_rets={"0": np.array([np.nan, 1.0, 5.0])})
+
+
+def test_returns_of_pytorch_are_expected_as_tensors_with_their_channels_first():
+    torch = pytest.importorskip("torch")
+    theirs, net = torch.nn.Conv2d(3, 5, 1), nb.Sequential(nb.Conv2d(3, 5, 1))
+    net[0].weight.value = theirs.weight.detach().numpy().transpose(0, 2, 3, 1)
+    net[0].bias.value = theirs.bias.detach().numpy()
+    x = np.random.default_rng(0).normal(size=(2, 4, 6, 3)).astype(np.float32)
+    wanted = theirs(torch.tensor(x.transpose(0, 3, 1, 2)))
+    assert wanted.requires_grad
+    net(x, expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})
+    net[0].bias[4] += 1.0
+    with pytest.raises(
+        nb.SubmoduleReturnError, match=r"the largest difference is 1\.?\d* at \[\d, \d, \d, 4\]"
+    ) as caught:
+        net(x, expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})
+    np.testing.assert_array_equal(caught.value.expected, wanted.detach().numpy().transpose(0, 2, 3, 1))
+    nchw = nb.from_torch(torch.nn.Sequential(theirs))
+    nchw(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})

@@ -1,9 +1,12 @@
 """The bug bar and the comparison in a real browser: where a view opens, where its buttons lead, what they copy."""
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.views import record_for
+from nbmodule.views.joined.sources_of_calls import PairsSource
 from nbmodule.views.showing.show import mimebundle
 
 SEEN = """node => { const main = node.closest('.nbm-main').getBoundingClientRect(), row = node.getBoundingClientRect();
@@ -92,6 +95,66 @@ def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_
     assert strip.evaluate(PLACE) == before
     page.locator(".nbm-bug").first.click()
     assert hero.locator("b.nbm-culprit").text_content() == "layers.30.0"
+
+
+@pytest.fixture(scope="module")
+def port():
+    """A model of images compared with the same of PyTorch, in which one bias is another."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.ReLU(), torch.nn.AvgPool2d(2)).eval()
+    ours = nb.Sequential(nb.Conv2d(3, 8, 1), nb.ReLU(), nb.AvgPool2d(2)).eval()
+    random = np.random.default_rng(0)
+    x, weight = (random.normal(size=size).astype(np.float32) for size in ((2, 4, 6, 3), (8, 1, 1, 3)))
+    theirs[0].weight.data, theirs[0].bias.data = torch.tensor(weight.transpose(0, 3, 1, 2)), torch.zeros(8)
+    ours[0].weight.value, ours[0].bias.value = weight, np.float32([0.01, 0, 0, 0, 0, 0, 0, 0])
+    rows = []
+    for name, layer in theirs.named_modules():
+        layer.register_forward_hook(lambda layer, given, out, name=name: rows.append((name, given, out)))
+    wanted = theirs(torch.tensor(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
+    with nb.track(ours) as calls:
+        found = np.asarray(ours(x))
+    return nb.compare(calls, rows), wanted, found
+
+
+def test_a_port_from_pytorch_is_told_in_one_layout(port):
+    compared, wanted, found = port
+    table = record_for(compared)
+    assert [(row.path, row.inputs, row.a, row.b) for row in table.rows] == [
+        ("0", "float32[2, 4, 6, 3]", "float32[2, 4, 6, 8]", "float32[2, 4, 6, 8]"),
+        ("1", "float32[2, 4, 6, 8]", "float32[2, 4, 6, 8]", "float32[2, 4, 6, 8]"),
+        ("2", "float32[2, 4, 6, 8]", "float32[2, 2, 3, 8]", "float32[2, 2, 3, 8]"),
+        ("Sequential", "float32[2, 4, 6, 3]", "float32[2, 2, 3, 8]", "float32[2, 2, 3, 8]"),
+    ]
+    assert table.rows[-1].change == pytest.approx(np.linalg.norm(found - wanted) / np.linalg.norm(wanted), rel=1e-4)
+    assert table.rows[0].fault == "module" and len(table.rows[0].pictures) == 3
+    parts = dict(PairsSource(compared).parts(len(table.rows) - 1))
+    np.testing.assert_array_equal(parts["expected"], wanted)
+    np.testing.assert_allclose(parts["difference"], found.astype(np.float64) - wanted)
+    text = mimebundle(compared)["text/plain"]
+    assert [line.split()[:2] for line in text.splitlines() if line.startswith(("0 ", "2 "))] == [
+        ["0", "agrees"],
+        ["2", "already"],
+    ]
+
+
+def test_what_a_port_was_to_return_and_what_it_did_stand_side_by_side_with_the_same_axes_and_sizes(open_html, port):
+    page = open_value(open_html, port[0], width=1100)
+    hero = page.locator(".nbm-hero")
+    axes = [
+        node.locator(".nbm-axisacross, .nbm-axisdown").all_text_contents()
+        for node in hero.locator(".nbm-beside > div").all()
+    ]
+    assert len(axes) == 3 and axes[0] and axes[0] == axes[1] == axes[2]
+    assert (
+        len(
+            set(
+                hero.locator("canvas").evaluate_all("all => all.map(one => [one.clientWidth, one.clientHeight].join())")
+            )
+        )
+        == 1
+    )
+    assert "float32[2, 4, 6, 3]" in hero.locator(".nbm-herohead").text_content()
+    page.screenshot("findings/port")
 
 
 def copied_lines(page):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.differing import holds_numbers, numbers_apart, widened
+from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.base.sockets import socket
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
+from nbmodule.tree.leaves import without_torch
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -65,7 +66,7 @@ def _compare_one(
     if len(leaves) != len(wanted):
         raise SubmoduleReturnError(f"{title} has {len(leaves)} arrays, expected were {len(wanted)}.")
     for found, value in zip(leaves, wanted):
-        found, value = np.asarray(found), np.asarray(value)
+        found, value = np.asarray(found), _as_ours(module, found, value)
         if found.shape != value.shape and value.ndim:
             raise SubmoduleReturnError(f"{title} has shape {list(found.shape)}, expected was {list(value.shape)}.")
         if not holds_numbers(found) or not holds_numbers(value):
@@ -82,6 +83,15 @@ def _compare_one(
             )
             text += f"\n{side_by_side(b, a, where)}" if where else ""
             raise _raised(text, key, number, value, found)
+
+
+def _as_ours(module: CoreModule, found: Any, expected: Any) -> np.ndarray:
+    """What was expected as a NumPy array; a tensor of PyTorch with its channels where ours are, unless the module is of PyTorch, too."""
+    if not hasattr(expected, "detach"):
+        return np.asarray(expected)
+    value = np.asarray(without_torch(expected))
+    is_of_torch = hasattr(type(module), "_framework") and cast(Any, module)._framework == "torch"
+    return value if is_of_torch else channels_as_in(found, value)
 
 
 def _raised(text: str, path: str, number: int, expected: object, actual: object) -> SubmoduleReturnError:

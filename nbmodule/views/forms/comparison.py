@@ -108,7 +108,8 @@ def blame(table: ComparisonTable, width: int) -> str:
 
 def _line(row: PairRow, name: str) -> Line:
     change = "" if row.change is None else format_number(row.change, 3)
-    largest = "" if row.largest is None else f"{format_number(row.largest, 3)} at {list(row.where or ())}"
+    at = f" at {list(row.where)}" if row.where else ""
+    largest = "" if row.largest is None else f"{format_number(row.largest, 3)}{at}"
     if row.status == "shape":
         largest = f"{row.b}, expected {row.a}"
     wrong = row.fault in ("module", "tap")

@@ -119,9 +119,9 @@ class PairsSource(LiveSource):
         if isinstance(value, Difference):
             named = [("a", pair.a), ("b", pair.b)]
         else:
-            leaves = [jax.tree.leaves(call.returns) for call in (pair.expected, pair.actual)]
+            actual, expected = pair.returns
             at = pair.gap.leaf
-            named = [(name, x[at]) for name, x in zip(("expected", "actual"), leaves, strict=True) if at < len(x)]
+            named = [(name, x[at]) for name, x in (("expected", expected), ("actual", actual)) if at < len(x)]
         found = [(name, x) for name, x in named if is_array(x)]
         if len(found) == 2 and found[0][1].shape == found[1][1].shape:
             first, second = (np.asarray(x) for _, x in found)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from nbmodule.base.format import format_number, ordinal
+from nbmodule.base.format import describe_shape, format_number, ordinal
 from nbmodule.calls.compare import Comparison, Pair
 from nbmodule.calls.differences import relative_norm
 from nbmodule.views.arrays.arrays import is_array
@@ -80,6 +79,7 @@ def _pair_row(pair: Pair, change: float | None, pictures: tuple[Picture, ...], r
     compared = not gap.reason
     module = pair.actual.module
     lines = source_of(type(module)) if module is not None and pair.fault == "module" else None
+    given, wanted, found = _shapes(pair)
     return PairRow(
         pair.path or pair.actual.class_name or "(root)",
         pair.actual.order,
@@ -87,10 +87,10 @@ def _pair_row(pair: Pair, change: float | None, pictures: tuple[Picture, ...], r
         pair.actual.class_name,
         "same" if not pair.fault else "changed" if compared else "shape",
         pair.fault,
-        pair.actual.input_shapes,
+        given,
         _given(pair),
-        pair.expected.return_shapes,
-        pair.actual.return_shapes,
+        wanted,
+        found,
         change,
         gap.largest if compared else None,
         gap.where if compared else None,
@@ -100,6 +100,20 @@ def _pair_row(pair: Pair, change: float | None, pictures: tuple[Picture, ...], r
         rank or _REMARKS.get(pair.fault, ""),
         pair.path,
     )
+
+
+def _shapes(pair: Pair) -> tuple[str, str, str]:
+    """Shapes of the input, of what was expected and of what came out, in the layout in which they are compared."""
+    a, b = pair.actual, pair.expected
+    if not pair.mixes_layouts:
+        return a.input_shapes, b.return_shapes, a.return_shapes
+    found, wanted = pair.returns
+    given = a.input_shapes if pair.inputs is None else _listed(pair.inputs[0])
+    return given, _listed(wanted), _listed(found)
+
+
+def _listed(arrays: list[Any]) -> str:
+    return ", ".join(describe_shape(x) if is_array(x) else repr(x) for x in arrays)
 
 
 def _given(pair: Pair) -> str:
@@ -113,13 +127,14 @@ def _given(pair: Pair) -> str:
 
 
 def _change_of(pair: Pair) -> float | None:
-    found, wanted = (jax.tree.leaves(call.returns)[pair.gap.leaf :] for call in (pair.actual, pair.expected))
-    return relative_norm(np.asarray(wanted[0]), np.asarray(found[0])) if found and is_array(found[0]) else None
+    found, wanted = pair.returns
+    at = pair.gap.leaf
+    return relative_norm(np.asarray(wanted[at]), np.asarray(found[at])) if found and is_array(found[at]) else None
 
 
 def _three(pair: Pair) -> tuple[Picture, ...]:
     """Expected, actual and their difference on one scale; a difference that would not be seen on it has its own."""
-    found, wanted = (jax.tree.leaves(call.returns) for call in (pair.actual, pair.expected))
+    found, wanted = pair.returns
     at = pair.gap.leaf
     if pair.gap.reason or not found or not is_array(found[at]):
         return ()

@@ -36,7 +36,7 @@ function draw(view, data, channel) {
     seen.set(place(i), before + 1);
     return [i, before];
   }));
-  const at = (/** @type {number} */ i) => (where(i) ? ` at [${where(i).join(", ")}]` : "");
+  const at = (/** @type {number} */ i) => (where(i)?.length ? ` at [${where(i).join(", ")}]` : "");
   const apart = (/** @type {number} */ i) => (largest(i) === null ? (fault(i) ? `has another shape: ${b(i)}, expected ${a(i)}` : "agrees") : fault(i) ? `differs by ${number(Number(largest(i)), 3)}${at(i)}` : "agrees");
   const sentence = (/** @type {number} */ i) => [`${label(i)}: input ${given(i)}, return ${apart(i)}`, fault(i) && src(i)].filter(Boolean).join(", ");
   const code = (/** @type {number} */ i) => (isRow(i) ? `${data.root}[${data.row[i]}]` : data.root);
@@ -129,7 +129,9 @@ function sideBySide(view, channel, row, pictures, data) {
   const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
   const bar = el("div", "viewer");
   const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, fits(each.s), { part, together, bar, tall: HEIGHT })) || drawPicture(view, each, fits(each.s));
-  return el("div", "", bar, el("div", isNarrow(view) ? "beside below" : "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), draw(each, k)))));
+  const drawn = pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), draw(each, k)));
+  if (!isNarrow(view)) for (const part of drawn) part.style.width = `${room}px`; // a longer legend makes no picture larger than the others
+  return el("div", "", bar, el("div", isNarrow(view) ? "beside below" : "beside", ...drawn));
 }
 
 /** @type {import("./base.js").Render} */
