@@ -68,7 +68,9 @@ def test_the_search_of_the_built_pages_works_from_a_file(pages, open_file):
     page = open_file(pages / "search.html").page
     page.locator("form input[name=q]").last.fill("explain_retrace")
     page.keyboard.press("Enter")
-    page.locator("#search-results li a[href*=compiled_again]").first.wait_for()  # results are listed one after the other
+    page.locator(
+        "#search-results li a[href*=compiled_again]"
+    ).first.wait_for()  # results are listed one after the other
 
 
 def test_the_sheet_is_one_page_of_paper_and_names_what_is_there(open_file, tmp_path):
