@@ -97,8 +97,9 @@ class Wrt:
         """Log the gradients by variables, for whoever tracks them."""
         if not is_captured():
             return
-        for part, own in zip(getattr(self, "parts", ()), arrays):
-            part.record(own)
+        if hasattr(self, "parts"):
+            for part, own in zip(self.parts, arrays):
+                part.record(own)
         if is_stateful(self.argument) and not isinstance(self.argument, Variable):
             places = plan_of(self.argument).places
             found = {places[box].name: array for box, array in zip(self.boxes, arrays)}
