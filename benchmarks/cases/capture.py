@@ -35,6 +35,7 @@ def run(quick: bool = False) -> list[Table]:
                peers.transformer({**SIZE, "layers": layers}, tokens)),
         _table("Tracking a training step, MLP of 50 layers of width 8", mlp, lambda m, x: mean_square(m(x), 1.0), x,
                {"statistics": 1.15, "all returns": 1.15}, rounds * 3, 0.02, peers.mlp(50, 8, x)),
+        *_statistics(quick),
     ]  # fmt: skip
 
 
