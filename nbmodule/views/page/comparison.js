@@ -12,7 +12,7 @@ const ROOM = 346;
 const HEIGHT = 230;
 const LEAST = 150;
 const MOST = 340;
-const TALL = 560; // where the three stand below each other
+const TALL = 900; // where the three stand below each other, and none of them may be hidden
 const NARROW = 560;
 
 /** @type {import("./base.js").Draw} */
