@@ -46,6 +46,7 @@ export class Kernel {
 
   /** @param {any} data null draws what is there, now with a kernel */
   draw(data) {
+    if (this.host.matches(":active")) return void setTimeout(() => this.draw(data), 50); // what is pressed now would be gone before its click
     const root = this.host.shadowRoot;
     const focused = root?.activeElement?.classList[0];
     this.host.nbmMount?.(this.mount, data, this);
