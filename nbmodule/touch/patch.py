@@ -18,7 +18,7 @@ from nbmodule.base.sockets import socket
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import EAGER, framed, here, now
 from nbmodule.core.boxes.record import CallInfo, Log
-from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, untracked
+from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, slot_of, untracked
 from nbmodule.core.running.capture import find_modules
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -339,7 +339,9 @@ def watched_at(
     Values are recorded, not listened to, so that they also come out of what the model compiles or scans itself.
     """
     log = Log()
-    with unchanged([model]), untracked(), Tracker(_everything, _heard, ("heard",), log=log):
+    slots = frozenset(slot_of(place[0] if isinstance(place, tuple) else place) for place, _ in places)
+    heard = Tracker(lambda module: slot_of(module) in slots, _heard, ("heard", slots), log=log)
+    with unchanged([model]), untracked(), heard:
         if foreign is None:
             framed(lambda frame: model(*example, **kwargs), log=log)
         else:
@@ -367,10 +369,6 @@ def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:
         if size.isdigit():
             found = [[x[i] for x in stacked] for stacked in found for i in range(int(size))]
     return found
-
-
-def _everything(module: object) -> bool:
-    return True
 
 
 def _nothing(module: object) -> bool:
