@@ -13,6 +13,9 @@ TEST_FLAGS ?=
 BENCH_FLAGS ?=
 MATRIX_FLAGS ?=
 WORKERS ?= 2
+# A file's tests stay in one worker. A worker that dies ends the run as failed: pytest-xdist would put another in its place, give it the
+# files that were done already, and wait for them for ever (https://github.com/pytest-dev/pytest-xdist/issues/1378).
+SPREAD := -n $(WORKERS) --dist loadfile --max-worker-restart=0
 # Settings of JAX under which the rooms that compute are tested once more.
 SETTINGS ?= x64 strict nans eager leaks
 COMPUTING := tests/core tests/calls tests/flow tests/nn tests/optim
@@ -54,7 +57,7 @@ demo: $(VENV)/installed-notebooks
 	@$(PY) tools/make_page.py notebooks/$(FIRST).py build/$(FIRST).html
 
 test: prepare $(VENV)/installed-test frontend
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TEST_FLAGS)
+	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder $(TEST_FLAGS)
 
 # The files that stand for each room, less what starts several processes. An environment of the package and `.[smoke]` is enough for them.
 SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/test_functional.py core/test_building.py \
@@ -64,7 +67,7 @@ SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/
 	$(addprefix --deselect=tests/scale/test_hosts.py::,test_two_processes_give_the_losses_of_one test_joining_too_late_is_said)
 
 smoke: $(VENV)/installed-smoke
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile -m "not long and not chromium and not node" $(SMOKE) $(TEST_FLAGS)
+	@$(PY) -m pytest $(SPREAD) -m "not long and not chromium and not node" $(SMOKE) $(TEST_FLAGS)
 
 # For tools/matrix.py, so that the list stands once.
 smoke-files:
@@ -85,7 +88,7 @@ test-long: prepare $(VENV)/installed-test
 # for leaked tracers, its caches are of no use: those two take longest and come last.
 settings: $(VENV)/installed-test
 	@failed=; for setting in $(SETTINGS); do \
-	NBMODULE_SETTING=$$setting $(PY) -m pytest -q -n $(WORKERS) --dist loadfile $(COMPUTING) $(TEST_FLAGS) || failed="$$failed $$setting"; done; \
+	NBMODULE_SETTING=$$setting $(PY) -m pytest -q $(SPREAD) $(COMPUTING) $(TEST_FLAGS) || failed="$$failed $$setting"; done; \
 	test -z "$$failed" || { echo "failed under:$$failed"; exit 1; }
 
 leaks:

@@ -168,7 +168,8 @@ def main(arguments: list[str]) -> int:
 
     made = subprocess.run(["make", "-s", "smoke-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     suite = options.suite or made.stdout.split()
-    flags = ["-n", options.workers, "--dist", "loadfile", "-m", "not long and not chromium and not node"]
+    flags = ["-n", options.workers, "--dist", "loadfile", "--max-worker-restart=0"]
+    flags += ["-m", "not long and not chromium and not node"]
     PLACE.mkdir(parents=True, exist_ok=True)
     found = {version: find_interpreter(version) for version in options.python if version not in options.debian}
     if missing := [version for version, interpreter in found.items() if interpreter is None]:

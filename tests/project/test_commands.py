@@ -138,3 +138,19 @@ def test_continuous_integration_lets_no_test_be_skipped_for_a_missing_program():
     text = (ROOT / ".ci" / "run").read_text()
     assert "NBMODULE_REQUIRE_ALL=1" in text
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_a_worker_that_dies_ends_the_run_as_failed(make, tmp_path):
+    """pytest-xdist alone puts another in its place, which waits for ever for tests that were already done."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for name in "abcd":
+        (tmp_path / f"test_{name}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
+    (tmp_path / "test_b.py").write_text("import os\ndef test_one(): pass\ndef test_two(): os._exit(3)\n")
+    (spread,) = re.findall(r"-m pytest (.*)", make("test", "WORKERS=1", "TEST_FLAGS="))
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *spread.split(), "."],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env=settings, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "crashed while running 'test_b.py::test_two'" in done.stdout
