@@ -382,7 +382,8 @@ class Inlined:
         is_plain = not (traced.jaxpr.consts or jaxpr.effects or getattr(jaxpr, "is_high", False))
         if len(self._known) >= _MOST_INLINED:
             self._known.clear()
-        found = self._known[key] = (jaxpr if is_plain else None, traced.out_tree)
+        tree = jax.tree.structure(traced.out_info)  # JAX 0.8.0 has no `out_tree`
+        found = self._known[key] = (jaxpr if is_plain else None, tree)
         return found
 
 
