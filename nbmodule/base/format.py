@@ -76,12 +76,12 @@ def format_seconds(s: float) -> str:
         >>> format_seconds(0.0081), format_seconds(2e-5), format_seconds(125)
         ('8.1 ms', '20 µs', '2 min 5 s')
     """
-    if s >= 60:
-        return f"{int(s // 60)} min {int(s % 60)} s"
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if s * factor >= 1 or unit == "µs":
-            return f"{format_number(s * factor, 3)} {unit}"
-    raise AssertionError
+    if s >= 59.95:  # which three digits write as 60
+        minutes, rest = divmod(math.floor(s + 0.5), 60)
+        return f"{minutes} min {rest} s"
+    if s >= 0.9995:
+        return f"{format_number(s, 3)} s"
+    return f"{format_number(s * 1e3, 3)} ms" if s >= 0.9995e-3 else f"{format_number(s * 1e6, 3)} µs"
 
 
 def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 BINS = 16
+LEAST_SQUARED, MOST_SQUARED = 1e-100, 1e100
+"""Between these, squares of float64 keep their digits, and sums of them are finite."""
 
 
 class Statistics(NamedTuple):
@@ -52,15 +54,42 @@ def statistics_of_elements(x: np.ndarray) -> Statistics:
     wide = (np.abs(x) if np.iscomplexobj(x) else x).astype(np.float64).reshape(-1)
     finite = wide[np.isfinite(wide)]
     nan = int(np.isnan(wide).sum())
-    zeros, inf = float((wide == 0).sum() / wide.size), wide.size - finite.size - nan
+    zeros, inf = float((wide == 0).sum() / max(wide.size, 1)), wide.size - finite.size - nan
     if not finite.size:
         return without_values(wide.size, zeros, nan, inf)
     low, high = float(finite.min()), float(finite.max())
-    with np.errstate(all="ignore"):
-        places = np.clip((finite - low) / (high - low if high > low else 1) * BINS, 0, BINS - 1).astype(int)
-        mean, std = float(finite.mean()), float(finite.std())
+    mean, std = mean_and_deviation(finite, low, high)
+    places = np.clip(place_between(finite, low, high) * BINS, 0, BINS - 1).astype(int)
     histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
     return Statistics(wide.size, mean, std, low, high, zeros, nan, inf, histogram)
+
+
+def exponent_of(low: float, high: float) -> int:
+    """The power of two by which numbers of this range are divided before they are squared; 0 where squares keep their digits."""
+    size = max(-low, high)
+    return 0 if LEAST_SQUARED < size < MOST_SQUARED or not size else math.frexp(size)[1]
+
+
+def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[float, float]:
+    """Mean and deviation of float64 numbers between `low` and `high`, also where their sum or their squares are none.
+
+    Example:
+        >>> mean_and_deviation(np.array([1e200, 3e200]), 1e200, 3e200)
+        (2e+200, 1e+200)
+    """
+    if not high > low:  # the mean of equal numbers is off by a rounding
+        return low, 0.0
+    exponent = exponent_of(low, high)
+    kept = np.ldexp(finite, -exponent) if exponent else finite
+    return math.ldexp(float(kept.mean()), exponent), math.ldexp(float(kept.std()), exponent)
+
+
+def place_between(x: Any, low: Any, high: Any) -> Any:
+    """Where numbers lie from `low` (0) to `high` (1), also where the distance of both is no number; 0 where both are equal."""
+    with np.errstate(all="ignore"):
+        if np.any(np.isinf(high - low)):
+            x, low, high = x / 2, low / 2, high / 2
+        return (x - low) / np.where(high > low, high - low, 1)
 
 
 def without_values(size: int, zeros: float, nan: int, inf: int) -> Statistics:
@@ -79,26 +108,39 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
     if len(parts) == 1:
         return parts[0]
     size, nan, inf = sum(p.size for p in parts), sum(p.nan for p in parts), sum(p.inf for p in parts)
-    zeros = sum(part.zeros * part.size for part in parts) / size
+    zeros = sum(part.zeros * part.size for part in parts) / max(size, 1)
     known = [part for part in parts if not math.isnan(part.mean)]
     if not known:
         return without_values(size, zeros, nan, inf)
     mean, std, low, high = np.array([part[1:5] for part in known], np.float64).T
     finite = np.array([max(part.size - part.nonfinite, 1) for part in known], np.float64)
-    weight = finite / finite.sum()
-    with np.errstate(all="ignore"):
-        middle = float(weight @ mean)
-        spread = float(np.sqrt(weight @ (std**2 + (mean - middle) ** 2)))
+    middle, spread = joined_moments(finite, mean, std)
     sampled = sum(part.sampled or part.size for part in known) if any(part.sampled for part in known) else 0
     histogram = join_histograms(np.array([part.histogram for part in known], np.float64), low, high)
     return Statistics(size, middle, spread, float(low.min()), float(high.max()), zeros, nan, inf, histogram, sampled)
 
 
+def joined_moments(weight: Any, mean: Any, std: Any) -> tuple[float, float]:
+    """Mean and deviation of several arrays as one, each of so many elements.
+
+    Example:
+        >>> joined_moments([1, 1], [0.0, 2e200], [0.0, 0.0])
+        (1e+200, 1e+200)
+    """
+    weight, mean, std = (np.asarray(x, np.float64) for x in (weight, mean, std))
+    exponent = exponent_of(0.0, float(max(np.abs(mean).max(), std.max())))
+    weight, mean, std = weight / weight.sum(), np.ldexp(mean, -exponent), np.ldexp(std, -exponent)
+    with np.errstate(all="ignore"):
+        middle = float(weight @ mean)
+        spread = float(np.sqrt(weight @ (std**2 + (mean - middle) ** 2)))
+    return math.ldexp(middle, exponent), math.ldexp(spread, exponent)
+
+
 def join_histograms(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, ...]:
     """Histograms of several rows over their own intervals as one: each interval goes to where its middle lies."""
     bottom, top = low.min(), high.max()
-    with np.errstate(all="ignore"):
-        middles = low[:, None] + (high - low)[:, None] * (np.arange(BINS) + 0.5) / BINS
-        places = np.clip((middles - bottom) / (top - bottom if top > bottom else 1) * BINS, 0, BINS - 1).astype(int)
+    along = (np.arange(BINS) + 0.5) / BINS
+    middles = low[:, None] * (1 - along) + high[:, None] * along
+    places = np.clip(place_between(middles, bottom, top) * BINS, 0, BINS - 1).astype(int)
     found = np.bincount(places.reshape(-1), counts.reshape(-1), BINS)
     return tuple(map(int, found))

@@ -29,6 +29,8 @@ WHOLE = SAMPLE
 """Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs less than a reduction."""
 _STEEP = 0.01
 """Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
+FAINT = 1e-30
+"""Mean square below which squares have lost digits, or everything."""
 
 
 def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
@@ -82,7 +84,7 @@ def _reduction(x: Array) -> tuple[Any, ...]:
     low, high, square = x.min(), x.max(), _dot(x, x)
     sums = jnp.stack([x.sum(), square, low, high, _count(x == 0, x.dtype)])
     mean = sums[0] / x.size
-    is_plain = jnp.isfinite(square) & (square / x.size >= (1 + _STEEP) * mean * mean)
+    is_plain = jnp.isfinite(square) & (square / x.size >= jnp.maximum((1 + _STEEP) * mean * mean, FAINT))
     careful = jax.lax.cond(is_plain, lambda x: jnp.zeros(7, x.dtype), _with_care, x)
     low, high = jnp.where(is_plain, low, careful[2]), jnp.where(is_plain, high, careful[3])
     return sums, careful, _intervals(x, low, high)
@@ -114,8 +116,9 @@ def _with_care(x: Array) -> Any:
 def _intervals(x: Array, low: Any, high: Any) -> Any:
     """Of evenly spaced elements the interval that each lies in; `BINS` for those that are not finite."""
     sample = x.reshape(-1)[:: max(1, -(-x.size // SAMPLE))]
-    width = jnp.where(high > low, high - low, 1)
-    place = jnp.clip((sample - low) / width * BINS, 0, BINS - 1)
+    scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)  # a distance may be no number
+    width = jnp.where(high > low, high / scale - low / scale, 1)
+    place = jnp.clip((sample / scale - low / scale) / width * BINS, 0, BINS - 1)
     return jnp.where(jnp.isfinite(sample), place, BINS).astype(jnp.uint8)
 
 

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from nbmodule.base.foreign import ForeignArray, is_tensor
-from nbmodule.base.statistics import BINS, Statistics, statistics_of_elements
-from nbmodule.calls.statistics import SAMPLE, WHOLE
+from nbmodule.base.statistics import BINS, Statistics, place_between, statistics_of_elements
+from nbmodule.calls.statistics import FAINT, SAMPLE, WHOLE
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,7 @@ class Figures:
         mean = total / self.size
         std = max(square / self.size - mean * mean, 0.0) ** 0.5
         sample = self.sample.cpu().numpy()
-        places = np.clip((sample - low) / (high - low if high > low else 1) * BINS, 0, BINS - 1).astype(int)
+        places = np.clip(place_between(sample, low, high) * BINS, 0, BINS - 1).astype(int)
         histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
         return Statistics(self.size, mean, std, low, high, zeros / self.size, 0, 0, histogram)
 
@@ -156,6 +156,6 @@ def figures_of(tensor: torch.Tensor) -> Any:
         ).tolist()
     parts = float(low), float(high), float(total), float(square), float(size - other)
     mean = parts[2] / size
-    if not (np.isfinite(parts[3]) and parts[3] / size >= (1 + _STEEP) * mean * mean):
+    if not (np.isfinite(parts[3]) and parts[3] / size >= max((1 + _STEEP) * mean * mean, FAINT)):
         return Whole(host_copy(x))
     return Figures(size, parts, flat[:: max(1, -(-size // SAMPLE))].clone())

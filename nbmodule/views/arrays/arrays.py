@@ -115,12 +115,20 @@ def readable_numbers(x: object) -> np.ndarray:
     """
     x = np.asarray(x)
     if x.dtype.kind == "c":
-        return np.abs(x)
-    if x.dtype.kind in "fiub" and x.dtype.itemsize in (1, 2, 4, 8) and x.dtype.isbuiltin == 1:
-        return x.astype(np.float32) if x.dtype == np.float16 else x
+        x = _magnitudes(x)
+    if x.dtype.kind in "fiub" and x.dtype.type.__module__ == "numpy":  # in any order of bytes
+        kind = np.float32 if x.dtype.itemsize == 2 and x.dtype.kind == "f" else np.float64 if x.dtype.itemsize > 8 else x.dtype.type
+        return x.astype(kind, copy=False)
     if not holds_numbers(x.dtype):
         raise TypeError(f"{x.dtype} holds no numbers")
     return x.astype(np.int8 if is_integer(x.dtype) else np.float32)
+
+
+def _magnitudes(x: np.ndarray) -> np.ndarray:
+    """The sizes of complex numbers; in double precision where single has none for two large parts."""
+    with np.errstate(over="ignore"):
+        sizes = np.abs(x)
+    return sizes if np.isfinite(sizes).all() else np.abs(x.astype(np.complex128))
 
 
 def short_value(x: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nbmodule.base.statistics import exponent_of, mean_and_deviation, place_between
 from nbmodule.views.arrays.arrays import readable_numbers
 from nbmodule.views.records.records import ShownStatistics
 
@@ -25,11 +26,13 @@ ROW = 1024
 SHARED_FROM = 1 << 21
 """Elements from which an array is shared out among threads."""
 CODE_BITS = 5
+_SQUARED_SINGLE = 1e-15, 1e15
+"""Between these, squares of float32 keep their digits, and distances of them times a number of bins are finite."""
 _ONES = np.ones(ROW, np.float32)
 
 
 class _Part(NamedTuple):
-    """The sums of a stretch of an array, over its finite elements."""
+    """The sums of a stretch of an array, over its finite elements, of their distances to a number near the mean."""
 
     total: float
     square: float
@@ -67,16 +70,31 @@ def statistics_on_host(x: object, bins: int = 32) -> ShownStatistics:
         finite = flat.size - nan - inf
         if not finite:
             return _without_values(flat.size, nan, inf)
-        low, high = min(parts, key=lambda part: part.low), max(parts, key=lambda part: part.high)
-        mean = sum(part.total for part in parts) / finite
-        square = sum(part.square for part in parts) / finite - (mean - about) ** 2
-        if not (mean - about) ** 2 < 100 * square:  # the first block said too little of the others
-            square = sum(_shared(lambda start, stop: _spread(flat, start, stop, mean), flat.size)) / finite
-        counts = _histogram(flat, low.low, high.high, bins, nan + inf > 0)
-    where = _place(low.low_at, shape), _place(high.high_at, shape)
-    std = max(float(square), 0.0) ** 0.5
+        lowest, highest = min(parts, key=lambda part: part.low), max(parts, key=lambda part: part.high)
+        low, high = lowest.low, highest.high
+        exponent = _exponent_of(flat.dtype, low, high)
+        if exponent:
+            part = statistics_on_host(np.ldexp(flat, -exponent), bins)
+            mean, std, counts = math.ldexp(part.mean, exponent), math.ldexp(part.std, exponent), part.bins
+        else:
+            moved = sum(part.total for part in parts) / finite
+            mean, square = about + moved, sum(part.square for part in parts) / finite - moved**2
+            if not moved**2 < 100 * square:  # the first block said too little of the others
+                square = sum(_shared(lambda start, stop: _spread(flat, start, stop, mean), flat.size)) / finite
+            counts, std = _histogram(flat, low, high, bins, nan + inf > 0), max(float(square), 0.0) ** 0.5
+    mean, std = (mean, std) if high > low else (low, 0.0)  # the mean of equal numbers is off by a rounding
+    where = _place(lowest.low_at, shape), _place(highest.high_at, shape)
     bins_of = tuple(map(int, counts))
-    return ShownStatistics(flat.size, float(mean), std, low.low, high.high, nan, inf, zero, bins_of, *where)
+    return ShownStatistics(flat.size, float(mean), std, low, high, nan, inf, zero, bins_of, *where)
+
+
+def _exponent_of(dtype: np.dtype, low: float, high: float) -> int:
+    """The power of two by which an array is divided before anything is multiplied; 0 where the numbers bear that."""
+    if dtype != np.float32:
+        return exponent_of(low, high)
+    least, most = _SQUARED_SINGLE
+    size = max(-low, high)
+    return 0 if least < size < most or not size else math.frexp(size)[1]
 
 
 def _without_values(size: int, nan: int, inf: int) -> ShownStatistics:
@@ -98,10 +116,14 @@ def _of_few(flat: np.ndarray, shape: tuple[int, ...], bins: int) -> ShownStatist
             return _without_values(flat.size, nan, inf)
         low_at, high_at = int(np.where(finite, wide, np.inf).argmin()), int(np.where(finite, wide, -np.inf).argmax())
     low, high = float(wide[low_at]), float(wide[high_at])
-    mean = float(np.add.reduce(kept)) / kept.size
-    apart = kept - mean
-    std = math.sqrt(float(np.dot(apart, apart)) / kept.size)
-    codes = ((kept - low) * (bins / (high - low) if high > low else 0.0)).astype(np.intp)
+    if exponent_of(low, high) or not high > low:
+        mean, std = mean_and_deviation(kept, low, high)
+        codes = (place_between(kept, low, high) * bins).astype(np.intp)
+    else:
+        mean = float(np.add.reduce(kept)) / kept.size
+        apart = kept - mean
+        std = math.sqrt(float(np.dot(apart, apart)) / kept.size)
+        codes = ((kept - low) * (bins / (high - low))).astype(np.intp)
     counts = np.bincount(np.minimum(codes, bins - 1), minlength=bins).tolist()
     return ShownStatistics(
         flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), _place(low_at, shape), _place(high_at, shape)
@@ -122,8 +144,8 @@ def _about(flat: np.ndarray) -> float:
     first = first[np.isfinite(first)]
     if not first.size:
         return 0.0
-    mean = float(first.mean(dtype=np.float64))
-    return mean if abs(mean) > float(first.std(dtype=np.float64)) else 0.0
+    mean = float(first.dtype.type(first.mean(dtype=np.float64)))
+    return mean if math.isfinite(mean) and abs(mean) > float(first.std(dtype=np.float64)) else 0.0
 
 
 def in_threads(work: Callable[[int, int], Any], count: int, elements: int) -> list[Any]:
@@ -172,8 +194,9 @@ def _sums(flat: np.ndarray, start: int, stop: int, about: float) -> _Part:
         if most > high:
             high, high_at = float(most), at + int((whole == most).argmax())
         wide = _wide(block)
-        total += _sum(wide)
-        square += _square(wide, about)
+        apart = wide - wide.dtype.type(about) if about else wide
+        total += _sum(apart)
+        square += _square(apart)
     return _Part(total, square, low, high, low_at, high_at, nan, inf, zero)
 
 
@@ -184,8 +207,7 @@ def _sum(block: np.ndarray) -> float:
     return found if np.isfinite(found) else float(block.sum(dtype=np.float64))
 
 
-def _square(block: np.ndarray, about: float) -> float:
-    apart = block - block.dtype.type(about) if about else block
+def _square(apart: np.ndarray) -> float:
     found = float(np.dot(apart, apart))
     if np.isfinite(found):
         return found

@@ -71,14 +71,18 @@ def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
     x = x.astype(dtype).reshape(-1)
     finite = jnp.isfinite(x)
     n = jnp.maximum(finite.sum(), 1).astype(dtype)
-    mean = jnp.where(finite, x, 0).sum() / n
     low_at, high_at = jnp.where(finite, x, jnp.inf).argmin(), jnp.where(finite, x, -jnp.inf).argmax()
     low, high = x[low_at], x[high_at]
-    square = jnp.where(finite, jnp.square(x - mean), 0).sum() / n
-    edges = low + (high - low) * (np.arange(1, bins) / bins).astype(dtype)
-    above = jnp.stack([(finite & (x >= edge)).sum() for edge in edges])
+    most = jnp.finfo(dtype).maxexp - 2
+    exponent = jnp.clip(jnp.frexp(jnp.maximum(-low, high))[1], -most, most)  # so that no square is lost or infinite
+    bottom, top, y = (jnp.ldexp(part, -exponent) for part in (low, high, jnp.where(finite, x, low)))
+    mean = jnp.where(finite, y, 0).sum() / n
+    square = jnp.where(finite, jnp.square(y - mean), 0).sum() / n
+    edges = bottom + (top - bottom) * (np.arange(1, bins) / bins).astype(dtype)
+    above = jnp.stack([(finite & (y >= edge)).sum() for edge in edges])
     counts = -jnp.diff(jnp.concatenate([finite.sum()[None], above, jnp.zeros(1, above.dtype)]))
-    return mean, square**0.5, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
+    mean, std = (jnp.where(high > low, jnp.ldexp(part, exponent), equal) for part, equal in ((mean, low), (square**0.5, 0)))
+    return mean, std, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
 
 
 def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:

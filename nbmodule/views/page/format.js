@@ -70,9 +70,10 @@ export function changed(now, before) {
  * @param {number} s
  */
 export function seconds(s) {
-  if (s >= 60) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
-  if (s >= 1) return `${number(s, 3)} s`;
-  return s * 1e3 >= 1 ? `${number(s * 1e3, 3)} ms` : `${number(s * 1e6, 3)} µs`;
+  const whole = Math.floor(s + 0.5);
+  if (s >= 59.95) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (s >= 0.9995) return `${number(s, 3)} s`;
+  return s >= 0.9995e-3 ? `${number(s * 1e3, 3)} ms` : `${number(s * 1e6, 3)} µs`;
 }
 
 /**

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from nbmodule.base.statistics import joined_moments, place_between
 from nbmodule.views.records.records import ShownStatistics
 
 
@@ -25,22 +26,18 @@ def union_of(parts: Sequence[ShownStatistics]) -> ShownStatistics | None:
     if not filled:
         return ShownStatistics(size, math.nan, math.nan, math.nan, math.nan, nan, inf, zero)
     weights = [part.size - part.nan - part.inf for part, _ in filled]  # of which a sample may have been binned
-    total = sum(weights)
-    mean = sum(w * part.mean for (part, _), w in zip(filled, weights, strict=True)) / total
-    spread = (
-        sum(w * (part.std**2 + (part.mean - mean) ** 2) for (part, _), w in zip(filled, weights, strict=True)) / total
-    )
+    mean, std = joined_moments(weights, [part.mean for part, _ in filled], [part.std for part, _ in filled])
     low, high = min(part.low for part, _ in filled), max(part.high for part, _ in filled)
     sampled = sum(n for _, n in filled) if any(part.sampled for part in parts) else 0
     bins = _rebinned([part for part, _ in filled], low, high, max(len(part.bins) for part, _ in filled))
-    return ShownStatistics(size, mean, math.sqrt(spread), low, high, nan, inf, zero, bins, sampled=sampled)
+    return ShownStatistics(size, mean, std, low, high, nan, inf, zero, bins, sampled=sampled)
 
 
 def _rebinned(parts: Sequence[ShownStatistics], low: float, high: float, count: int) -> tuple[int, ...]:
     """Counts of the new bins: differences of how many elements lie below each edge, so that none is lost."""
     if not high > low:
         return (sum(sum(part.bins) for part in parts),)
-    edges = [low + (high - low) * k / count for k in range(1, count)]
+    edges = [low * (1 - k / count) + high * (k / count) for k in range(1, count)]
     below = [0, *(round(sum(_below(part, edge) for part in parts)) for edge in edges), sum(sum(p.bins) for p in parts)]
     return tuple(b - a for a, b in zip(below, below[1:], strict=False))
 
@@ -51,6 +48,6 @@ def _below(part: ShownStatistics, edge: float) -> float:
         return sum(part.bins)
     if edge <= part.low:
         return 0.0
-    at = (edge - part.low) / (part.high - part.low) * len(part.bins)
+    at = float(place_between(edge, part.low, part.high)) * len(part.bins)
     whole = min(int(at), len(part.bins) - 1)
     return sum(part.bins[:whole]) + (at - whole) * part.bins[whole]

@@ -1,0 +1,107 @@
+"""Figures of arrays whose squares, sums or distances are no numbers of their own dtype, beside those of extended precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nbmodule.base.statistics import joined, statistics_of_elements
+from nbmodule.calls.statistics import read_statistics, reduce_tree
+from nbmodule.views.arrays import statistics
+from nbmodule.views.arrays.host_statistics import SMALL, statistics_on_host
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.records.union import union_of
+
+NOISE = np.random.default_rng(0).normal(size=SMALL + 1000)
+DOUBLE = {
+    "vanishing": NOISE * 1e-310,
+    "smallest": np.where(NOISE > 0, 5e-324, 0.0),
+    "large": NOISE * 1e200,
+    "ends": np.where(NOISE > 0, 1.7e308, -1.7e308),
+    "equal": np.full(NOISE.size, 1e300),
+    "tenths": np.full(NOISE.size, 0.1),
+}
+SINGLE = {
+    "faint": NOISE * 1e-25,
+    "near the smallest normal": NOISE * 1e-35,
+    "large": NOISE * 1e25,
+    "ends": np.where(NOISE > 0, 3.3e38, -3.3e38),
+    "equal": np.full(NOISE.size, 0.1),
+    "far from zero": NOISE + 1e4,
+}
+
+
+def true_figures(x):
+    wide = x.astype(np.longdouble)
+    mean = wide.mean()
+    low, high = wide.min(), wide.max()
+    places = ((wide - low) / (high - low if high > low else 1) * 32).astype(int)
+    return float(mean), float(np.sqrt(((wide - mean) ** 2).mean())), np.bincount(np.minimum(places, 31), minlength=32)
+
+
+def assert_true(found, x, rel):
+    mean, std, bins = true_figures(x)
+    largest = float(np.abs(x).max())
+    assert found.mean == pytest.approx(mean, rel=rel, abs=max(std, 1e-30 * largest) * rel)
+    assert found.std == pytest.approx(std if x.min() < x.max() else 0.0, rel=rel, abs=0)
+    assert np.abs(np.array(found.bins) - bins).sum() <= x.size * 1e-3
+
+
+@pytest.mark.parametrize("size", [7, SMALL + 1000])
+@pytest.mark.parametrize("kind", DOUBLE)
+def test_doubles_of_any_size_are_measured(kind, size):
+    x = DOUBLE[kind][:size]
+    assert_true(statistics_on_host(x), x, 1e-6)
+    few = statistics_of_elements(x)
+    assert (few.mean, few.std) == pytest.approx((statistics_on_host(x)[1:3]), rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_singles_of_any_size_are_measured_on_the_host_and_on_a_device(kind):
+    x = SINGLE[kind].astype(np.float32)
+    assert_true(statistics_on_host(x), x, 1e-4)
+    device = statistics._from_parts(jnp.asarray(x), jax.device_get(statistics._reduce_on_device(jnp.asarray(x), 32)))
+    assert device.std == pytest.approx(statistics_on_host(x).std, rel=1e-3, abs=0)
+    assert max(device.bins) == pytest.approx(max(statistics_on_host(x).bins), rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_returns_of_any_size_have_their_deviation_within_a_compiled_step(kind):
+    x = SINGLE[kind].astype(np.float32)
+    found = read_statistics((*jax.jit(lambda x: reduce_tree([x], exact=True)[0][:-1])(x), x.size))
+    assert found.std == pytest.approx(float(x.std(dtype=np.longdouble)) if x.min() < x.max() else 0, rel=1e-3, abs=0)
+    assert sum(n > 0 for n in found.histogram) > (1 if x.min() < x.max() else 0)
+
+
+def test_gradients_of_torch_that_vanish_have_their_deviation():
+    torch = pytest.importorskip("torch")
+    from nbmodule.interop.torch_standing.tensors import figures_of
+
+    x = SINGLE["faint"].astype(np.float32)
+    assert figures_of(torch.tensor(x)).read().std == pytest.approx(float(x.std(dtype=np.float64)), rel=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i2", ">i4", ">i8", ">u4", "<f8", "longdouble", ">c8"])
+def test_numbers_in_another_order_of_bytes_are_those_that_numpy_reads(dtype):
+    x = (np.arange(12) * 1000 - 300).clip(0).astype(dtype).reshape(3, 4)
+    (found,) = statistics_of([x])
+    assert (found.low, found.high, found.zero) == (0, 10700, 1)
+    assert found.mean == pytest.approx(float(np.abs(x).mean()))
+
+
+def test_two_large_parts_of_a_complex_number_are_no_infinity():
+    (found,) = statistics_of([np.array([3e38 + 3e38j, 0], np.complex64)])
+    assert (found.inf, found.high) == (0, pytest.approx(3e38 * 2**0.5, rel=1e-6))
+
+
+@pytest.mark.parametrize("factor", [1e-320, 1e200, 1.7e308])
+def test_several_arrays_of_any_size_are_joined(factor):
+    parts = [np.array([-1.0, 0.5]) * factor, np.array([1.0, 1.0, 0.25]) * factor]
+    whole = np.concatenate(parts)
+    for found in (
+        union_of([statistics_on_host(x) for x in parts]),
+        joined([statistics_of_elements(x) for x in parts]),
+    ):
+        mean, std, _ = true_figures(whole)
+        assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-3, abs=0)
+        assert sum(found[8]) == 5
