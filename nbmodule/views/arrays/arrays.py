@@ -117,7 +117,13 @@ def readable_numbers(x: object) -> np.ndarray:
     if x.dtype.kind == "c":
         x = _magnitudes(x)
     if x.dtype.kind in "fiub" and x.dtype.type.__module__ == "numpy":  # in any order of bytes
-        kind = np.float32 if x.dtype.itemsize == 2 and x.dtype.kind == "f" else np.float64 if x.dtype.itemsize > 8 else x.dtype.type
+        kind = (
+            np.float32
+            if x.dtype.itemsize == 2 and x.dtype.kind == "f"
+            else np.float64
+            if x.dtype.itemsize > 8
+            else x.dtype.type
+        )
         return x.astype(kind, copy=False)
     if not holds_numbers(x.dtype):
         raise TypeError(f"{x.dtype} holds no numbers")

@@ -81,7 +81,9 @@ def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
     edges = bottom + (top - bottom) * (np.arange(1, bins) / bins).astype(dtype)
     above = jnp.stack([(finite & (y >= edge)).sum() for edge in edges])
     counts = -jnp.diff(jnp.concatenate([finite.sum()[None], above, jnp.zeros(1, above.dtype)]))
-    mean, std = (jnp.where(high > low, jnp.ldexp(part, exponent), equal) for part, equal in ((mean, low), (square**0.5, 0)))
+    mean, std = (
+        jnp.where(high > low, jnp.ldexp(part, exponent), equal) for part, equal in ((mean, low), (square**0.5, 0))
+    )
     return mean, std, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
 
 
