@@ -39,7 +39,7 @@ from nbmodule.live.steering.steered import Steered
 from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
 from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
 from nbmodule.live.watching.recording import Recording
-from nbmodule.live.watching.sources import is_given_by_a_function
+from nbmodule.live.watching.sources import title_of
 from nbmodule.live.watching.watching import Sampling
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
@@ -123,8 +123,7 @@ class Live(Steered, Revisited):
             raise ArgumentError(f"returns is 'stats' or None; found {returns!r}")
         if nonfinite not in NONFINITE:
             raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}")
-        title = name or ("training" if model is None or is_given_by_a_function(model) else type(model).__name__)
-        run = RunState(title, model=model, optimizer=optimizer, budget=float(budget), nonfinite=nonfinite)
+        run = RunState(name or title_of(model), model=model, optimizer=optimizer, budget=float(budget), nonfinite=nonfinite)
         run.most_ahead = steps_ahead(None)
         self.state = run
         """What is known of the run, which its parts take."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nbmodule.base.foreign import FRAMEWORKS_APART, framework_of
+from nbmodule.base.format import plain
 from nbmodule.base.sockets import socket
 
 Source = Callable[[], Mapping[str, Any]]
@@ -29,6 +30,22 @@ def source_of(model: Any) -> Source | None:
 def is_given_by_a_function(model: object) -> bool:
     """Whether something is to be asked for what is trained: `lambda: state.params`."""
     return callable(model) and framework_of(model) is None and not hasattr(model, "named_parameters")
+
+
+def title_of(model: object) -> str:
+    """What a run is called that was given no name: the class of its model, the names or the classes of several models.
+
+    Example:
+        >>> title_of(None), title_of({'w': 1.0})
+        ('training', 'training')
+    """
+    if model is None or is_given_by_a_function(model):
+        return "training"
+    if framework_of(model) is None and isinstance(model, Mapping):
+        return plain(", ".join(str(name) for name, each in model.items() if _is_model(each)) or "training")
+    if framework_of(model) is None and isinstance(model, (list, tuple)):
+        return plain(", ".join(type(each).__name__ for each in model if _is_model(each)) or "training")
+    return type(model).__name__
 
 
 def why_not(model: object) -> str:
@@ -81,8 +98,12 @@ def _parts(tree: Any) -> Iterator[tuple[Any, Any]]:
                 )
 
 
+def _is_model(thing: object) -> bool:
+    return framework_of(thing) is not None or hasattr(thing, "named_parameters")
+
+
 def _is_nested(model: object) -> bool:
-    if framework_of(model) is not None or hasattr(model, "named_parameters") or hasattr(model, "dtype"):
+    if _is_model(model) or hasattr(model, "dtype"):
         return True
     return isinstance(model, (Mapping, list, tuple)) or next(_parts(model), None) is not None
 
