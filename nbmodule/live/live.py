@@ -123,7 +123,9 @@ class Live(Steered, Revisited):
             raise ArgumentError(f"returns is 'stats' or None; found {returns!r}")
         if nonfinite not in NONFINITE:
             raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}")
-        run = RunState(name or title_of(model), model=model, optimizer=optimizer, budget=float(budget), nonfinite=nonfinite)
+        run = RunState(
+            name or title_of(model), model=model, optimizer=optimizer, budget=float(budget), nonfinite=nonfinite
+        )
         run.most_ahead = steps_ahead(None)
         self.state = run
         """What is known of the run, which its parts take."""
