@@ -16,6 +16,7 @@ from nbmodule.base.jax_names import WRAPPERS, Literal, bind, scan_counts
 from nbmodule.base.lines import line_of_user
 from nbmodule.base.places import place_in_code
 from nbmodule.base.scopes import Mark, read_scopes
+from nbmodule.base.transfers import asked_for
 
 
 class Operation(NamedTuple):
@@ -55,7 +56,8 @@ Watcher = Callable[[Operation], None]
 
 def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
     """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has run."""
-    return _run(closed, list(arrays), _Place(), watch)
+    with asked_for():  # its numbers are constants of a compiled program, and are copied where each operation runs alone
+        return _run(closed, list(arrays), _Place(), watch)
 
 
 def _run(jaxpr: Any, arrays: list[Any], place: _Place, watch: Watcher) -> list[Any]:

@@ -13,6 +13,7 @@ from jax import Array
 from nbmodule.base.dialects import takes_words
 from nbmodule.base.foreign import read, reader_of
 from nbmodule.base.kinds import KeyLike
+from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -37,7 +38,9 @@ class Batches:
         order = self._order()
         for number in range(len(self)):
             chosen = order[number * self.batch : (number + 1) * self.batch]
-            yield jax.tree.unflatten(self.tree, [leaf[chosen] for leaf in self.leaves])
+            with asked_for():
+                batch = [leaf[chosen] for leaf in self.leaves]
+            yield jax.tree.unflatten(self.tree, batch)
 
     def _order(self) -> np.ndarray:
         if not self.shuffle:

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from nbmodule.base.promotion import mixed_dtypes, widened
+from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.kernels import chunks_of, placement, scaled_by
@@ -36,10 +37,15 @@ def _norm(parts: Sequence[Any]) -> Any:
         return jnp.sqrt(sum(parts))
 
 
-@functools.partial(jax.jit, inline=True)
 def _factor(parts: Sequence[Any], max_norm: object) -> Any:
     norm = _norm(parts)
     return jnp.where(norm < max_norm, 1.0, max_norm / norm)
+
+
+_factor_of_any = jax.jit(_factor, inline=True)
+_factor_of_one = jax.jit(
+    _factor, inline=True, static_argnames="max_norm"
+)  # a number in the program is copied at no call
 
 
 @functools.partial(jax.jit, inline=True)
@@ -53,9 +59,9 @@ def in_chunks(arrays: Sequence[Any]) -> list[list[int]]:
     return [list(places) for places in chunks_of(facts, tuple(map(placement, arrays)))]
 
 
-def clip_factor(arrays: Sequence[Any], max_norm: object) -> Any:
-    """What to multiply gradients with so that their norm is at most `max_norm`; 1 where it is smaller already."""
-    return _factor(_parts(arrays), max_norm)
+def clip_factor(arrays: Sequence[Any], max_norm: float) -> Any:
+    """What to multiply gradients with so that their norm is at most `max_norm`, always the same; 1 where it is smaller already."""
+    return _factor_of_one(_parts(arrays), max_norm=max_norm)
 
 
 def _parts(arrays: Sequence[Any]) -> list[Any]:
@@ -126,7 +132,8 @@ def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     leaves, treedef, _ = flatten(grads, "what clip_by_global_norm takes")
     clipped: list[Any] = [None] * len(leaves)
     with shared_kernels():
-        factor = clip_factor(leaves, max_norm)
+        with asked_for():
+            factor = _factor_of_any(_parts(leaves), max_norm)
         for places in in_chunks(leaves) if leaves else ():
             for place, array in zip(places, _scale([leaves[i] for i in places], factor)):
                 clipped[place] = array

@@ -456,3 +456,8 @@ def test_models_in_a_dict_are_differentiated_as_they_are(inside):
     np.testing.assert_array_equal(grads["first"].submodules.v0.b, [0, 0])
     np.testing.assert_allclose(grads["first"].submodules.v1.w, of_first["w1"], rtol=1e-3, atol=1e-5)
     nb.SGD(0.1).update(first, grads["first"])
+
+
+@pytest.mark.parametrize("pred", [-1, 0, 2, 0.5, np.True_, True, False])
+def test_a_condition_holds_for_whatever_is_not_zero_as_in_jax(pred):
+    assert int(nb.cond(pred, lambda: 1, lambda: 0)) == int(jax.lax.cond(pred, lambda: 1, lambda: 0)) == bool(pred)

@@ -390,3 +390,15 @@ def test_every_form_of_v_is_taken_by_every_layer(name):
     agrees(layer(*inputs), own)
     layer.v = as_dict
     agrees(layer(*inputs))
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
+def test_a_layer_called_again_copies_nothing_to_the_device(name, mode):
+    make, args = LAYERS[name]
+    layer, arrays = make().train(mode), jax.device_put(args)
+    for _ in range(2):  # values are drawn, programs compiled
+        layer(*arrays)
+    with jax.transfer_guard("disallow"):
+        layer(*arrays)

@@ -21,6 +21,7 @@ from jax.typing import DTypeLike
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import argument_tables, outside_traces
 from nbmodule.base.neighbors import OF_ARRAYS, no_such_attribute
+from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.commit import commit, freeze
 from nbmodule.core.boxes.describe import as_flag, describe_array
 from nbmodule.core.boxes.frame import Slot, birthplace, now, write
@@ -193,7 +194,8 @@ class Variable(_LikeArray):
                 f"cannot read {self.describe()}: its module was made with store_vars=False and keeps no variables. "
                 "Pass them at the call, as in model(x, v=variables); `model.build()` returned them."
             )
-        return draw()
+        with asked_for():
+            return draw()
 
     @property
     def is_pending(self) -> bool:
@@ -238,7 +240,8 @@ class Variable(_LikeArray):
                 f"unchanged. Convert the values yourself (`x.astype('{dtype}')`), or change the variable with `.to(dtype=...)`."
             )
         if not isinstance(new, jax.Array):
-            new = jnp.array(new, dtype=dtype)
+            with asked_for():
+                new = jnp.array(new, dtype=dtype)
         elif new.dtype != dtype or getattr(new, "weak_type", False):
             new = jax.lax.convert_element_type(new, dtype)
         return laid_out(self, new) if layout_of(self) else new
@@ -341,7 +344,8 @@ class Variable(_LikeArray):
     def __setitem__(self, index: object, new: Any) -> None:
         new = new.value if isinstance(new, Variable) else new
         if isinstance(new, (list, tuple)):
-            new = jnp.asarray(new)
+            with asked_for():
+                new = jnp.asarray(new)
         given = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
         if _rank(given) > _rank(self.dtype):
             raise DtypeError(
@@ -349,7 +353,8 @@ class Variable(_LikeArray):
             )
         value = self.value
         try:
-            changed = value.at[_plain(index)].set(new)
+            with asked_for():
+                changed = value.at[_plain(index)].set(new)
         except (ValueError, TypeError) as error:
             if np.ndim(new) == 0 or not any(word in str(error).lower() for word in ("shape", "broadcast")):
                 raise
@@ -436,7 +441,8 @@ class Buffer(Variable):
 def _array_of(kind: str, value: Any, dtype: Any) -> Any:
     """A copy, since JAX would alias a NumPy array on the CPU; or an error for what is no array."""
     try:
-        return jnp.array(value, dtype=dtype)
+        with asked_for():
+            return jnp.array(value, dtype=dtype)
     except (TypeError, ValueError) as error:
         if isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm":
             raise ArgumentTypeError(
@@ -464,7 +470,7 @@ def _restore(kind: type[Variable], value: np.ndarray, frozen: bool) -> Variable:
 
 
 def _restore_key(kind: type[Variable], data: np.ndarray, impl: str, frozen: bool) -> Variable:
-    return _restore(kind, jax.random.wrap_key_data(jnp.asarray(data), impl=impl), frozen)  # type: ignore[arg-type]
+    return _restore(kind, jax.random.wrap_key_data(jax.device_put(data), impl=impl), frozen)  # type: ignore[arg-type]
 
 
 def _no_array(box: Variable, held: object) -> AttributePathError:

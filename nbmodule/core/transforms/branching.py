@@ -46,7 +46,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         raise ArgumentError(
             f"nb.cond: the predicate must be one boolean, found shape {list(jnp.shape(pred))}. Nothing was computed."
         )
-    return switch(jnp.asarray(pred).astype(jnp.int32), [false_fun, true_fun], *operands)
+    return _carried_through(
+        lambda arms, *given: jax.lax.cond(pred, arms[1], arms[0], *given), [false_fun, true_fun], operands
+    )
 
 
 @shortened
@@ -67,6 +69,13 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if not branches:
         raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
     index = index.value if isinstance(index, Variable) else index
+    return _carried_through(lambda arms, *given: jax.lax.switch(index, arms, *given), branches, operands)
+
+
+def _carried_through(
+    choose: Callable[..., Any], branches: Sequence[Callable[..., Any]], operands: tuple[object, ...]
+) -> Any:
+    """Call the branch that `choose` takes of several; variables that any of them writes are carried through all."""
     operands, things = split(operands)
     traced = [_branch_shapes(branch, operands, things) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
@@ -84,7 +93,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         return run
 
     arms = [arm(number) for number in range(len(branches))]
-    outputs, values, records = jax.lax.switch(index, arms, [box.value for box in boxes], *operands)
+    outputs, values, records = choose(arms, [box.value for box in boxes], *operands)
     write_all(boxes, values)
     replay(Effects(((), tuple(_joined(traced, infos))), [], records), lifted="branch")
     return unpacked(outputs)
