@@ -9,8 +9,12 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import html_of, mimebundle, record_for
+from nbmodule.base.statistics import Statistics
 from nbmodule.views.forms.payload import payload_of
+from nbmodule.views.forms.payload_values import moment_payload, statistics_payload
 from nbmodule.views.forms.text import text_of
+from nbmodule.views.makers.of_calls import as_shown
+from nbmodule.views.records.records import HistoryRecord, SeriesRecord, ShownStatistics
 
 
 class Block(nb.Module):
@@ -200,3 +204,35 @@ def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_
     assert page.locator("select").first.input_value() == "parameters"
     title.click()
     assert page.locator(".nbm-row .nbm-name").all_text_contents() == before
+
+
+def test_counts_of_millions_are_told_to_the_last_one():
+    class Wide(nb.Module):
+        def __init__(self):
+            self.up, self.words = nb.Linear(1111, 1111), nb.Embedding(1_234_567, 1)
+
+    columns = {each["title"]: each["values"] for each in payload_of(record_for(nb.summary(Wide())))["columns"]}
+    assert columns["parameters"] == [1111 * 1112, 1_234_567]
+    assert columns["bytes"] == [4 * 1111 * 1112, 4 * 1_234_567]
+
+
+def test_a_step_beyond_a_million_is_told_to_the_last_one():
+    series = SeriesRecord("loss", (1_234_566.0, 1_234_567.0), (0.5, 0.25))
+    assert payload_of(HistoryRecord("run", (series,)))["series"][0]["steps"] == [1_234_566, 1_234_567]
+
+
+def test_what_has_no_finite_element_has_no_range():
+    text = text_of(record_for(np.array([np.inf, np.inf])))
+    assert "Inf 2" in text
+    assert "NaN" not in text
+
+
+def test_a_sample_of_zeros_does_not_make_all_elements_zero():
+    sampled = Statistics(9000, 0.0, 0.1, 0.0, 0.0, 1.0, 0, 0, (512,) + (0,) * 15, 512)
+    assert as_shown(sampled).zero == 8999
+    assert as_shown(sampled._replace(std=0.0)).zero == 9000
+
+
+def test_an_earlier_step_keeps_the_digits_that_a_change_is_told_by():
+    same = ShownStatistics(4, 1.234567, 0.7654321, -1.0, 2.0, bins=(1, 3))
+    assert moment_payload(same)[1:3] == [statistics_payload(same)["m"], statistics_payload(same)["s"]]

@@ -16,10 +16,17 @@ def filled(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def number(v: Any) -> Any:
-    """Six significant digits; NaN and infinities as text, since JSON has no word for them."""
+    """Whole numbers exactly, others with six significant digits; NaN and infinities as text, since JSON has no word for them.
+
+    Example:
+        >>> number(2469999.0), number(0.12345678), number(float("nan"))
+        (2469999, 0.123457, 'NaN')
+    """
     if v is None:
         return None
     v = float(v)
+    if v.is_integer() and abs(v) < 1e15:
+        return int(v)
     if v != v:
         return "NaN"
     if v in (float("inf"), float("-inf")):
@@ -64,7 +71,7 @@ def moment_payload(s: ShownStatistics | None) -> list[Any] | None:
     """Write the statistics of an earlier step in few letters; `momentOf` of `views/page/recorded.js` reads them.
 
     Returns:
-        Elements, mean, deviation, lowest, highest (four digits), NaN, infinities, zeros, and the heights of at most 12 bins, one letter
+        Elements, mean, deviation, lowest, highest (four digits of these two), NaN, infinities, zeros, and the heights of at most 12 bins, one letter
         each; None where nothing is known.
 
     Example:
@@ -77,7 +84,7 @@ def moment_payload(s: ShownStatistics | None) -> list[Any] | None:
     bins = [sum(s.bins[i : i + step]) for i in range(0, len(s.bins), step)]
     top = max(bins, default=0)
     letters = "".join(_HEIGHTS[-(-35 * b // top)] for b in bins) if top else ""
-    facts = [float(f"{v:.4g}") for v in (s.mean, s.std, s.low, s.high)] if letters else [None] * 4
+    facts = [s.mean, s.std, *(float(f"{v:.4g}") for v in (s.low, s.high))] if letters else [None] * 4
     return [s.size, *map(number, facts), s.nan, s.inf, s.zero, letters]
 
 

@@ -359,7 +359,8 @@ def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
     stats = card.statistics
     lines = [paint(plain(card.error), "red", color)] if card.error else []
     if stats and stats.size:
-        words = [spread(stats), f"{format_number(stats.low)} … {format_number(stats.high)}", *number_badges(stats)]
+        reach = f"{format_number(stats.low)} … {format_number(stats.high)}" if stats.bins else ""
+        words = [spread(stats), reach, *number_badges(stats)]
         lines.append("  ".join([spark(stats.bins, 32), *filter(None, words)]))
     lines += align([Line(row) for row in card.corner], frozenset(range(8)), width)
     return lines

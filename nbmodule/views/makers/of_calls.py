@@ -174,6 +174,8 @@ def _first(statistics: Any) -> Reduced | None:
 def as_shown(s: Reduced) -> ShownStatistics:
     """Statistics that were reduced inside compiled code, as views draw them."""
     zero = round(s.zeros * s.size)
+    if s.sampled and s.std > 0:  # zeros of a sample are not all there is
+        zero = min(zero, s.size - 1)
     return ShownStatistics(s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, zero, s.histogram, sampled=s.sampled)
 
 

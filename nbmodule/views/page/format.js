@@ -62,7 +62,9 @@ export function changed(now, before) {
   const by = before.s > 0 ? `×${number(now.s / before.s, 3)}` : now.s > 0 ? `0 → ${number(now.s, 2)}` : "±0";
   if (now.m === undefined || before.m === undefined) return by;
   const moved = now.m - before.m;
-  return `${moved < 0 ? "" : "+"}${number(moved, 2)}, ${by}`;
+  const seen = Math.abs(moved) / Math.max(Math.abs(now.m), Math.abs(before.m)); // both are known to six digits
+  if (moved && seen < 2e-5) return `≈0, ${by}`;
+  return `${moved < 0 ? "" : "+"}${number(moved, seen < 2e-4 ? 1 : 2)}, ${by}`;
 }
 
 /**

@@ -50,9 +50,11 @@ export function histogram(stats, width, height, most = 12) {
   });
   node.append(svg("path", { d: path.join("") }));
   if (width > 100 && !stats.share) {
+    const total = bins.reduce((a, b) => a + b, 0);
+    const isOfAll = stats.of || total === stats.n - (stats.nan ?? 0) - (stats.inf ?? 0); // else a sample was counted
     bins.forEach((b, k) => {
       const span = (stats.hi - stats.lo) / bins.length;
-      const title = svg("title", {}, `${number(stats.lo + k * span)} … ${number(stats.lo + (k + 1) * span)}: ${count(b)}`);
+      const title = svg("title", {}, `${number(stats.lo + k * span)} … ${number(stats.lo + (k + 1) * span)}: ${isOfAll ? count(b) : percent(b, total)}`);
       node.append(svg("rect", { x: k * w, y: 0, width: w, height, class: "nbm-hit" }, title));
     });
   }
@@ -78,7 +80,7 @@ export function unionOf(parts) {
   const weight = (/** @type {Stats} */ part) => part.n - (part.nan ?? 0) - (part.inf ?? 0);
   const all = sum(weight, filled);
   const m = sum((part) => part.m * weight(part), filled) / all;
-  const s = Math.sqrt(sum((part) => (part.s ** 2 + (part.m - m) ** 2) * weight(part), filled) / all);
+  const s = Math.hypot(...filled.map((part) => Math.hypot(part.s, part.m - m) * Math.sqrt(weight(part) / all)));
   const [lo, hi] = [Math.min(...filled.map((part) => part.lo)), Math.max(...filled.map((part) => part.hi))];
   const count = hi > lo ? Math.max(...filled.map((part) => part.b.length)) : Math.min(filled.length, 1);
   const below = Array.from({ length: count + 1 }, (_, k) => sum((part) => binned(part, k === count ? Infinity : lo + ((hi - lo) * k) / count), filled));
@@ -154,7 +156,7 @@ export function numbers(pane, stats) {
     ["mean ± std", spread(stats)],
     ["lowest", stats.b.length ? number(stats.lo) + at(stats.la) : ""],
     ["highest", stats.b.length ? number(stats.hi) + at(stats.ha) : ""],
-    ["zeros", stats.z ? `${count(stats.z)} (${percent(stats.z, stats.n)})` : ""],
+    ["zeros", stats.z ? (stats.of ? `${percent(stats.z, stats.n)} of these` : `${count(stats.z)} (${percent(stats.z, stats.n)})`) : ""],
     ["NaN", stats.nan ? count(stats.nan) : ""],
     ["Inf", stats.inf ? count(stats.inf) : ""],
   ]);
