@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views import html_of, mimebundle, record_for
 from nbmodule.base.statistics import Statistics
+from nbmodule.views import html_of, mimebundle, record_for
 from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.forms.payload_values import moment_payload, statistics_payload
 from nbmodule.views.forms.text import text_of
