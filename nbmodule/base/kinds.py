@@ -1,4 +1,4 @@
-"""The words of signatures: what a function takes for a key, a device or a thing with a shape, said once.
+"""The words of signatures: what a function takes for a key, a device, a thing with a shape or the arguments of a call, said once.
 
 For dtypes and arrays there are `DTypeLike` and `ArrayLike` of `jax.typing`. Anything that is only compared, kept or handed on is an
 `object`.
@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import jax
 import numpy as np
 from jax.typing import ArrayLike
+
+Args: TypeAlias = tuple[Any, ...]
+"""The positional arguments of a call."""
+
+Kwargs: TypeAlias = dict[str, Any]
+"""The keyword arguments of a call."""
 
 KeyLike: TypeAlias = jax.Array | np.ndarray | int | np.integer[Any]
 """A typed JAX key, key data `uint32[2]` (NumPy or JAX), or an integer seed."""

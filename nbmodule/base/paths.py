@@ -52,6 +52,22 @@ def _plain(entry: Any) -> str:
     return str(entry)
 
 
+def entry_of(key: Any) -> Any:
+    """The name or number of a JAX key entry, of an optimizer's or framework's own kind too.
+
+    Example:
+        >>> from jax.tree_util import GetAttrKey, SequenceKey
+        >>> entry_of(GetAttrKey("weight")), entry_of(SequenceKey(3))
+        ('weight', 3)
+    """
+    return next((getattr(key, attribute) for attribute in ("name", "key", "idx") if hasattr(key, attribute)), str(key))
+
+
+def entry_text(key: Any) -> str:
+    """An entry in a dotted name."""
+    return str(entry_of(key)).lstrip(".")
+
+
 def natural(name: str) -> tuple[str, int, str]:
     """Give what sorts one key of a chain: as text, but list items by their number, so that `v2` comes before `v10`.
 

@@ -16,6 +16,7 @@ import jax
 from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
+from nbmodule.base.paths import entry_text
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.layout import layout_of
@@ -220,11 +221,11 @@ def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any], is_static: Any) -
     labels: dict[int, str] = {}
     whole = {"args": tuple(args), "kwargs": dict(kwargs)}
     for path, leaf in jax.tree_util.tree_flatten_with_path(whole, is_leaf=_is_hole)[0]:
-        name = ".".join(_key_text(key) for key in path)
+        name = ".".join(entry_text(key) for key in path)
         if _is_hole(leaf):
             labels[leaf.number] = name
             continue
-        place = _key_text(path[1]) if path[0].key == "kwargs" else int(_key_text(path[1]))
+        place = entry_text(path[1]) if path[0].key == "kwargs" else int(entry_text(path[1]))
         static = not isinstance(leaf, Tracer) if is_static is None else is_static(place)
         facts[Key("argument", name)] = _static_fact(leaf) if static else _leaf_fact(leaf)
     structure = jax.tree.structure(whole)
@@ -234,13 +235,6 @@ def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any], is_static: Any) -
 
 def _is_hole(leaf: object) -> bool:
     return hasattr(type(leaf), "_is_hole")
-
-
-def _key_text(key: object) -> str:
-    for attribute in ("name", "key", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute)).lstrip(".")
-    return str(key).lstrip(".")
 
 
 def _leaf_fact(leaf: Any) -> Fact:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.paths import entry_text
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.flow.model import Value
 
@@ -99,14 +100,14 @@ def input_names(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
     for name, tree in named:
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
             if is_array(leaf):
-                found.append(".".join([name, *map(_key_text, path)]))
+                found.append(".".join([name, *map(entry_text, path)]))
     return found
 
 
 def output_names(structure: Any) -> list[str]:
     """A name for each result: `output`, `output.0`, `output.loss`."""
     paths = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(structure, range(structure.num_leaves)))[0]
-    return [".".join(["output", *map(_key_text, path)]) for path, _ in paths]
+    return [".".join(["output", *map(entry_text, path)]) for path, _ in paths]
 
 
 def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
@@ -121,10 +122,3 @@ def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             names.append(parameter.name)
     return names + [f"argument {i}" for i in range(len(names), count)]
-
-
-def _key_text(key: object) -> str:
-    for attribute in ("name", "key", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute)).lstrip(".")
-    return str(key).lstrip(".")

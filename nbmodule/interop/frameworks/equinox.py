@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, leaves_at, need, nested, path_of
-from nbmodule.interop.frameworks.interception import intercepted, owner_of
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, leaves_at, need, nested, path_of
+from nbmodule.interop.frameworks.interception import owner_of, parts_told
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -59,40 +60,28 @@ class EquinoxFunction(Function):
         return {path: leaves[number] for path, number in self.numbers.items()}
 
     def __call__(
-        self,
-        values: dict[Path, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        around: Around,
-        training: bool,
-        draw: object,
-    ) -> tuple[Any, dict[Path, Any]]:
+        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
+    ) -> tuple[Any, Values]:
         model = self.made(values)
         if not training:
             model = self.eqx.nn.inference_mode(model)
-        known = {id(module): (path, module) for path, module in modules_of(model).items() if path in self.parts}
-
-        def told(module: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            path, _ = known.get(id(module), (None, None))
-            return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
-
+        parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
         run = model if self.call is None else lambda *args, **kwargs: self.call(model, *args, **kwargs)  # type: ignore[misc]
-        with intercepted(set(self.parts.values()), told):
+        with parts_told(parts, around):
             if self.state is None:
                 return run(*args, **kwargs), {}
             outputs, state = run(*args, self.filled(values), **kwargs)
         return outputs, self.state_leaves(state)
 
-    def made(self, values: dict[Path, Any]) -> Any:
+    def made(self, values: Values) -> Any:
         leaves = [other if path is None else values[path] for path, other in zip(self.places, self.others)]
         return jax.tree.unflatten(self.tree, leaves)
 
-    def restored(self, values: dict[Path, Any]) -> Any:
+    def restored(self, values: Values) -> Any:
         model = self.made(values)
         return model if self.state is None else (model, self.filled(values))
 
-    def filled(self, values: dict[Path, Any]) -> Any:
+    def filled(self, values: Values) -> Any:
         """The state around these values."""
         leaves = jax.tree.leaves(self.state)
         for path, number in self.numbers.items():

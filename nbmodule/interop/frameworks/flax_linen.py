@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, need
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
 
 PARAMS = "params"
 
@@ -35,15 +36,8 @@ class LinenFunction(Function):
         self.parts = {path: guessed(path[-1]) for path in owners}
 
     def __call__(
-        self,
-        values: dict[Path, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        around: Around,
-        training: bool,
-        draw: Any,
-    ) -> tuple[Any, dict[Path, Any]]:
+        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, Values]:
         variables = self.nested(values)
         options: dict[str, Any] = {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
         # Scopes are those of our parts.
@@ -61,7 +55,7 @@ class LinenFunction(Function):
                     new[path] = leaf
         return outputs, new
 
-    def nested(self, values: dict[Path, Any]) -> dict[str, Any]:
+    def nested(self, values: Values) -> dict[str, Any]:
         """The collections around these values."""
         variables: dict[str, Any] = {}
         for path, (collection, place) in self.origins.items():
@@ -71,12 +65,12 @@ class LinenFunction(Function):
             level[place[-1]] = values[path]
         return variables
 
-    def restored(self, values: dict[Path, Any]) -> Any:
+    def restored(self, values: Values) -> Any:
         return self.module, self.nested(values)
 
     @staticmethod
     def interceptor(around: Around) -> Callable[..., Any]:
-        def intercept(following: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: Any) -> Any:
+        def intercept(following: Any, args: Args, kwargs: Kwargs, context: Any) -> Any:
             path = tuple(context.module.path)
             if context.method_name != "__call__" or not path:
                 return following(*args, **kwargs)
@@ -129,10 +123,10 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
         @linen.compact
         def __call__(self, *args: object, **kwargs: object) -> Any:
             values = {
-                path: self.param(joined(path), lambda _, v=value: jnp.array(v)) for path, value in trained.items()
+                path: self.param(text_of(path), lambda _, v=value: jnp.array(v)) for path, value in trained.items()
             }
             kept = {
-                path: self.variable("buffers", joined(path), lambda v=value: jnp.array(v))
+                path: self.variable("buffers", text_of(path), lambda v=value: jnp.array(v))
                 for path, value in buffers.items()
             }
             outputs, changed = function(values | {path: box.value for path, box in kept.items()}, args, kwargs)
@@ -142,11 +136,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             return outputs
 
     Converted.__name__ = Converted.__qualname__ = name
-    made: dict[str, Any] = {PARAMS: {joined(path): jnp.array(value) for path, value in trained.items()}}
+    made: dict[str, Any] = {PARAMS: {text_of(path): jnp.array(value) for path, value in trained.items()}}
     if buffers:
-        made["buffers"] = {joined(path): jnp.array(value) for path, value in buffers.items()}
+        made["buffers"] = {text_of(path): jnp.array(value) for path, value in buffers.items()}
     return Converted(), made
-
-
-def joined(path: Path) -> str:
-    return ".".join(map(str, path))

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, leaves_at, need, nested, path_of
-from nbmodule.interop.frameworks.interception import intercepted, owner_of
+from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, leaves_at, need, nested, path_of
+from nbmodule.interop.frameworks.interception import owner_of, parts_told
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -37,31 +38,19 @@ class NnxFunction(Function):
         }
 
     def __call__(
-        self,
-        values: dict[Path, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        around: Around,
-        training: bool,
-        draw: object,
-    ) -> tuple[Any, dict[Path, Any]]:
+        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
+    ) -> tuple[Any, Values]:
         model = self.restored(values)
         if not training:
             model.eval()
-        known = {id(module): (path, module) for path, module in modules_of(model).items() if path in self.parts}
-
-        def told(module: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            path, _ = known.get(id(module), (None, None))
-            return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
-
-        with intercepted(set(self.parts.values()), told):
+        parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
+        with parts_told(parts, around):
             outputs = model(*args, **kwargs)
         state = self.nnx.split(model)[1]
         new = dict(zip(self.paths, jax.tree.leaves(state)))
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
-    def restored(self, values: dict[Path, Any]) -> Any:
+    def restored(self, values: Values) -> Any:
         return self.nnx.merge(self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths]))
 
 

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.nesting import nest
+from nbmodule.base.paths import entry_of
 from nbmodule.errors import MissingDependencyError
 
 Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
-Around = Callable[[Path, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Values = dict[Path, Any]
+Around = Callable[[Path, Any, Callable[..., Any], Args, Kwargs], Any]
 
-PACKAGES = {
-    "flax": "flax", "equinox": "equinox", "haiku": "dm-haiku", "keras": "keras", "torch": "torch",
-}  # fmt: skip
+PACKAGES = {"flax": "flax", "equinox": "equinox", "haiku": "dm-haiku", "keras": "keras", "torch": "torch"}
 
 
 class Leaf(NamedTuple):
@@ -47,15 +48,8 @@ class Function:
     parts: dict[Path, Any]
 
     def __call__(
-        self,
-        values: dict[Path, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        around: Around,
-        training: bool,
-        draw: object,
-    ) -> tuple[Any, dict[Path, Any]]:
+        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
+    ) -> tuple[Any, Values]:
         """Call the model.
 
         Args:
@@ -80,7 +74,7 @@ class Function:
             {k: importlib.import_module(v.name) if isinstance(v, _Named) else v for k, v in state.items()}
         )
 
-    def restored(self, values: dict[Path, Any]) -> Any:
+    def restored(self, values: Values) -> Any:
         """The foreign model around these values; what was wrapped is left as it is."""
         raise NotImplementedError
 
@@ -103,15 +97,7 @@ def need(name: str, what: str) -> Any:
 
 def path_of(keys: Iterable[Any]) -> Path:
     """Names and numbers of a PyTree key path."""
-    found: list[Any] = []
-    for key in keys:
-        for attribute in ("name", "key", "idx"):
-            if hasattr(key, attribute):
-                found.append(getattr(key, attribute))
-                break
-        else:
-            found.append(str(key))
-    return tuple(found)
+    return tuple(map(entry_of, keys))
 
 
 def text_of(path: Path) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, need
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
 
 if TYPE_CHECKING:
     import haiku as hk
@@ -53,15 +54,8 @@ class HaikuFunction(Function):
         self.parts = dict.fromkeys(owners, "Module")
 
     def __call__(
-        self,
-        values: dict[Path, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        around: Around,
-        training: bool,
-        draw: Any,
-    ) -> tuple[Any, dict[Path, Any]]:
+        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, Values]:
         trees = self.trees(values)
         held = (trees[True], trees[False]) if self.has_state else (trees[True],)
         key = (draw() if self.with_rng else None,) if self.takes_key else ()
@@ -74,20 +68,20 @@ class HaikuFunction(Function):
         new = {places[module, leaf]: value for module, leaves in state.items() for leaf, value in leaves.items()}
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
-    def trees(self, values: dict[Path, Any]) -> dict[bool, dict[str, dict[str, Any]]]:
+    def trees(self, values: Values) -> dict[bool, dict[str, dict[str, Any]]]:
         """Parameters under True, state under False."""
         trees: dict[bool, dict[str, dict[str, Any]]] = {True: {}, False: {}}
         for path, (trained, module, leaf) in self.origins.items():
             trees[trained].setdefault(module, {})[leaf] = values[path]
         return trees
 
-    def restored(self, values: dict[Path, Any]) -> Any:
+    def restored(self, values: Values) -> Any:
         trees = self.trees(values)
         return (self.transformed, trees[True], trees[False]) if self.has_state else (self.transformed, trees[True])
 
     @staticmethod
     def interceptor(around: Around) -> Callable[..., Any]:
-        def intercept(following: Any, args: tuple[Any, ...], kwargs: dict[str, Any], context: hk.MethodContext) -> Any:
+        def intercept(following: Any, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
             if context.method_name != "__call__":
                 return following(*args, **kwargs)
             return around(place_of(context.module.module_name), context.module, following, args, kwargs)
@@ -133,19 +127,15 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
         for path, leaf in variables.items():
             get = hk.get_parameter if leaf.trained else hk.get_state
             shape, dtype = leaf.value.shape, leaf.value.dtype
-            values[path] = get(joined(path), shape, dtype, init=lambda shape, dtype, v=leaf.value: jnp.array(v))
+            values[path] = get(text_of(path), shape, dtype, init=lambda shape, dtype, v=leaf.value: jnp.array(v))
         outputs, changed = function(values, args, kwargs)
         for path, value in changed.items():
-            hk.set_state(joined(path), value)
+            hk.set_state(text_of(path), value)
         return outputs
 
     forward.__name__ = name
     trees: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     for path, leaf in variables.items():
-        trees[not leaf.trained][joined(path)] = jnp.array(leaf.value)
+        trees[not leaf.trained][text_of(path)] = jnp.array(leaf.value)
     params, state = ({"~": tree} if tree else {} for tree in trees)
     return hk.transform_with_state(forward), params, state
-
-
-def joined(path: Path) -> str:
-    return ".".join(map(str, path))

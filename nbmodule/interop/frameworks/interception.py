@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-Told = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.interop.frameworks.function import Around, Path
+
+Told = Callable[[Any, Callable[..., Any], Args, Kwargs], Any]
 
 
 class _Local(threading.local):
@@ -46,6 +49,17 @@ def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
             _end(owners, block)
     finally:  # again: an interrupt may have come before the first time
         _end(owners, block)
+
+
+def parts_told(parts: Iterable[tuple[Path, Any]], around: Around) -> AbstractContextManager[None]:
+    """While the block runs, `around(path, module, run, args, kwargs)` is called in place of each of these modules."""
+    known = {id(module): (path, module) for path, module in parts}
+
+    def told(module: object, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        path, _ = known.get(id(module), (None, None))
+        return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
+
+    return intercepted({type(module) for _, module in known.values()}, told)
 
 
 def _end(owners: Iterable[type], block: object) -> None:

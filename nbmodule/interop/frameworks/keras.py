@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, need
-from nbmodule.interop.frameworks.interception import intercepted
+from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
+from nbmodule.interop.frameworks.interception import parts_told
 
 if TYPE_CHECKING:
     import keras
@@ -49,30 +50,18 @@ class KerasFunction(Function):
         return steps[1:] if len(steps) > 1 and steps[0] in (self.model.name, self.model.path) else steps
 
     def __call__(
-        self,
-        values: dict[Path, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
-        around: Around,
-        training: bool,
-        draw: Any,
-    ) -> tuple[Any, dict[Path, Any]]:
+        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: Any
+    ) -> tuple[Any, Values]:
         arrays = [values[path] for path in self.paths]
         count = len(self.trained)
         if getattr(self.model, "_call_has_training_arg", True):
             kwargs = {"training": training} | kwargs
-
-        def told(layer: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            path, _ = self.layers.get(id(layer), (None, None))
-            return run(*args, **kwargs) if not path else around(path, layer, run, args, kwargs)
-
-        with intercepted({type(layer) for _, layer in self.layers.values()}, told):
+        with parts_told(self.layers.values(), around):
             outputs, others = self.model.stateless_call(arrays[:count], arrays[count:], *args, **kwargs)
         new = dict(zip(self.paths[count:], others))
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
-    def restored(self, values: dict[Path, Any]) -> Any:
+    def restored(self, values: Values) -> Any:
         keras = need("keras", "to_keras")
         model = keras.models.clone_model(self.model) if isinstance(self.model, keras.Model) else None
         if model is None or not model.built:
@@ -134,7 +123,7 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
                     shape=leaf.value.shape,
                     dtype=str(leaf.value.dtype),
                     trainable=leaf.trained,
-                    name=joined(path),
+                    name=text_of(path),
                     initializer="zeros",
                 )
                 box.assign(leaf.value)
@@ -148,7 +137,3 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             return outputs
 
     return Converted()
-
-
-def joined(path: Path) -> str:
-    return ".".join(map(str, path))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nbmodule.base.foreign import framework_of
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.calls import first_nonfinite
 from nbmodule.calls.summary import summary
 from nbmodule.doors.graphs import graph
@@ -16,9 +17,6 @@ from nbmodule.touch.patch import patch
 from nbmodule.views.makers.of_models import module_tree
 from nbmodule.views.panels.looking import parts_of
 from nbmodule.views.records.records import Note
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 APART = {
     "flax_linen": ("a linen module", "variables", "model, variables, x"),

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import hint, match
 from nbmodule.calls import track
 from nbmodule.calls.calls import Calls
@@ -23,9 +24,6 @@ from nbmodule.views.panels import looking
 
 if TYPE_CHECKING:
     import torch
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 
 # -- summary -----------------------------------------------------------------------------------------
