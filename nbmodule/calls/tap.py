@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbmodule.core.boxes.frame import current_log, is_captured, now
-from nbmodule.core.recording.tracker import describe, slot_of
+from nbmodule.core.boxes.frame import current_log, is_captured, now, slot_of
+from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentTypeError
 
 

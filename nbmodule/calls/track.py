@@ -23,9 +23,9 @@ from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
-from nbmodule.core.boxes.frame import EAGER, here, now
+from nbmodule.core.boxes.frame import EAGER, here, now, slot_of
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, slot_of
+from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.frame import now, slot_of
 from nbmodule.core.boxes.record import CallInfo
-from nbmodule.core.recording.tracker import slot_of
-from nbmodule.core.running.capture import depths, find_modules
+from nbmodule.core.shape.naming import depths, find_modules
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 

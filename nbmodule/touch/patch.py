@@ -16,11 +16,11 @@ from jax import Array
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
 from nbmodule.calls.track import track
-from nbmodule.core.boxes.frame import EAGER, framed, here, now
+from nbmodule.core.boxes.frame import EAGER, framed, here, now, slot_of
 from nbmodule.core.boxes.record import CallInfo, Log
-from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, slot_of, untracked
-from nbmodule.core.running.capture import find_modules
+from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, untracked
 from nbmodule.core.shape.looking import unchanged
+from nbmodule.core.shape.naming import find_modules
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 from nbmodule.touch.acts import FROM_RUN, Act, by_place, dials_for

@@ -170,6 +170,14 @@ class Slot:
         return self._ref()
 
 
+def slot_of(module: Any) -> Slot:
+    """The weak name of a module in static data."""
+    inner = module._nbm
+    if inner.slot is None:
+        inner.slot = Slot(module)
+    return inner.slot
+
+
 class Home:
     """Where a box was born inside a trace."""
 

@@ -17,7 +17,7 @@ import jax
 
 from nbmodule.base.compiling import compiled_seconds
 from nbmodule.base.format import describe_shape
-from nbmodule.core.boxes.frame import EAGER, Slot, current_log, gate, here, is_captured, now
+from nbmodule.core.boxes.frame import EAGER, current_log, gate, here, is_captured, now, slot_of
 from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording import taps
 
@@ -249,14 +249,6 @@ class Tracker:
                 found |= tracker.keep_gradient(gradient, of)
             tracker = tracker.around()
         return found
-
-
-def slot_of(module: Any) -> Slot:
-    """The weak name of a module in static data."""
-    inner = module._nbm
-    if inner.slot is None:
-        inner.slot = Slot(module)
-    return inner.slot
 
 
 def nobody() -> None:

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.core.boxes.frame import now
-from nbmodule.core.running.asked import remember_return
-from nbmodule.core.running.capture import capture_submodules, forget_captured, has_captured, is_captured
-from nbmodule.core.running.compiling import INSIDE, is_compiled, run_compiled
-from nbmodule.core.running.preparing import OPTIONS, prepare, take_options
-from nbmodule.core.running.stages import ModuleCall, Run, Stages, way_of
+from nbmodule.core.boxes.frame import EAGER, here, now
+from nbmodule.core.boxes.placement import default_device
+from nbmodule.core.running.asked import remember, remember_return
+from nbmodule.core.running.capture import capture_submodules, forget_captured
+from nbmodule.core.running.compiling import INSIDE, run_compiled
+from nbmodule.core.running.stages import OPTIONS, ModuleCall, Run, Stages, take_options, way_of
 from nbmodule.core.running.variables import check_variables, warn_of_constants
+from nbmodule.core.shape.building import build_for_call, move, settle
+from nbmodule.core.shape.walk import plan_of
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
 
 STAGES: Stages = (
-    (is_captured, capture_submodules),
-    (has_captured, forget_captured),
-    (is_compiled, run_compiled),
+    (ModuleCall.is_captured, capture_submodules),
+    (ModuleCall.was_captured, forget_captured),
+    (ModuleCall.is_compiled, run_compiled),
     *INSIDE,  # variables, observe, hooks
 )
 
@@ -44,3 +46,20 @@ def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, 
     outputs = way[0](this, way[1:])
     remember_return(module, outputs)
     return outputs
+
+
+def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Build if this is the first call, and follow JAX's default device if asked to."""
+    inner = module._nbm
+    if now.keep is not None:
+        now.keep(module)
+    if not inner.built:
+        build_for_call(module, args, kwargs)
+        settle(module)
+    if inner.shown is None:
+        if not now.stack:
+            plan_of(module)  # makes room, if what is about to be called is deep
+        remember(module, args, kwargs)
+    if inner.config is not None and inner.config.dynamic_backend and here() == EAGER:
+        device = default_device()
+        move([box for box in plan_of(module).boxes if box.sharding.device_set != {device}], device, None)

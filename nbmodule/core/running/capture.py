@@ -14,20 +14,19 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.paths import closest, match
-from nbmodule.core.boxes.frame import Slot, current_log, deliveries, now, write_all
+from nbmodule.core.boxes.frame import Slot, current_log, deliveries, now, slot_of, write_all
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.parcel import as_given, as_values, opened
-from nbmodule.core.recording.tracker import Tracker, describe, slot_of
+from nbmodule.core.recording.tracker import Tracker, describe
 from nbmodule.core.running.expected import check_expected, compare
-from nbmodule.core.running.preparing import TRACKING
 from nbmodule.core.running.stages import ModuleCall, Way, go_on
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.linked import v_of
+from nbmodule.core.shape.naming import depths, find_modules, key_of
 from nbmodule.core.shape.structure import Static
 from nbmodule.core.shape.walk import is_module, plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -54,18 +53,6 @@ class Request:
     ) -> None:
         self.module, self.rets, self.order, self.expected, self.wanted = module, rets, order, expected, wanted
         self.bounded = bounded  # whether calls of other modules, also of such as are no part of the model, are left out
-
-
-def is_captured(call: ModuleCall) -> bool:
-    """Whether anything about submodules is asked of this call."""
-    asked = call.options
-    return bool(asked) and any(asked.get(name) is not None and asked[name] is not False for name in TRACKING)
-
-
-def has_captured(call: ModuleCall) -> bool:
-    """Whether an earlier call was asked, and this one is not."""
-    results = call.module._nbm.results
-    return (results[0] is not None or results[1] is not None) and not is_captured(call)
 
 
 def forget_captured(call: ModuleCall, way: Way) -> Any:
@@ -126,14 +113,6 @@ def keep_outputs(module: CoreModule, inputs: object, outputs: object) -> dict[st
 
 
 # -- which modules -----------------------------------------------------------------------------------
-def depths(root: CoreModule) -> dict[Any, int]:
-    """For each module below `root` how many levels down it is."""
-    found = {root: 0}
-    for module, place in plan_of(root).modules.items():
-        found[module] = found[place.owner if place.owner is not None else root] + 1
-    return found
-
-
 def wanted_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
     """The submodules that are to be tracked: those at depths 1 to `depth`, among `only` if given."""
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
@@ -146,29 +125,6 @@ def wanted_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
     if isinstance(only, str) or is_module(only):
         only = [only]
     return found & {module for entry in only for module in find_modules(root, entry)}
-
-
-def find_modules(root: CoreModule, entry: object) -> list[Any]:
-    """Modules below `root` by identity, by dotted path or by a glob such as `blocks.*`."""
-    if is_module(entry):
-        return [entry]
-    if not isinstance(entry, str):
-        raise ArgumentTypeError(f"a submodule is named by itself or by its path; found {type(entry).__name__}.")
-    modules = plan_of(root).modules
-    names = {place.name: module for module, place in modules.items()}
-    keys = {key_of(place): module for module, place in modules.items()}
-    found = [keys[entry]] if entry in keys else [module for name, module in names.items() if match(entry, name)]
-    if not found:
-        near = closest(entry, [*names, *keys])
-        raise PathError(
-            f'{type(root).__name__} has no submodule "{entry}"' + (f'; the closest path is "{near}".' if near else ".")
-        )
-    return found
-
-
-def key_of(place: Any) -> str:
-    """The key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
-    return "__".join(part.removeprefix("_") for part in place.name.split("."))
 
 
 def make_replacements(root: CoreModule, given: object) -> dict[Any, Callable[[Any], Any]]:

@@ -14,13 +14,12 @@ import jax
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.describe import as_flag
-from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.running.asked import remember
-from nbmodule.core.running.observing import has_hooks, observe, run_hooks
+from nbmodule.core.running.observing import observe, run_hooks
 from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, way_of
-from nbmodule.core.running.variables import give_variables, has_variables
+from nbmodule.core.running.variables import give_variables
 from nbmodule.core.shape.building import PLAIN, STATEFUL, as_places, build_for_call, settle
-from nbmodule.core.shape.structure import static_key
+from nbmodule.core.shape.structure import Static
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
 from nbmodule.core.transforms.options import OPTIONS, Places, check_names, places_of, refusal
@@ -184,12 +183,6 @@ def compile_module(module: CoreModule, args: object, kwargs: object, options: di
     return module
 
 
-def is_compiled(call: ModuleCall) -> bool:
-    """Whether the call is to be compiled; inside a transform it is part of what is being traced."""
-    inner = call.module._nbm
-    return (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER
-
-
 def run_compiled(call: ModuleCall, way: Way) -> Any:
     """The call through the compiled form; eagerly, with one warning, if that fails and the module falls back."""
     __tracebackhide__ = True
@@ -211,7 +204,11 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
 
 
 # The way of an eager call, and what is left of it inside the compiled form.
-INSIDE: Stages = ((has_variables, give_variables), (lambda call: True, observe), (has_hooks, run_hooks))
+INSIDE: Stages = (
+    (ModuleCall.has_variables, give_variables),
+    (ModuleCall.is_observed, observe),
+    (ModuleCall.has_hooks, run_hooks),
+)
 
 
 def _rest(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -273,17 +270,8 @@ class _Place:
         return self.number
 
 
-class _Fixed:
-    """A value that JAX does not take, compared by type and value."""
-
-    def __init__(self, value: Any) -> None:
-        self.value, self.key = value, static_key(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fixed) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
+class _Fixed(Static):
+    """A value that JAX does not take, among the arguments."""
 
 
 jax.tree_util.register_pytree_node(

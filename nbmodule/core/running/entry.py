@@ -16,7 +16,7 @@ from nbmodule.core.boxes.frame import gate, now
 from nbmodule.core.boxes.traceback import shorten
 from nbmodule.core.running.calling import call
 from nbmodule.core.running.notes import annotate
-from nbmodule.core.running.preparing import OPTIONS, TRACKING
+from nbmodule.core.running.stages import OPTIONS, TRACKING
 from nbmodule.core.shape import building
 from nbmodule.core.shape.building import STATEFUL
 

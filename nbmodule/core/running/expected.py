@@ -10,7 +10,7 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Displayed
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
 from nbmodule.tree.leaves import without_torch
 
@@ -114,9 +114,4 @@ def side_by_side(expected: np.ndarray, actual: np.ndarray, where: tuple[Any, ...
     return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
 
 
-def _display(error: SubmoduleReturnError, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-    """The rich display of an error that is the last value of a cell; the room of errors lies below that of sockets."""
-    return socket("display")(error)
-
-
-SubmoduleReturnError._repr_mimebundle_ = _display  # type: ignore[attr-defined]
+SubmoduleReturnError._repr_mimebundle_ = Displayed._repr_mimebundle_  # type: ignore[attr-defined] - errors lie below sockets

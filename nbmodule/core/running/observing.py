@@ -49,12 +49,7 @@ def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[s
     """A call that is not the module's own way of being called, such as that of a foreign part; hooks and all."""
     __tracebackhide__ = True
     call = ModuleCall(module, run, args, kwargs, {})
-    return observe(call, (run_hooks,) if has_hooks(call) else ())
-
-
-def has_hooks(call: ModuleCall) -> bool:
-    inner = call.module._nbm
-    return bool(inner.hooks or inner.pre_hooks)
+    return observe(call, (run_hooks,) if call.has_hooks() else ())
 
 
 def run_hooks(call: ModuleCall, way: Way) -> Any:

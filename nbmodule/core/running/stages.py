@@ -9,8 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.core.boxes.frame import EAGER, here
+from nbmodule.core.shape.building import STATEFUL
+
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
+
+TRACKING = (
+    "track_submod_rets",
+    "submod_depth",
+    "submods_to_track",
+    "track_submod_call_order",
+    "expected_submod_rets",
+    "replace_submod_rets",
+)
+OPTIONS = frozenset(("v", *TRACKING, *STATEFUL))
+
 
 Run = Callable[..., Any]
 Way = tuple[Callable[["ModuleCall", Any], Any], ...]
@@ -35,6 +49,46 @@ class ModuleCall:
         self.options = options
         """What was asked of this call by name, `v` apart."""
         self.v = v
+
+    # What it asks for: each of these decides of one stage.
+
+    def is_captured(self) -> bool:
+        """Whether anything about submodules is asked of this call."""
+        asked = self.options
+        return bool(asked) and any(asked.get(name) is not None and asked[name] is not False for name in TRACKING)
+
+    def was_captured(self) -> bool:
+        """Whether an earlier call was asked, and this one is not."""
+        results = self.module._nbm.results
+        return (results[0] is not None or results[1] is not None) and not self.is_captured()
+
+    def is_compiled(self) -> bool:
+        """Whether the call is to be compiled; inside a transform it is part of what is being traced."""
+        inner = self.module._nbm
+        return (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER
+
+    def has_variables(self) -> bool:
+        """Whether it is given variables, `v=`."""
+        return self.v is not None
+
+    def is_observed(self) -> bool:
+        """Every call is."""
+        return True
+
+    def has_hooks(self) -> bool:
+        """Whether hooks of the module run around its forward."""
+        inner = self.module._nbm
+        return bool(inner.hooks or inner.pre_hooks)
+
+
+def take_options(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Move the options of the call out of `kwargs`; names that forward itself has stay with it."""
+    own = type(module)._own_parameters
+    options = {}
+    for name in OPTIONS.intersection(kwargs):
+        if name not in own or (name == "v" and isinstance(kwargs[name], Mapping)):
+            options[name] = kwargs.pop(name)
+    return options
 
 
 def way_of(call: ModuleCall, stages: Stages) -> Way:

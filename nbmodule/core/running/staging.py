@@ -19,12 +19,12 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import serving
-from nbmodule.core.running.capture import capture_submodules, is_captured
-from nbmodule.core.running.observing import has_hooks, run_hooks
-from nbmodule.core.running.preparing import prepare, take_options
+from nbmodule.core.running.calling import prepare
+from nbmodule.core.running.capture import capture_submodules
+from nbmodule.core.running.observing import run_hooks
 from nbmodule.core.running.scopes import own_name
-from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, way_of
-from nbmodule.core.running.variables import give_variables, has_variables
+from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, take_options, way_of
+from nbmodule.core.running.variables import give_variables
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
@@ -224,8 +224,8 @@ def _enter(call: ModuleCall, way: Way) -> Any:
 
 
 _WITHOUT_SCOPE: Stages = (
-    (is_captured, capture_submodules),
-    (has_variables, give_variables),
+    (ModuleCall.is_captured, capture_submodules),
+    (ModuleCall.has_variables, give_variables),
     (lambda call: True, _enter),
-    (has_hooks, run_hooks),
+    (ModuleCall.has_hooks, run_hooks),
 )

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 _warned = False
 
 
-def has_variables(call: ModuleCall) -> bool:
-    return call.v is not None
-
-
 def give_variables(call: ModuleCall, way: Way) -> Any:
     """The rest of the call under the given variables; what it writes into others is written outside."""
     __tracebackhide__ = True

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from jax.typing import DTypeLike
 
 from nbmodule.base.depth import allow
+from nbmodule.base.paths import closest, match
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.building import ensure_built, move
 from nbmodule.core.shape.walk import is_branch, is_module, listed_items, plan_of
+from nbmodule.errors import ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
@@ -111,3 +113,34 @@ def defined_children(thing: object, prefix: str = "", seen: tuple[int, ...] = ()
             yield prefix + key, value
         elif not isinstance(value, Variable) and not isinstance(value, (str, bytes)) and is_branch(value):
             yield from defined_children(value, f"{prefix}{key}.", (*seen, id(thing)))
+
+
+def depths(root: Hull) -> dict[Any, int]:
+    """For each module below `root` how many levels down it is."""
+    found = {root: 0}
+    for module, place in plan_of(root).modules.items():
+        found[module] = found[place.owner if place.owner is not None else root] + 1
+    return found
+
+
+def find_modules(root: Hull, entry: object) -> list[Any]:
+    """Modules below `root` by identity, by dotted path or by a glob such as `blocks.*`."""
+    if is_module(entry):
+        return [entry]
+    if not isinstance(entry, str):
+        raise ArgumentTypeError(f"a submodule is named by itself or by its path; found {type(entry).__name__}.")
+    modules = plan_of(root).modules
+    names = {place.name: module for module, place in modules.items()}
+    keys = {key_of(place): module for module, place in modules.items()}
+    found = [keys[entry]] if entry in keys else [module for name, module in names.items() if match(entry, name)]
+    if not found:
+        near = closest(entry, [*names, *keys])
+        raise PathError(
+            f'{type(root).__name__} has no submodule "{entry}"' + (f'; the closest path is "{near}".' if near else ".")
+        )
+    return found
+
+
+def key_of(place: Any) -> str:
+    """The key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
+    return "__".join(part.removeprefix("_") for part in place.name.split("."))

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.nesting import flat, nest
-from nbmodule.core.boxes.frame import Frame, current_log, framed, is_captured, now, replay
+from nbmodule.core.boxes.frame import Frame, current_log, framed, is_captured, now, replay, slot_of
 from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
-from nbmodule.core.recording.tracker import nobody, slot_of
+from nbmodule.core.recording.tracker import nobody
 from nbmodule.core.shape.building import is_built
 from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, plan_of

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.core.boxes.frame import Frame, now
+from nbmodule.core.boxes.frame import Frame, now, slot_of
 from nbmodule.core.boxes.handing import Cold
 from nbmodule.core.boxes.layout import constrained
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import pack
 from nbmodule.core.recording.taps import serving
-from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.walk import plan_of, settle_lists
 from nbmodule.core.transforms.binding import Binding, Made, MadeFacts
 from nbmodule.core.transforms.carried import packed

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
-from nbmodule.core.boxes.frame import Home, here, now
+from nbmodule.core.boxes.frame import Home, here, now, slot_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
-from nbmodule.core.recording.tracker import slot_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.functions import check_function

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import jax
 
 from nbmodule.base.jax_names import GO_ON, current_trace, is_eager
-from nbmodule.core.boxes.frame import Frame, Slot, framed, now, take_over
+from nbmodule.core.boxes.frame import Frame, Slot, framed, now, slot_of, take_over
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.recording.parcel import pack
-from nbmodule.core.recording.tracker import slot_of
 from nbmodule.interop.beneath import within
 from nbmodule.interop.frameworks.function import Path
 from nbmodule.interop.slopes import forget

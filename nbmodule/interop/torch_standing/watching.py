@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.core.boxes.frame import calling, now
+from nbmodule.core.boxes.frame import calling, now, slot_of
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.recording import tracker
 from nbmodule.core.running.notes import annotate
@@ -88,7 +88,7 @@ class WatchedTorch(StandIn):
             if self._gradients is None:
                 self._gradients = {}
                 info = CallInfo(
-                    tracker.slot_of(self.module), -1, 0, name=self.module._wiring.function.name, kind="gradient"
+                    slot_of(self.module), -1, 0, name=self.module._wiring.function.name, kind="gradient"
                 )
                 now.tracker.log.merge((info,), [{"parameters": self._gradients}])
             self._gradients.update(kept.get("parameters", {}))
@@ -108,7 +108,7 @@ class _Call:
         log: Any = tracker.current_log()
         kept = bool(now.tracker.kept_by_any(part))
         self.index = log.begin(
-            tracker.slot_of(part), tracker.describe_arguments(*self.inputs), name=type(part).__name__, kept=kept
+            slot_of(part), tracker.describe_arguments(*self.inputs), name=type(part).__name__, kept=kept
         )
         self.context = calling(part)
         self.context.__enter__()
