@@ -47,6 +47,15 @@ HOUSE: list[dict[str, str]] = [
 INSIDE: dict[str, list[set[str]]] = {
     "core": [{"boxes"}, {"numbers"}, {"shape"}, {"recording"}, {"transforms"}, {"running"}],
     "flow": [{"model"}, {"lookup"}, {"placing"}, {"reading"}, {"writing"}, {"graph"}],
+    "interop": [
+        {"frameworks", "beneath"},
+        {"slopes", "torch_layers"},
+        {"logged"},
+        {"into"},
+        {"standing"},
+        {"torch_standing"},
+        {"as_they_stand", "out"},
+    ],
     "live": [{"run"}, {"again", "steering"}, {"watching"}, {"telling"}, {"boundary"}, {"live"}],
     "views": [{"page", "records"}, {"arrays"}, {"makers", "forms"}, {"joined"}, {"showing"}, {"panels"}],
 }

@@ -13,8 +13,8 @@ by its name as text, and is expected to plug itself in.
 | `page` | `fn(value)` | HTML text that stands alone | `nbmodule.views` |
 | `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
-| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.watched` |
-| `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.standing` |
+| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.as_they_stand` |
+| `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.as_they_stand` |
 | `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.out` |
 | `between` | `fn()` | for each name, such as `LayerNorm`, what makes a new layer for a place between others | `nbmodule.nn.between` |
 | `torch_state` | `fn(module, given, **options)` | what a state of PyTorch gives to variables, with a report; None for one of ours | `nbmodule.interop.torch_layers` |
@@ -41,8 +41,8 @@ _HOMES: dict[str, str | None] = {
     "page": "nbmodule.views",
     "save_hdf5": "nbmodule.files",
     "load_hdf5": "nbmodule.files",
-    "watched": "nbmodule.interop.standing",
-    "as_it_stands": "nbmodule.interop.standing",
+    "watched": "nbmodule.interop.as_they_stand",
+    "as_it_stands": "nbmodule.interop.as_they_stand",
     "to_framework": "nbmodule.interop.out",
     "between": "nbmodule.nn.between",
     "torch_state": "nbmodule.interop.torch_layers",
@@ -112,6 +112,15 @@ def socket(name: str) -> Callable[..., Any]:
         cure = f'import a module that calls plug("{name}", ...)' if home is None else f"{home} was expected to give it"
         raise MissingDependencyError(f'nothing is plugged into the socket "{name}"; {cure}.')
     return function
+
+
+class Displayed:
+    """What has a rich display in notebooks, asked for through the socket."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        return socket("display")(self)
 
 
 def _check(name: str) -> None:

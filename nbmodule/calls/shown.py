@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Displayed, socket
 
 
-class Shown:
+class Shown(Displayed):
     """Has a rich display."""
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return socket("display")(self)
 
     def show(self) -> None:
         """Put it on the screen, also outside of notebooks."""

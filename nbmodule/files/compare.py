@@ -11,7 +11,7 @@ import numpy as np
 
 from nbmodule.base.differing import ABSENT, kind_apart, numbers_apart, paired, widened
 from nbmodule.base.format import describe_shape, shown
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Displayed
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.leaves import to_host
 
@@ -49,7 +49,7 @@ class PlaceDifference:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TreeComparison:
+class TreeComparison(Displayed):
     """All places of two trees, in the order of the first, then those that only the second has.
 
     Attributes:
@@ -82,9 +82,6 @@ class TreeComparison:
         return "\n".join([*lines, f"{count} of {len(self.rows)} places are equal"])
 
     __repr__ = __str__
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return socket("display")(self)
 
 
 def compare_trees(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Displayed, socket
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.flow import lookup
 from nbmodule.flow.model import Computation, Group
@@ -21,7 +21,7 @@ _LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
 
 
 @dataclass(eq=False, repr=False)
-class Graph(Computation):
+class Graph(Displayed, Computation):
     """The computation of a function: `nodes` in order of evaluation, `edges`, and nested `groups`.
 
     >>> import jax.numpy as jnp
@@ -127,9 +127,6 @@ class Graph(Computation):
         return export.save(
             self, path, html=lambda graph, checked: socket("page")(replace(graph, options=checked)), **options
         )
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return socket("display")(self)
 
     def __str__(self) -> str:
         return outline(self, options=self.options)

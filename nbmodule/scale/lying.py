@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.format import describe_shape, format_bytes, shown
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Displayed
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentTypeError
@@ -31,7 +31,7 @@ class LaidOut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(Displayed):
     """How a model lies on its devices; made by `nb.layout`.
 
     Attributes:
@@ -79,9 +79,6 @@ class Layout:
         if len(self.rows) > len(shown):
             lines.append(f"  ... {len(self.rows) - len(shown)} more")
         return "\n".join(lines)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return socket("display")(self)
 
 
 def layout(model: Any, *, optimizer: Any = None) -> Layout:

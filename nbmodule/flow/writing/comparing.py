@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import shown
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Displayed
 from nbmodule.flow.model import Computation
 from nbmodule.flow.placing.fold import fold
 from nbmodule.flow.placing.forms import OUTSIDE, Child, Form, Forms
@@ -43,7 +43,7 @@ class GraphChange(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class GraphComparison(Sequence[GraphChange]):
+class GraphComparison(Displayed, Sequence[GraphChange]):
     """The differences of two graphs, in the order of the program.
 
     Example:
@@ -74,9 +74,6 @@ class GraphComparison(Sequence[GraphChange]):
     @shown
     def __str__(self) -> str:
         return "\n".join([self.headline, *map(str, self.changes)])
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        return socket("display")(self)
 
 
 def compare_graphs(a: Computation, b: Computation) -> GraphComparison:

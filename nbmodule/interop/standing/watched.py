@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.foreign import framework_of
 from nbmodule.base.jax_names import answering, can_answer
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.record import CallInfo
@@ -25,18 +24,6 @@ from nbmodule.interop.into import Wrapped, wrap
 from nbmodule.interop.logged import logged
 from nbmodule.interop.standing.compiled import CalledPart, Same, answer, local, meet, with_parts
 from nbmodule.interop.standing.seen import standing
-
-
-def watched(model: object) -> StandIn:
-    """What watches a model: one for all who do so at the same time, since paths are those of its stand-in."""
-    known = next((known for known in local.watched if known.model is model), None)
-    if known is not None:
-        return known
-    if framework_of(model) == "torch":
-        from nbmodule.interop.torch_standing.watching import WatchedTorch
-
-        return WatchedTorch(model)
-    return StandIn(model)
 
 
 class StandIn:
