@@ -340,3 +340,26 @@ def _fit(operation: Callable[..., Any], first: tuple[int, ...], second: tuple[in
 
 def _formula(operation: Callable[..., Any]) -> str:
     return f"a {SYMBOLS[operation]} b" if operation in SYMBOLS else "a function"
+
+
+def left(operation: Callable[..., Any]) -> Any:
+    """The method behind an operator of a Container: a door to `operate`."""
+
+    def method(self: Nested, other: object) -> Any:
+        return operate(operation, self, other)
+
+    return method
+
+
+def right(operation: Callable[..., Any]) -> Any:
+    def method(self: Nested, other: object) -> Any:
+        return operate(operation, other, self)
+
+    return method
+
+
+def unary(operation: Callable[..., Any]) -> Any:
+    def method(self: Nested) -> Any:
+        return operate(operation, self)
+
+    return method

@@ -108,11 +108,6 @@ def prune_keys_from_key_chains(
     )
 
 
-def sort_by_key(container: Kind) -> Kind:
-    """Give the same with the keys of all levels sorted, also where they were kept in their own order."""
-    return container._with_settings(alphabetical_keys=True)
-
-
 # Cuts
 
 

@@ -18,7 +18,7 @@ _MODES = ("all", "diff_only", "same_only")
 
 
 def diff(
-    *containers: object,
+    containers: Sequence[Any],
     mode: str = "all",
     diff_keys: str | Sequence[str] = "diff",
     detect_key_diffs: bool = True,
@@ -37,26 +37,11 @@ def diff(
     return first._like(difference.of_levels(rows))
 
 
-def structural_diff(
-    *containers: object, mode: str, diff_keys: str | Sequence[str], detect_key_diffs: bool, detect_shape_diffs: bool
-) -> Any:
-    """Compare keys and shapes only; see `cont_diff`."""
-    return diff(
-        *containers,
-        mode=mode,
-        diff_keys=diff_keys,
-        detect_key_diffs=detect_key_diffs,
-        detect_value_diffs=False,
-        detect_shape_diffs=detect_shape_diffs,
-    )
-
-
 def identical(
     containers: Sequence[Any],
     same_arrays: bool = True,
     arrays_equal: bool = True,
     partial: bool = False,
-    *,
     check_types: bool = True,
     check_shapes: bool = True,
     key_chains: object = None,
@@ -89,21 +74,11 @@ def identical_structure(
     check_types: bool = True,
     check_shapes: bool = True,
     partial: bool = False,
-    *,
     key_chains: object = None,
     to_apply: bool = True,
 ) -> bool:
     """Tell whether Containers have the same chains, and leaves of the same types and shapes; see `cont_identical`."""
-    return identical(
-        containers,
-        False,
-        False,
-        partial,
-        check_types=check_types,
-        check_shapes=check_shapes,
-        key_chains=key_chains,
-        to_apply=to_apply,
-    )
+    return identical(containers, False, False, partial, check_types, check_shapes, key_chains, to_apply)
 
 
 def identical_array_shapes(containers: Sequence[Any]) -> bool:
@@ -171,19 +146,9 @@ def _find(container: Nested, wanted: Any, fits: Callable[[list[Any]], bool]) -> 
 def contains(container: Nested, place: object) -> bool:
     """`place in container`: a key, a key chain, or a part."""
     if isinstance(place, Nested):
-        return container._holds(place) or contains_sub_container(container, place, False)
+        return container._holds(place) or find_sub_container(container, place, False) is not False
     keys = container._keys_of(place)
     return keys is not None and container._at(keys, _ABSENT) is not _ABSENT
-
-
-def contains_sub_container(container: Nested, sub_cont: object, partial: bool) -> bool:
-    """Tell whether a part is identical to a Container; see `cont_find_sub_container`."""
-    return find_sub_container(container, sub_cont, partial) is not False
-
-
-def contains_sub_structure(container: Nested, sub_cont: object, check_shapes: bool, partial: bool) -> bool:
-    """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`."""
-    return find_sub_structure(container, sub_cont, check_shapes, partial) is not False
 
 
 def _agree(
@@ -218,7 +183,7 @@ def _trees(containers: Sequence[Any]) -> list[Any]:
 
 
 def _raise_difference(what: str, containers: Sequence[Any], values: bool) -> None:
-    shown = diff(*containers, mode="diff_only", detect_value_diffs=values)
+    shown = diff(containers, mode="diff_only", detect_value_diffs=values)
     text = (
         f":\n{shown}" if shown else "; the values are equal, but the arrays are not the same objects, or differ in type"
     )

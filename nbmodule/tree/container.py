@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from nbmodule.tree import arrays, chains, comparing, converting, files, looking_up, many, mapping, showing
-from nbmodule.tree.arithmetic import operate
+from nbmodule.tree.arithmetic import left, operate, right, unary
 from nbmodule.tree.nested import UNSET, Nested, set_slot
-from nbmodule.tree.operators import left, right, unary
 from nbmodule.tree.pytree import register
 from nbmodule.tree.settings import DEFAULT, Settings, settings_from
 from nbmodule.tree.text import container_text
@@ -372,7 +371,7 @@ class Container(Nested):
             >>> nb.Container(a=1).cont_if_exists("b") is None
             True
         """
-        return looking_up.if_exists(self, key_chain)
+        return looking_up.at_key_chain(self, key_chain, ignore_key_errors=True)
 
     # Setting
     def cont_set_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
@@ -392,7 +391,7 @@ class Container(Nested):
             >>> c.cont_set_at_key_chains({"a": 4, "b": {"d": 5}}).cont_to_dict()
             {'a': 4, 'b': {'c': 2, 'd': 5}}
         """
-        return looking_up.set_at_key_chains(self, target_dict, inplace)
+        return looking_up.set_all(self, target_dict, inplace, must_exist=False)
 
     def cont_overwrite_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
         """Set a leaf or a part that exists already.
@@ -416,7 +415,7 @@ class Container(Nested):
             >>> nb.Container(a=1, b=2).cont_overwrite_at_key_chains({"b": 3}).cont_to_dict()
             {'a': 1, 'b': 3}
         """
-        return looking_up.overwrite_at_key_chains(self, target_dict, inplace)
+        return looking_up.set_all(self, target_dict, inplace, must_exist=True)
 
     def cont_create_if_absent(self, key_chain: str, val: object, inplace: bool = False) -> Self:
         """Set a leaf or a part where there is none yet.
@@ -435,7 +434,7 @@ class Container(Nested):
             >>> nb.Container(a=1, b={"c": {"d": 2}}).cont_prune_key_chain("b/c/d").cont_to_dict()
             {'a': 1}
         """
-        return looking_up.prune_key_chain(self, key_chain, inplace)
+        return looking_up.prune_key_chains(self, [key_chain], inplace)
 
     def cont_prune_key_chains(self, key_chains: object, inplace: bool = False) -> Self:
         """Drop several leaves or parts, and the levels that are empty without them.
@@ -642,7 +641,7 @@ class Container(Nested):
             >>> list(nb.Container(b=1, a=2, alphabetical_keys=False).cont_sort_by_key())
             ['a', 'b']
         """
-        return chains.sort_by_key(self)
+        return self._with_settings(alphabetical_keys=True)
 
     # Cuts
     def cont_cutoff_at_depth(self, depth_cutoff: int, inplace: bool = False) -> Self:
@@ -900,14 +899,7 @@ class Container(Nested):
             >>> nb.Container.cont_diff(a, b, mode="same_only").cont_to_dict()
             {'x': 1}
         """
-        return comparing.diff(
-            *containers,
-            mode=mode,
-            diff_keys=diff_keys,
-            detect_key_diffs=detect_key_diffs,
-            detect_value_diffs=detect_value_diffs,
-            detect_shape_diffs=detect_shape_diffs,
-        )
+        return comparing.diff(containers, mode, diff_keys, detect_key_diffs, detect_value_diffs, detect_shape_diffs)
 
     @staticmethod
     def cont_structural_diff(
@@ -924,13 +916,7 @@ class Container(Nested):
             >>> nb.Container.cont_structural_diff(a, b, mode="diff_only")
             {}
         """
-        return comparing.structural_diff(
-            *containers,
-            mode=mode,
-            diff_keys=diff_keys,
-            detect_key_diffs=detect_key_diffs,
-            detect_shape_diffs=detect_shape_diffs,
-        )
+        return comparing.diff(containers, mode, diff_keys, detect_key_diffs, False, detect_shape_diffs)
 
     @staticmethod
     def cont_identical(
@@ -965,14 +951,7 @@ class Container(Nested):
             True
         """
         return comparing.identical(
-            containers,
-            same_arrays,
-            arrays_equal,
-            partial,
-            check_types=check_types,
-            check_shapes=check_shapes,
-            key_chains=key_chains,
-            to_apply=to_apply,
+            containers, same_arrays, arrays_equal, partial, check_types, check_shapes, key_chains, to_apply
         )
 
     @staticmethod
@@ -992,9 +971,7 @@ class Container(Nested):
             >>> nb.Container.cont_identical_structure([a, b]), nb.Container.cont_identical_structure([a, c])
             (True, False)
         """
-        return comparing.identical_structure(
-            containers, check_types, check_shapes, partial, key_chains=key_chains, to_apply=to_apply
-        )
+        return comparing.identical_structure(containers, check_types, check_shapes, partial, key_chains, to_apply)
 
     @staticmethod
     def cont_identical_array_shapes(containers: Sequence[Any]) -> bool:
@@ -1085,7 +1062,7 @@ class Container(Nested):
             >>> nb.Container(a={"b": 1}).cont_contains_sub_container(nb.Container(b=1))
             True
         """
-        return comparing.contains_sub_container(self, sub_cont, partial)
+        return comparing.find_sub_container(self, sub_cont, partial) is not False
 
     def cont_contains_sub_structure(self, sub_cont: object, check_shapes: bool = True, partial: bool = False) -> bool:
         """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`.
@@ -1094,7 +1071,7 @@ class Container(Nested):
             >>> nb.Container(a={"b": 1}).cont_contains_sub_structure(nb.Container(b=2))
             True
         """
-        return comparing.contains_sub_structure(self, sub_cont, check_shapes, partial)
+        return comparing.find_sub_structure(self, sub_cont, check_shapes, partial) is not False
 
     # Files
     def cont_to_disk_as_hdf5(self, path: str | os.PathLike[str]) -> None:

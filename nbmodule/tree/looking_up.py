@@ -92,11 +92,6 @@ def has_key_chain(container: Nested, key_chain: str) -> bool:
     return keys is not None and container._at(keys, _ABSENT) is not _ABSENT
 
 
-def if_exists(container: Nested, key_chain: str) -> Any:
-    """Give what is at a key chain, or None."""
-    return at_key_chain(container, key_chain, ignore_key_errors=True)
-
-
 # Setting
 
 
@@ -108,23 +103,14 @@ def set_at_key_chain(container: Kind, key_chain: str, val: Any, inplace: bool) -
     return target
 
 
-def set_at_key_chains(container: Kind, target_dict: Mapping[str, Any], inplace: bool) -> Kind:
-    """Set all leaves of a dict, nested or with key chains as keys; other leaves stay."""
-    return _set_all(container, target_dict, inplace, must_exist=False)
-
-
 def overwrite_at_key_chain(container: Kind, key_chain: str, val: object, inplace: bool) -> Kind:
     """Set a leaf or a part that exists already."""
     at_key_chain(container, key_chain)
     return set_at_key_chain(container, key_chain, val, inplace)
 
 
-def overwrite_at_key_chains(container: Kind, target_dict: Mapping[str, Any], inplace: bool) -> Kind:
-    """Set all leaves of a dict; each must exist already."""
-    return _set_all(container, target_dict, inplace, must_exist=True)
-
-
-def _set_all(container: Kind, given: Mapping[str, Any], inplace: bool, must_exist: bool) -> Kind:
+def set_all(container: Kind, given: Mapping[str, Any], inplace: bool, *, must_exist: bool) -> Kind:
+    """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with `must_exist` none may be new."""
     wanted = [
         (container._chain(chain), value)
         for chain, value in to_iterator(as_container(container, given), include_empty=True)
@@ -165,11 +151,6 @@ def delete_attribute(container: Nested, name: str) -> None:
     if not dict.__contains__(container, name) and container._pending is None:
         raise AttributePathError(f'{type(container).__name__} has no key "{name}"{hint(name, dict.keys(container))}')
     container._remove_at((name,))
-
-
-def prune_key_chain(container: Kind, key_chain: str, inplace: bool) -> Kind:
-    """Drop a leaf or a part, and the levels that are empty without it."""
-    return prune_key_chains(container, [key_chain], inplace)
 
 
 def prune_key_chains(container: Kind, key_chains: object, inplace: bool = False) -> Kind:
