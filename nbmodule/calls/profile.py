@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nbmodule.base.compiled_text import CONTAINERS, Instruction, read_instructions
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, format_number, format_seconds, shown
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.base.sockets import socket
-from nbmodule.calls.instructions import Shares, record_events, share_out
+from nbmodule.calls.instructions import CONTAINERS, Instruction, Shares, read_instructions, record_events, share_out
 from nbmodule.calls.shown import Shown
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.walk import is_module, plan_of

@@ -2,7 +2,7 @@
 
 from nbmodule.base.sockets import plug
 from nbmodule.views.forms import comparison, facts  # noqa: F401 - they register their forms
-from nbmodule.views.makers import of_calls, of_comparisons, of_facts, of_files, of_layouts, of_models  # noqa: F401 - they register their records
+from nbmodule.views.makers import of_calls, of_comparisons, of_facts, of_models  # noqa: F401 - they register their records
 from nbmodule.views.makers.pictured import view_for
 from nbmodule.views.makers.registry import findings, record_for, register_record
 from nbmodule.views.panels import of_graph_pairs, of_graphs, of_profiles, touching  # noqa: F401 - some register what they draw

@@ -9,9 +9,8 @@ import optax
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.compiled_text import read_instructions
 from nbmodule.base.scopes import marks_of, read_scopes
-from nbmodule.calls.instructions import Event, share_out
+from nbmodule.calls.instructions import Event, read_instructions, share_out
 from nbmodule.calls.profile import OUTSIDE, PASSES
 
 

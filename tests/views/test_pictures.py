@@ -8,7 +8,7 @@ import pytest
 
 from nbmodule.views.arrays import pictures
 from nbmodule.views.arrays.pictures import corner_of, picture_of
-from nbmodule.views.arrays.png import png_of
+from nbmodule.views.forms.drawing import png_of
 from nbmodule.views.makers.leaves import array_card
 
 

@@ -196,9 +196,7 @@ class _Walk:
                 self.add(run, names, depth, above)
                 names, run = [], []
             at = len(outline)
-            outline.depth.append(depth)
-            outline.label.append(name)
-            outline.row.append(-1)
+            outline.append(depth, name, -1)
             self.level(self.items(child), depth + 1, (*above, name))
             if len(outline) == at + 1:  # nothing is below it
                 del outline.depth[at:], outline.label[at:], outline.row[at:]

@@ -5,15 +5,46 @@ from __future__ import annotations
 import base64
 import colorsys
 import struct
+import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.views.arrays.pictures import HUES, PHASE_LEVELS
-from nbmodule.views.arrays.png import png_of
 from nbmodule.views.arrays.scales import FIRST, LAST
 from nbmodule.views.forms.html import Markup, tag
 from nbmodule.views.records.records import HistoryRecord, Picture
+
+
+def png_of(pixels: np.ndarray, palette: Sequence[tuple[int, int, int]]) -> bytes:
+    r"""Encode rows of palette indices as a PNG.
+
+    Args:
+        pixels: `uint8[height, width]`, indices into the palette.
+        palette: Red, green and blue of up to 256 colors.
+
+    Example:
+        >>> png_of(np.zeros((2, 3), np.uint8), [(255, 255, 255)])[:8]
+        b'\x89PNG\r\n\x1a\n'
+    """
+    height, width = pixels.shape
+    lines = np.zeros((height, width + 1), np.uint8)  # each line begins with its filter, 0: none
+    lines[:, 1:] = pixels
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    colors = bytes(part for color in palette for part in color)
+    chunks = (
+        _chunk(b"IHDR", header),
+        _chunk(b"PLTE", colors),
+        _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
+        _chunk(b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
 
 BLUE, ORANGE, MAGENTA, MARK = (17, 88, 168), (199, 78, 8), (214, 20, 190), (20, 20, 20)
 CLASSES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6bb1", "#a6761d", "#666666", "#b2df8a")

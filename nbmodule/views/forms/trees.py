@@ -59,13 +59,13 @@ def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
                 members[len(out)] = [whole.row[j] for j in inside]
                 if len(pattern) > 1:
                     out.period[len(out)] = len(pattern)
-                _append(out, whole.depth[i] - shift, whole.display(i), whole.row[inside[0]])
+                out.append(whole.depth[i] - shift, whole.display(i), whole.row[inside[0]])
                 if len(pattern) == 1:
                     write(inside[0] + 1, ends[inside[0]], shift + 1)
                 else:
                     write(pattern[0], ends[pattern[-1]], shift)
             else:
-                _append(out, whole.depth[i] - shift, whole.label[i], whole.row[i])
+                out.append(whole.depth[i] - shift, whole.label[i], whole.row[i])
                 write(i + 1, ends[i], shift)
             i = ends[i]
 
@@ -229,17 +229,11 @@ def comparison_outline(table: ComparisonTable) -> Outline:
             end += 1
         folds = end - k >= SMALLEST_GROUP
         if folds:
-            _append(out, 0, f"{end - k} calls agree", -1)
+            out.append(0, f"{end - k} calls agree", -1)
         for i in range(k, max(end, k + 1)):
-            _append(out, int(folds), labels[i], i)
+            out.append(int(folds), labels[i], i)
         k = max(end, k + 1)
     return out
-
-
-def _append(out: Outline, depth: int, label: str, row: int) -> None:
-    out.depth.append(depth)
-    out.label.append(label)
-    out.row.append(row)
 
 
 def _without(steps: Sequence[str], at: int) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Records of answers that are a table or a sentence: a summary, what holds memory, where NaN began, a verdict, an unexpected return."""
+"""Records of answers that are a table or a sentence: from a summary to how a model lies on its devices."""
 
 from __future__ import annotations
 
@@ -14,10 +14,22 @@ from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite, Range
 from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.errors import SubmoduleReturnError
+from nbmodule.files.compare import TreeComparison
+from nbmodule.scale.lying import Layout
 from nbmodule.views.makers.of_comparisons import three_pictures
 from nbmodule.views.makers.registry import register_record
 from nbmodule.views.records.outline import Outline, group_neighbors
-from nbmodule.views.records.records import Column, ComparisonTable, FactTable, Note, PairRow
+from nbmodule.views.records.records import (
+    Column,
+    ComparisonTable,
+    DifferenceRow,
+    DifferenceTree,
+    FactTable,
+    Note,
+    PairRow,
+    VariableRow,
+    VariableTree,
+)
 
 
 # -- a summary ---------------------------------------------------------------------------------------
@@ -73,16 +85,10 @@ def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
         while above and above[-1] != steps[: len(above[-1])]:
             above.pop()
         for depth in range(len(above[-1]) if above else 0, len(steps)):
-            _append(out, len(above), steps[depth], number if depth == len(steps) - 1 else -1)
+            out.append(len(above), steps[depth], number if depth == len(steps) - 1 else -1)
             above.append(steps[: depth + 1])
     alike = [rows[r][1:] if r >= 0 else None for r in out.row]
     return group_neighbors(out, alike)
-
-
-def _append(out: Outline, depth: int, label: str, row: int) -> None:
-    out.depth.append(depth)
-    out.label.append(label)
-    out.row.append(row)
 
 
 def _of_each(
@@ -190,8 +196,58 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
     return ComparisonTable("expected", "actual", [row], 0, "error", title=(head,))
 
 
+# -- the difference of two files ----------------------------------------------------------------------
+
+_STATUS = {
+    "equal": "same",
+    "renamed": "same",
+    "only in first": "missing",
+    "only in second": "unexpected",
+    "values": "changed",
+}
+
+
+def files_record(comparison: TreeComparison) -> DifferenceTree:
+    """Make the record of two trees compared place by place.
+
+    Example:
+        >>> from nbmodule.files import compare_trees
+        >>> [(row.path, row.status) for row in files_record(compare_trees({"a": 1}, {"a": 1, "b": 2})).rows]
+        [('a', 'same'), ('b', 'unexpected')]
+    """
+    rows = [
+        DifferenceRow(row.path.replace("/", "."), row.path, _STATUS.get(row.kind, row.kind), row.first, row.second)
+        for row in comparison.rows
+    ]
+    return DifferenceTree(*comparison.names, rows)
+
+
+# -- how a model lies on its devices ------------------------------------------------------------------
+
+
+def layout_record(layout: Layout) -> VariableTree:
+    """Make the record of a layout: a row for each variable, with its split and its bytes on each device.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> layout_record(nb.layout(nb.Linear(3, 2))).title
+        ('Layout of Linear', 'cpu:0', '32 B on each', '32 B in all', 'imbalance 1.00')
+    """
+    rows = [
+        VariableRow(
+            row.name, kind="parameter", shape=row.shape, dtype=row.dtype, bytes=row.nbytes,
+            device=f"{len(row.devices)} × {row.devices[0].platform}" if len(row.devices) > 1 else "",
+            sharding=f"{row.split}: {format_bytes(row.per_device)} on each" if len(row.devices) > 1 else None,
+        )
+        for row in layout.rows
+    ]  # fmt: skip
+    return VariableTree(layout.name, rows, root="layout", title=(f"Layout of {layout.name}", *layout.facts()))
+
+
 register_record(Summary, summary_record)
 register_record(Memory, memory_record)
 register_record(NonFinite, nonfinite_record)
 register_record(Verdict, verdict_record)
 register_record(SubmoduleReturnError, unexpected_record)
+register_record(TreeComparison, files_record)
+register_record(Layout, layout_record)

@@ -37,6 +37,12 @@ class Outline:
     """Of a level that holds one level and nothing else, and shares its line: the names further down."""
     _ends: list[int] = field(default_factory=list, repr=False, compare=False)
 
+    def append(self, depth: int, label: str, row: int) -> None:
+        """Add a line."""
+        self.depth.append(depth)
+        self.label.append(label)
+        self.row.append(row)
+
     def __len__(self) -> int:
         return len(self.depth)
 
@@ -109,13 +115,10 @@ def _free(level: dict[str, Any], name: str) -> str:
 
 def _write(level: dict[str, Any], depth: int, out: Outline) -> None:
     for label, below in level.items():
-        out.depth.append(depth)
-        out.label.append("" if label is None else label)
-        if type(below) is dict:
-            out.row.append(-1)
+        is_level = type(below) is dict
+        out.append(depth, "" if label is None else label, -1 if is_level else below)
+        if is_level:
             _write(below, depth + 1, out)
-        else:
-            out.row.append(below)
 
 
 def group_neighbors(
@@ -173,7 +176,7 @@ class _Grouping:
         while at < len(line):
             count, period = self._run(line, at)
             if period:
-                self._line("", -1, depth)
+                self.out.append(depth, "", -1)
                 self._members(line[at : at + count], period, depth)
             else:
                 for j in line[at : at + count]:
@@ -197,7 +200,7 @@ class _Grouping:
 
     def _copy(self, i: int, depth: int) -> None:
         start, stop = i + 1, self.ends[i]
-        self._line(self.tree.label[i], self.tree.row[i], depth)
+        self.out.append(depth, self.tree.label[i], self.tree.row[i])
         if start == stop:
             return
         line = _siblings(start, stop, self.ends)
@@ -214,11 +217,6 @@ class _Grouping:
             self.out.period[len(self.out) - 1] = period
         for j in run:
             self._copy(j, depth + 1)
-
-    def _line(self, label: str, row: int, depth: int) -> None:
-        self.out.depth.append(depth)
-        self.out.label.append(label)
-        self.out.row.append(row)
 
 
 def join_levels(tree: Outline) -> Outline:
@@ -246,9 +244,7 @@ def join_levels(tree: Outline) -> Outline:
             until.append(ends[i])
         else:
             line = len(out)
-            out.depth.append(depth[i] - shift)
-            out.label.append(tree.label[i])
-            out.row.append(row[i])
+            out.append(depth[i] - shift, tree.label[i], row[i])
         if i in tree.members:
             out.members[line] = tree.members[i]
         if i in tree.period:
