@@ -87,9 +87,7 @@ class WatchedTorch(StandIn):
             kept = now.tracker.gradient_kept({name: SeenTensor(gradient, self.copies)}, "variables")
             if self._gradients is None:
                 self._gradients = {}
-                info = CallInfo(
-                    slot_of(self.module), -1, 0, name=self.module._wiring.function.name, kind="gradient"
-                )
+                info = CallInfo(slot_of(self.module), -1, 0, name=self.module._wiring.function.name, kind="gradient")
                 now.tracker.log.merge((info,), [{"parameters": self._gradients}])
             self._gradients.update(kept.get("parameters", {}))
 
