@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 import weakref
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.live.watching import step_watch
+from nbmodule.live.watching import aside, step_watch
 from nbmodule.live.watching.aside import Aside
 from nbmodule.live.watching.step_watch import ReturnsWatcher
 
@@ -123,6 +124,71 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
     assert number > 100
     assert traced_in[-1] is False
     assert watch.about == ""
+
+
+def test_statistics_begin_to_be_compiled_as_soon_as_the_first_step_is_over(monkeypatch):
+    """Before the weights, which have been measured on the host by then; the plain form is compiled first."""
+    begun, here = [], []
+
+    class Held:
+        is_done, error, result, seconds = False, None, None, 0.0
+
+        def __init__(self, begin, finish, rank=0):
+            begun.append((begin, rank, list(here)))
+
+    monkeypatch.setattr(step_watch, "Aside", Held)
+    model = network()
+    step = training(model)
+    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
+    with nb.Live(model, display=False) as live:
+        for i in live.steps(range(2)):
+            here.append(i)
+            if i:
+                assert begun
+                assert "beside the run; training goes on" in live.notes()[0]
+            step(x, y)
+            assert bool(begun) == bool(i)
+    assert [(rank, at) for _, rank, at in begun] == [(0, [0])]
+
+
+def test_what_is_wanted_most_comes_first_of_those_that_wait():
+    begun, free = [], threading.Event()
+    first = Aside(lambda: (begun.append("first"), free.wait(60)), lambda _: None)
+    while not begun:
+        time.sleep(0.001)
+    rest = [Aside(lambda name=name: begun.append(name), lambda _: None, rank) for name, rank in (("a", 1), ("b", 1))]
+    deadline = time.monotonic() + 60
+    while len(aside._turns._waiting) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    rest.append(Aside(lambda: begun.append("c"), lambda _: None, 0))
+    while len(aside._turns._waiting) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    free.set()
+    for each in (first, *rest):
+        each.wait()
+    assert begun[:2] == ["first", "c"]
+    assert sorted(begun[2:]) == ["a", "b"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_that_was_forked_while_something_is_compiled_ends(run_python):
+    code = """
+        import os, threading, time
+        from nbmodule.live.watching.aside import Aside
+        begun, free = threading.Event(), threading.Event()
+        Aside(lambda: (begun.set(), free.wait(60)), lambda _: None)
+        Aside(lambda: None, lambda _: None)
+        begun.wait(60)
+        child = os.fork()
+        if not child:
+            print(Aside(lambda: "the child", lambda x: x + " works").wait(), flush=True)
+            raise SystemExit(3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        free.set()
+    """
+    assert run_python(code) == "the child works\n3"
 
 
 def test_watching_changes_nothing_and_traces_the_plain_step_once():

@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -25,8 +26,10 @@ import jax
 import numpy as np
 
 from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
+from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
@@ -316,8 +319,9 @@ class Tape:
             self._meet([box for thing in function.things(args, kwargs) for box in _boxes_in(thing)], copied=True)
             return
         try:
-            function.staged("trace", args, kwargs)
-            binding = function._bound(*_key_of(function, args, kwargs))
+            with untracked() if now.tracker is not None and now.tracker.ready is not None else nullcontext():
+                function.staged("trace", args, kwargs)  # the form that runs where a view only looks on
+                binding = function._bound(*_key_of(function, args, kwargs))
         except Exception:  # noqa: BLE001 - the call itself will say what is wrong
             return
         self.donates = self.donates or bool(function.donate)

@@ -39,6 +39,12 @@ class Thinned(Generic[T]):
         if len(self.items) > self.most:
             self.halve()
 
+    def insert(self, place: int, item: T) -> None:
+        """Add an item that has come late, before the one at this place."""
+        self.items.insert(place, item)
+        if len(self.items) > self.most:
+            self.halve()
+
     def keep_if(self, wanted: Callable[[T], bool]) -> None:
         """Drop what is not wanted any more; it does not count as left out."""
         self.items = [item for item in self.items if wanted(item)]

@@ -7,6 +7,7 @@ model; the rooms that know modules plug theirs in, and `weights` plugs in the on
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -98,7 +99,11 @@ class Strips:
             places = [rows[i] for i in kept]
             values = _spread(values[kept], places, len(self.paths))
             bins = None if bins is None else _spread(bins[kept], places, len(self.paths))
-        self._kept.append((sample.step, values, bins))
+        kept = self._kept.items
+        if kept and sample.step < kept[-1][0]:  # what a recorder keeps is read later than what is watched
+            self._kept.insert(bisect.bisect([step for step, _, _ in kept], sample.step), (sample.step, values, bins))
+        else:
+            self._kept.append((sample.step, values, bins))
 
     def cut(self, step: int) -> None:
         """Forget the samples of this step and of later ones."""

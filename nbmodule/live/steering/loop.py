@@ -6,6 +6,7 @@ than a microsecond (looking for messages, telling listeners) happens at most eve
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -95,6 +96,8 @@ class Loop:
         """Seconds from one call of `on_look` to the next at least, where no command has come: it may cost more than looking does."""
         self.on_measure: Callable[[float], None] | None = None
         """Called in place of `on_look` at a boundary at which nothing but a measurement is due."""
+        self.measure_at = math.inf
+        """When a measurement is due at the latest, on the monotonic clock, however seldom `on_look` is called."""
         self.last_thread = ""
         """The thread that delivered the last command."""
         self.pump = CommPump()
@@ -294,7 +297,7 @@ class Loop:
             if self.on_look is not None and (wanted or now >= self._next_tell):
                 self.on_look(now)
                 self._next_tell = time.monotonic() + self.tell_every
-            elif measuring and self.on_measure is not None:
+            elif (measuring or now >= self.measure_at) and self.on_measure is not None:
                 self.on_measure(now)
             self._next_look = 0.0 if self._soon or self._measuring else time.monotonic() + self.look_every
 

@@ -54,7 +54,9 @@ _NOTHING_SEEN = (
 
 _OTHERS = "returns and gradients are not watched here while nb.track or a recorder records the same steps"
 _TOO_MANY = "returns and gradients are not watched: the step or the shapes of its data change so often that it would be compiled all the time"
-_COMPILING = "the step is being compiled once more, aside, to watch returns and gradients; training goes on"
+_COMPILING = (
+    "statistics of returns and gradients: the step is being compiled with them, beside the run; training goes on"
+)
 
 
 class ReturnsWatcher:
@@ -75,6 +77,8 @@ class ReturnsWatcher:
         self._forms: weakref.WeakKeyDictionary[Any, dict[Any, Aside | None]] = weakref.WeakKeyDictionary()
         self._eager: dict[Any, Aside] = {}
         self._compiling: list[Aside] = []
+        self._met: list[tuple[Any, Any, Any, Any]] = []
+        """What was called for the first time in the step that is watched, with its arguments as shapes: it is compiled aside after it."""
         self._moving: set[Any] = set()
         """Forms that the loop had left when they were traced aside: they are traced while it stands still."""
         self._blind = self._compiles = 0
@@ -123,6 +127,7 @@ class ReturnsWatcher:
 
     def take(self, step: int) -> Sequence[Sample]:
         """Give what came out of the watched step, once it is computed."""
+        self._begin()
         if self._unread is None:
             return ()
         number, found = self._unread
@@ -141,6 +146,7 @@ class ReturnsWatcher:
         self._wanted, self._unread = False, None
         self._steps = self._new_steps()
         self._pictures = {}
+        self._met.clear()
         self._forms.clear()
         self._moving.clear()
         self._eager.clear()
@@ -160,15 +166,14 @@ class ReturnsWatcher:
             if len(forms) >= _MOST_FORMS:
                 del forms[next(iter(forms))]
             forms[form] = _finished(forms, form)
+            if forms[form] is None:  # the plain form may not have been compiled either; that comes first
+                self._met.append((function, *_specs_of(args, kwargs), form[1]))
             return forms[form] is not None
         found = forms[form]
-        if found is None:  # at first sight the plain form may not have been compiled either; that comes first
-            if self._compiles >= _MOST_COMPILES:
-                self.about = _TOO_MANY
+        if found is None:
+            found = self._compile(function, args, kwargs, form)
+            if found is None:
                 return False
-            tracker = self._tracker(self._new_steps())
-            found = forms[form] = _compiled(function, args, kwargs, tracker, at_once=form in self._moving)
-            self._compiling.append(found)
         self.about = "" if found.is_done else _COMPILING
         if found.is_done and found.error is None and found.result is not form[0]:
             # While it was being traced aside the loop went from `train()` to `eval()`, or back: it is of that other form.
@@ -178,6 +183,26 @@ class ReturnsWatcher:
         if found.error is not None:
             self.about = f"returns and gradients are not watched: the step could not be compiled with them ({_line_of(found.error)})"
         return found.is_done and found.error is None
+
+    def _begin(self) -> None:
+        """Have what was met compiled: the step that met it is over, and its plain form is there."""
+        met, self._met = self._met, []
+        for function, args, kwargs, shapes in met:
+            with self._tracker(self._new_steps()):
+                form = (function.program_for(args, kwargs), shapes)  # tracing may have met further variables
+            forms = self._forms.setdefault(function, {})
+            if forms.get(form) is None and self._compile(function, args, kwargs, form) is not None:
+                self.about = _COMPILING
+
+    def _compile(self, function: Any, args: Any, kwargs: Any, form: Any) -> Aside | None:
+        if self._compiles >= _MOST_COMPILES:
+            self.about = _TOO_MANY
+            return None
+        tracker = self._tracker(self._new_steps())
+        found = _compiled(function, args, kwargs, tracker, at_once=form in self._moving)
+        self._forms[function][form] = found
+        self._compiling.append(found)
+        return found
 
     def _reduced(self, value: dict[str, Any]) -> dict[str, Any]:
         """Reduce what an eager call has left whole, with functions that were compiled aside; nothing before they are there."""
@@ -269,6 +294,11 @@ def _spec_of(leaf: object) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
+def _specs_of(args: Any, kwargs: Any) -> Any:
+    """Arguments with the shapes of arrays in their place: the step may donate them."""
+    return jax.tree.map(_spec_of, (args, kwargs), is_leaf=is_stateful)
+
+
 def _compiled(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tracker: Tracker, *, at_once: bool = False
 ) -> Aside:
@@ -276,7 +306,7 @@ def _compiled(
 
     With `at_once` the caller waits until it is traced, so that modes and flags are those of this call.
     """
-    args, kwargs = jax.tree.map(_spec_of, (args, kwargs), is_leaf=is_stateful)  # the step may donate the arrays
+    args, kwargs = _specs_of(args, kwargs)
 
     def lower() -> Any:
         with tracker:

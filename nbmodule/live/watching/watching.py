@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -31,9 +32,10 @@ _BAD = FIELDS.index("nonfinite")
 class Sampling:
     """The watchers of one run.
 
-    A measurement spans three steps: a plain one, the one that is watched, and the one beside which the device reduces what
-    was remembered. How much longer the last two take than the first, and the time on the host, is what watching costs; the
-    next measurement waits until that is within the budget.
+    The first step is watched as well, so that what has to be compiled begins as soon as it is over. Later a measurement spans
+    three steps: a plain one, the one that is watched, and the one beside which the device reduces what was remembered. How much
+    longer the last two take than the first, and the time on the host, is what watching costs; the next measurement waits until
+    that is within the budget.
 
     Args:
         run: The run.
@@ -62,7 +64,7 @@ class Sampling:
         self._lasted: list[float] = []
         self._slower: deque[float] = deque(maxlen=5)
         """By how much the last watched steps were."""
-        self._warm = False
+        self._warm = self._has_asked = False
 
     def add_control(self) -> None:
         """Let the reader choose what is watched."""
@@ -100,13 +102,16 @@ class Sampling:
         for watch in self._run.watchers:
             for sample in watch.take(done):
                 self._keep(sample)
-        if self._phase:
+        if not done and not self._has_asked:
+            self._ask(done)
+        elif self._phase:
             self._go_on(begun, done)
         elif now >= self._next and self._run.watchers and done:
             self._phase, self._host, self._lasted = 1, 0.0, []
             self._loop.measure_soon()
         self._done = done
         self._host += time.perf_counter() - begun
+        self._loop.measure_at = self._next if self._run.watchers else math.inf
 
     def leave(self) -> None:
         """Note that the work at this boundary is over: what follows is the user's step."""
@@ -118,11 +123,7 @@ class Sampling:
             return
         self._lasted.append(begun - self._mark)
         if self._phase == 1:
-            watches = self._run.watchers or ()
-            for watch in watches:
-                watch.request(done)
-            contexts = [context for watch in watches if (context := watch.around(done + 1)) is not None]
-            self._loop.around = _Guarded(self._run, contexts) if contexts else None
+            self._ask(done)
         if self._phase < _STEPS:
             self._phase += 1
             self._loop.measure_soon()
@@ -141,6 +142,15 @@ class Sampling:
         self._pace.note(self._host + slower)
         # All that is spent beside the training shares one budget, and looking at the model is what can wait.
         self._next = time.monotonic() + min(max(self._pace.interval, self._run.cost.rest()), _MOST)
+
+    def _ask(self, done: int) -> None:
+        """Have the next step watched."""
+        self._has_asked = True
+        watches = self._run.watchers or ()
+        for watch in watches:
+            watch.request(done)
+        contexts = [context for watch in watches if (context := watch.around(done + 1)) is not None]
+        self._loop.around = _Guarded(self._run, contexts) if contexts else None
 
     def _watches_of_given(self) -> list[Watcher]:
         given, found = self.given, []

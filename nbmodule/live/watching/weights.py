@@ -3,7 +3,7 @@
 Needs no more than names and arrays, so it works with every kind of training step. A measurement takes two boundaries:
 at the first the arrays are remembered, at the next those after one step are compared with them, in a few compiled calls
 that run like any other work of the device, one for some arrays of one shape. They are compiled in a thread, so that no
-step waits for it.
+step waits for it. The first measurement is made on the host, so that there is one before anything has been compiled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import is_tensor
-from nbmodule.base.statistics import Statistics
+from nbmodule.base.statistics import BINS, Statistics, statistics_of_elements
 from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.shape.walk import is_module
 from nbmodule.live.run.rows import grouped, groups_of, norm, owner_of
@@ -26,9 +26,15 @@ from nbmodule.tree.leaves import without_torch
 
 _MOST_ON_HOST = 2**22
 """Elements up to which a picture is made on the host."""
+_MOST_AT_FIRST = 2**23
+"""Elements of a model up to which it is measured on the host once: some 60 ms."""
+_SMALL = 4096
+"""Elements up to which all of them may count in a histogram made on the host."""
 _MOST_SAME = 3
 """Measurements without a change after which that is said."""
 NEVER_CHANGES = "these arrays never change: pass a function that gives those of now, as in nb.Live(lambda: params)"
+_RANK = 1
+"""Weights have been measured once when this is compiled; returns and gradients wait for what compiles them."""
 _MOST_TOGETHER = 8
 """Arrays of one shape that one compiled call measures; more make compiling slow."""
 
@@ -63,6 +69,7 @@ class WeightWatch:
         self._running: tuple[int, list[tuple[list[str], Any]]] | None = None
         self._compiled: dict[Any, Aside] = {}
         self._order: list[str] = []
+        self._is_first = True
 
     @property
     def is_preparing(self) -> bool:
@@ -70,10 +77,13 @@ class WeightWatch:
         return not all(each.is_done for each in self._compiled.values())
 
     def request(self, step: int) -> None:
-        """Remember the arrays as they are before the step; at first only begin to compile."""
+        """Remember the arrays as they are before the step; where what measures them is not there, only begin to compile."""
         if self._running is not None or self._variables is None:
             return
         arrays = _measurable(self._variables())
+        if self._is_first and sum(array.size for array in arrays.values()) <= _MOST_AT_FIRST:
+            self._before = (step, arrays)
+            return
         ready = [self._measure_for(arrays, names, True) is not None for names in _alike(arrays)]  # all begin to compile
         if all(ready):
             self._before = (step, arrays)
@@ -81,8 +91,12 @@ class WeightWatch:
     def take(self, step: int) -> Sequence[Sample]:
         """Start the measurement once a step was made, give it once it is computed."""
         if self._before is not None and step > self._before[0] and self._variables is not None:
-            before, self._before = self._before[1], None
-            self._start(step, before, _measurable(self._variables()))
+            (_, before), self._before = self._before, None
+            after = _measurable(self._variables())
+            is_first, self._is_first = self._is_first, False
+            if is_first:
+                return self._at_first(step, before, after)
+            self._start(step, before, after)
         if self._running is None or not _is_ready(self._running[1]):
             return ()
         (step, results), self._running = self._running, None
@@ -111,19 +125,32 @@ class WeightWatch:
         """Let go of the arrays."""
         self._variables = self._before = self._running = None
 
-    def _start(self, step: int, before: dict[str, Any], after: dict[str, Any]) -> None:
-        results = []
+    def _at_first(self, step: int, before: dict[str, Any], after: dict[str, Any]) -> Sequence[Sample]:
+        """Measure at once what is small enough; of a model that was built in this step, the weights alone."""
+        if not after or sum(array.size for array in after.values()) > _MOST_AT_FIRST:
+            return ()
+        self._note_same(before, after)
+        arrays, changes = {name: _wide(array) for name, array in after.items()}, {}
+        with np.errstate(all="ignore"):
+            if self._with_changes and all(_can_be_compared(before.get(name), array) for name, array in after.items()):
+                changes = {name: array - _wide(before[name]) for name, array in arrays.items()}
+            found = [_on_host(array) for array in arrays.values()]
+            moved = [_on_host(changes[name]) if name in changes else None for name in arrays]
+        return _samples(step, self._quantity, list(arrays), found, moved)
+
+    def _note_same(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         is_same = all(before.get(name) is array for name, array in after.items())
         self._same = self._same + 1 if is_same else 0
         said = self.is_a_copy and self._same >= _MOST_SAME and self._quantity == "weight"
         self.about = NEVER_CHANGES if said else ""
         self._with_changes = not is_same and self._quantity == "weight"
+
+    def _start(self, step: int, before: dict[str, Any], after: dict[str, Any]) -> None:
+        self._note_same(before, after)
+        results = []
         for names in _alike(after):
             old = [before.get(name) for name in names]
-            whole = all(
-                o is not None and o.shape == after[n].shape and not o.is_deleted()
-                for o, n in zip(old, names, strict=True)
-            )
+            whole = all(_can_be_compared(o, after[n]) for o, n in zip(old, names, strict=True))
             measure = self._measure_for(after, names, whole)
             if measure is None:
                 return
@@ -141,9 +168,35 @@ class WeightWatch:
 
             specs = [jax.ShapeDtypeStruct(first.shape, first.dtype, sharding=first.sharding)] * len(names)
             self._compiled[key] = found = Aside(
-                lambda: jax.jit(_measure).lower(specs, specs if with_old else None), lambda lowered: lowered.compile()
+                lambda: jax.jit(_measure).lower(specs, specs if with_old else None),
+                lambda lowered: lowered.compile(),
+                rank=_RANK,
             )
         return found.result
+
+
+def _wide(array: Array) -> np.ndarray:
+    """The array on the host, waited for, in single precision at least."""
+    x = np.asarray(array)
+    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+
+
+def _on_host(x: np.ndarray) -> Statistics:
+    """The statistics of an array of the host, the histogram of a large one that is finite from a sample."""
+    flat = x.reshape(-1)
+    if flat.size <= _SMALL or flat.dtype != np.float32:
+        return statistics_of_elements(x)
+    energy, mean = float(flat @ flat) / flat.size, float(flat.sum(dtype=np.float64)) / flat.size
+    if not np.isfinite(energy) or energy < 1.01 * mean**2:  # their difference would say little
+        return statistics_of_elements(x)
+    low, high, zeros = float(flat.min()), float(flat.max()), 1 - np.count_nonzero(flat) / flat.size
+    places = np.clip((flat[:: -(-flat.size // _SMALL)] - low) / (high - low or 1) * BINS, 0, BINS - 1).astype(int)
+    histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
+    return Statistics(flat.size, mean, float(np.sqrt(energy - mean**2)), low, high, zeros, 0, 0, histogram)
+
+
+def _can_be_compared(old: Any, new: Array) -> bool:
+    return old is not None and old.shape == new.shape and not old.is_deleted()
 
 
 def _kind(array: Array) -> tuple[Any, ...]:
