@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.base.jax_names import stop_listening
 from nbmodule.core.transforms.closure import shelf
 
 from jax_settings import FLOAT, with_mixed_dtypes
@@ -34,7 +35,7 @@ def compiles():
     listener = lambda event, *_, **more: found.append(str(more)) if "backend_compile" in event else None
     jax.monitoring.register_event_duration_secs_listener(listener)
     yield found
-    jax.monitoring.unregister_event_duration_listener(listener)
+    stop_listening(listener)
 
 
 def loss(model):

@@ -322,7 +322,10 @@ def signals(act, check, count):
                 while True:
                     guarded[0] = True  # each time: the end of an array may have swallowed the last one
                     act()
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, Exception) as error:
+                # JAX 0.8 catches everything where it asks an array for its type, and raises this in its place.
+                if not (isinstance(error, KeyboardInterrupt) or "couldn't apply typeof" in str(error)):
+                    raise
                 guarded[0] = False
                 struck += 1
                 check()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.base.jax_names import stop_listening
 
 
 class Block(nb.Module):
@@ -96,7 +97,7 @@ def compiles():
 
     jax.monitoring.register_event_duration_secs_listener(hear)
     yield found
-    jax.monitoring.unregister_event_duration_listener(hear)
+    stop_listening(hear)
 
 
 @pytest.fixture(scope="session")
