@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -33,6 +35,18 @@ def test_functions_of_this_package_of_jax_and_of_the_user_are_groups():
     graph = trace_graph(lambda x: nb.relu(scaled(x)) + jax.nn.softmax(x) + x.mean(0), X)
 
     assert [name for name, _ in functions(graph)] == ["scaled", "relu", "softmax", "mean"]
+
+
+@pytest.mark.parametrize(
+    "folder", [Path.home() / ".local" / "lib" / "python3" / "site-packages", Path(jax.__file__).parents[1]]
+)
+def test_functions_of_what_is_installed_are_none_of_the_users_wherever_it_lies(folder):
+    names = {}
+    text = "import jax.numpy as jnp\ndef checked(f, x):\n    return f(x) * jnp.cos(x)\n"
+    exec(compile(text, str(folder / "other" / "checks.py"), "exec"), names)
+    graph = trace_graph(lambda x: names["checked"](scaled, x) + 1, X)
+
+    assert functions(graph) == [("scaled", 2)]
 
 
 def test_each_call_of_a_function_in_a_loop_is_a_group():

@@ -30,7 +30,10 @@ from nbmodule.flow.reading.jaxpr import count_equations, is_layer_file, scopes_n
 _JAX = tuple(os.path.dirname(os.path.abspath(m.__file__)) + os.sep for m in (jax, sys.modules["jaxlib"]) if m.__file__)
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PLUMBING = frozenset(
-    ("op", "bind", "bind_with_trace", "cache_miss", "reraise_with_filtered_traceback", "wrapper", "wrapped", "fun")
+    (
+        *("op", "deferring_binary_op", "bind", "bind_with_trace", "cache_miss", "reraise_with_filtered_traceback"),
+        *("wrapper", "wrapped", "fun"),
+    )
 )
 
 

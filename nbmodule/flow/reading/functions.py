@@ -33,7 +33,11 @@ _OF_FUNCTIONS = tuple(os.path.join(_JAX, "_src", name) for name in ("nn", "numpy
 _OPERATORS = tuple(
     os.path.join(_JAX, "_src", "numpy", name) for name in ("ufuncs.py", "array_methods.py", "array_creation.py")
 )
-_INSTALLED = tuple({os.path.join(path, "") for path in map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))})
+# Beside Python's own folders that of JAX: packages may lie in a folder that is only on the path.
+_INSTALLED = tuple(
+    {os.path.join(path, "") for path in map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))}
+    | {os.path.join(os.path.dirname(os.path.dirname(jax.__file__)), "")}
+)
 _FUNCTIONAL, _KERNEL = os.path.join(LAYERS, "functional") + os.sep, os.path.join(LAYERS, "kernel.py")
 _NAMES = {"rewriting_take": "getitem"}  # said better than JAX does
 
@@ -64,7 +68,8 @@ def _kind(code: CodeType) -> str:
     if file.startswith(_JAX):
         shown = file.startswith(_OF_FUNCTIONS) and not file.startswith(_OPERATORS)
         return "library" if shown and not name.startswith("_") else ""
-    return "" if file.startswith(_INSTALLED) else "user"
+    is_installed = file.startswith(_INSTALLED) or f"-packages{os.sep}" in file  # of a user, of the system
+    return "" if is_installed else "user"
 
 
 @lru_cache(maxsize=4096)
