@@ -36,7 +36,11 @@ class Kernel:
         spec.mkdir(parents=True, exist_ok=True)
         argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "tested", "language": "python"}))
-        env = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "IPYTHONDIR": str(folder / "ipython")}
+        env = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
+            "JAX_PLATFORMS": "cpu",
+            "IPYTHONDIR": str(folder / "ipython"),
+        }
         self.manager = KernelManager(
             kernel_name="tested", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder)])
         )

@@ -55,7 +55,9 @@ def test_a_run_that_is_killed_misses_two_seconds_of_points_at_most(tmp_path, see
         "        if k == 3: print('on', flush=True)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
     ) as child:
         assert child.stdout is not None and child.stdout.readline() == b"on\n"
         time.sleep(1.5 + 1.5 * random.Random(seed).random())

@@ -41,7 +41,7 @@ class Run:
         )
         self.done = subprocess.run(
             [sys.executable, ROOT / "tools" / "make_page.py", copy, self.page, "--keep", self.file],
-            capture_output=True, text=True, check=False, timeout=400, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=False, timeout=400, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
         )  # fmt: skip
 
     @property

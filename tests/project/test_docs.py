@@ -37,7 +37,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", folder / "docs", folder / "built"],
         capture_output=True, text=True, check=False, cwd=folder,
-        env=os.environ | {"NBMODULE_DOCS_EXECUTION": "force", "NBMODULE_DOCS_NOT_EXECUTED": "notebooks/* views/*", "PYTHONPATH": str(ROOT)},
+        env=os.environ | {"NBMODULE_DOCS_EXECUTION": "force", "NBMODULE_DOCS_NOT_EXECUTED": "notebooks/* views/*", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return folder / "built"

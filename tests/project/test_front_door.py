@@ -188,7 +188,10 @@ def test_jedi_goes_to_the_definition_and_shows_the_docstring():
 def test_the_inspector_of_a_kernel_shows_the_arguments_of_a_layer():
     from jupyter_client.manager import start_new_kernel
 
-    manager, client = start_new_kernel(env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"})
+    manager, client = start_new_kernel(
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]), "JAX_PLATFORMS": "cpu"}
+    )
     try:
         client.execute_interactive("import nbmodule as nb; layer = nb.Linear(3, 2)", timeout=60)
         shown = client.inspect("nb.Linear(", 10, reply=True, timeout=60)["content"]["data"]["text/plain"]

@@ -92,7 +92,10 @@ print([int(v.nbytes) for v in views])
 def test_in_a_kernel_a_second_run_of_a_cell_frees_the_view_of_the_first():
     from jupyter_client.manager import start_new_kernel
 
-    manager, client = start_new_kernel(env=os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"})
+    manager, client = start_new_kernel(
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]), "JAX_PLATFORMS": "cpu"}
+    )
 
     def run(code, cell):
         message = client.session.msg(

@@ -147,7 +147,12 @@ class LabServer:
         return (
             os.environ
             | folders
-            | {"JUPYTER_PLATFORM_DIRS": "1", "PYTHONUNBUFFERED": "1", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+            | {
+                "JUPYTER_PLATFORM_DIRS": "1",
+                "PYTHONUNBUFFERED": "1",
+                "JAX_PLATFORMS": "cpu",
+                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
+            }
             | self.env
         )
 
