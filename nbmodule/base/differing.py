@@ -68,8 +68,8 @@ def _kind(leaf: object) -> tuple[Any, Any]:
 
 
 def holds_numbers(array: np.ndarray) -> bool:
-    """Whether its elements can be apart by an amount; V is how NumPy names bfloat16 and its neighbors."""
-    return array.dtype.kind in "biufcV"
+    """Whether its elements can be apart by an amount; the small numbers that JAX adds, such as bfloat16, are known by their names."""
+    return array.dtype.kind in "biufc" or array.dtype.name.startswith(("float", "bfloat", "int", "uint"))
 
 
 def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -80,19 +80,31 @@ def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def numbers_apart(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Element by element, how far widened arrays of one shape are apart, and whether they agree: `|a - b| <= atol + rtol * |b|`.
+    """Element by element, how far arrays of one shape are apart, and whether they agree: `|a - b| <= atol + rtol * |b|`.
 
-    NaN is equal to NaN and infinite to the same infinite; any other pair with one of them is infinitely far apart.
+    NaN is equal to NaN and infinite to the same infinite; any other pair with one of them is infinitely far apart. Integers are
+    subtracted as integers: float64 does not tell those beyond 2**53 apart.
 
     Example:
         >>> numbers_apart(np.array([1.0, np.nan, 2.0]), np.array([1.5, np.nan, np.inf]), 0.0, 1.0)
         (array([0.5, 0. , inf]), array([ True,  True, False]))
     """
+    long = all(x.dtype.kind in "iu" for x in (a, b)) and max(a.dtype.itemsize, b.dtype.itemsize) == 8
+    exact = _integers_apart(a, b) if long else None
+    a, b = widened(a, b)
     with np.errstate(all="ignore"):
         apart = np.abs(a - b)
+        if exact is not None:
+            return exact, exact <= atol + rtol * np.abs(b)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
         return apart, apart <= atol + rtol * np.where(np.isfinite(b), np.abs(b), 0)
+
+
+def _integers_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distances of 64-bit integers; modulo 2**64 the difference of the larger and the smaller is their distance."""
+    x, y = a.astype(np.uint64), b.astype(np.uint64)
+    return np.where(a >= b, x - y, y - x).astype(np.float64)
 
 
 def channels_as_in(ours: Any, theirs: Any) -> Any:

@@ -72,8 +72,8 @@ def _between(a: object, b: object, rtol: float, atol: float, number: int) -> Gap
         return Gap(agrees, 0.0 if agrees else float("inf"), leaf=number, reason="" if agrees else "the values differ")
     if not a.size:
         return Gap(True, leaf=number)
-    a, b = widened(a, b)
     apart, agree = numbers_apart(a, b, rtol, atol)
+    a, b = widened(a, b)
     at = np.unravel_index(int(apart.argmax()), apart.shape)
     finite = apart[np.isfinite(apart)]
     mean = float(finite.mean()) if finite.size else float("inf")

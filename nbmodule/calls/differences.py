@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.differing import ABSENT, kind_apart, paired
+from nbmodule.base.differing import ABSENT, holds_numbers, kind_apart, paired
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import shown
+from nbmodule.base.format import plain, shown
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import socket
+from nbmodule.base.statistics import exponent_of
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
 from nbmodule.calls.shown import Shown
@@ -31,9 +32,9 @@ class Change:
         status: `same`, `changed`, `shape`, `dtype`, `missing` (only in the first) or `unexpected` (only in the second).
         a: The leaf of the first tree.
         b: The leaf of the second tree.
-        largest: Largest absolute difference.
+        largest: Largest absolute difference; None of values that are no numbers.
         where: Its index.
-        relative: Norm of the difference over the norm of the first.
+        relative: Norm of the difference over the norm of the first, both of what is finite; infinite where only one of both is finite.
     """
 
     path: str
@@ -70,9 +71,10 @@ class Difference(Shown, Sequence[Change]):
         apart = [change for change in self.changes if change.status != "same"]
         lines = [f"<Difference: {len(apart)} of {len(self.changes)} leaves differ>"]
         for change in apart[:40]:
-            if change.status == "changed":
-                share = f"{change.relative:.3g} of its norm" if change.relative != float("inf") else "from zero"
-                lines.append(f"  {change.path}: by {change.largest:.3g} at {list(change.where or ())}, {share}")
+            if change.status == "changed" and change.largest is None:
+                lines.append(f"  {change.path}: {_text(change.a)} and {_text(change.b)}")
+            elif change.status == "changed":
+                lines.append(f"  {change.path}: by {change.largest:.3g} at {list(change.where or ())}{_share(change)}")
             else:
                 lines.append(f"  {change.path}: {change.status}, {_text(change.a)} and {_text(change.b)}")
         return "\n".join([*lines, f"  ... {len(apart) - 40} more"] if len(apart) > 40 else lines)
@@ -80,6 +82,13 @@ class Difference(Shown, Sequence[Change]):
 
 def _text(leaf: object) -> str:
     return "nothing" if leaf is None else describe(leaf)
+
+
+def _share(change: Change) -> str:
+    """How large a difference is beside what has changed; nothing where one side is not finite."""
+    if change.relative is None or change.largest == float("inf"):
+        return ""
+    return ", from zero" if change.relative == float("inf") else f", {change.relative:.3g} of its norm"
 
 
 def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
@@ -123,25 +132,46 @@ def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
     apart = kind_apart(a, b)
     if apart:
         return Change(path, apart, None if a is ABSENT else a, None if b is ABSENT else b)
-    if not hasattr(a, "dtype") or not hasattr(b, "dtype"):
-        same = a is b or bool(np.all(a == b))
-        return Change(
-            path, "same" if same else "changed", a, b, 0.0 if same else float("inf"), (), 0.0 if same else float("inf")
-        )
-    gap = gap_between(b, a, rtol, atol)
+    x, y = _numbers_in(a), _numbers_in(b)
+    if x is None or y is None or x.shape != y.shape:
+        return Change(path, "same", a, b, 0.0, (), 0.0) if _is_same(a, b) else Change(path, "changed", a, b)
+    gap = gap_between(y, x, rtol, atol)
     if gap.agrees and (rtol or atol or not gap.largest):
-        return Change(path, "same", a, b, gap.largest, gap.where, 0.0 if not gap.largest else relative_norm(a, b))
-    return Change(path, "changed", a, b, gap.largest, gap.where, relative_norm(a, b))
+        return Change(path, "same", a, b, gap.largest, gap.where, 0.0 if not gap.largest else relative_norm(x, y))
+    return Change(path, "changed", a, b, gap.largest, gap.where, relative_norm(x, y))
+
+
+def _numbers_in(leaf: Any) -> np.ndarray | None:
+    """The numbers of an array, or a lone one; None of anything else, such as texts and random keys."""
+    if isinstance(leaf, bool) or not isinstance(getattr(leaf, "dtype", leaf), (np.dtype, int, float, complex)):
+        return None
+    array = np.asarray(leaf)
+    return array if holds_numbers(array) else None
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if all(hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (a, b)):
+        a, b = jax.random.key_data(a), jax.random.key_data(b)
+    return a is b or bool(np.all(a == b))
 
 
 def relative_norm(a: Shaped, b: Shaped) -> float:
-    """Norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is not.
+    """Norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is not, or an element is finite in one alone.
 
     Example:
         >>> relative_norm(np.array([3.0, 4.0]), np.array([3.0, 3.0]))
         0.2
     """
     a, b = (np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (a, b))
+    bad = ~(np.isfinite(a) & np.isfinite(b))
+    if bad.any():
+        x, y = a[bad], b[bad]
+        if not ((x == y) | (np.isnan(x) & np.isnan(y))).all():
+            return float("inf")
+        a, b = a[~bad], b[~bad]
+    largest = float(max((np.abs(x).max(initial=0.0) for x in (a, b))))
+    if exponent_of(0.0, largest):  # their squares would be no numbers
+        a, b = a / largest, b / largest
     with np.errstate(all="ignore"):
         size = float(np.linalg.norm(a))
         gap = float(np.linalg.norm(b - a))
@@ -249,14 +279,17 @@ def _about_one(a: Any, b: Any) -> str:
     """What is wrong with a lone value. The right one is not told, nor a factor or a distance: it would be the solution."""
     if isinstance(a, (str, bytes, bool)) or isinstance(b, (str, bytes, bool)):
         return f"{a!r} is another answer"
-    if not np.isfinite(a):
+    if not all(isinstance(x, (int, float, complex)) for x in (a, b)):
+        return f"{plain(describe(a), 60)} is another answer"
+    if not isinstance(a, int) and not np.isfinite(a):
         return f"{a} is not finite"
-    if isinstance(a, complex) or isinstance(b, complex) or not np.isfinite(b):
-        return f"{a:.6g} is another number"
-    if a and abs(a + b) <= 1e-6 * abs(b):
-        return f"the sign is wrong: found {a:.6g}"
-    near = "close, but " if abs(a - b) <= 0.02 * abs(b) else ""
-    return f"{near}{a:.6g} is too {'large' if a > b else 'small'}"
+    told = f"{a:.6g}" if abs(a) < 1e300 else f"an integer of {a.bit_length()} bits" if isinstance(a, int) else repr(a)
+    if isinstance(a, complex) or isinstance(b, complex) or (not isinstance(b, int) and not np.isfinite(b)):
+        return f"{told} is another number"
+    if a and 10**6 * abs(a + b) <= abs(b):
+        return f"the sign is wrong: found {told}"
+    near = "close, but " if 50 * abs(a - b) <= abs(b) else ""
+    return f"{near}{told} is too {'large' if a > b else 'small'}"
 
 
 def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:

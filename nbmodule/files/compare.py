@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.differing import ABSENT, kind_apart, numbers_apart, paired, widened
+from nbmodule.base.differing import ABSENT, kind_apart, numbers_apart, paired
 from nbmodule.base.format import describe_shape, shown
 from nbmodule.base.sockets import Displayed
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
@@ -171,4 +171,4 @@ def _difference_of_values(a: Any, b: Any, rtol: float, atol: float) -> str:
 def _slabs(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     a, b = a.reshape(-1), b.reshape(-1)
     for begin in range(0, a.size, _SLAB):
-        yield widened(a[begin : begin + _SLAB], b[begin : begin + _SLAB])
+        yield a[begin : begin + _SLAB], b[begin : begin + _SLAB]

@@ -1,5 +1,6 @@
 """`nb.diff` of two trees, and `nb.check` for exercises."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.calls import check, diff
+from nbmodule.views import record_for
+from nbmodule.views.forms.text import text_of
 
 
 def test_each_leaf_is_told_apart_or_the_same():
@@ -98,3 +101,60 @@ def test_a_wrong_answer_is_told_what_it_looks_like(actual, expected, sentence):
     verdict = check(actual, expected)
     assert not verdict
     assert sentence in repr(verdict)
+
+
+def only_change(a, b, **tolerance):
+    return nb.diff({"x": a}, {"x": b}, **tolerance)["x"]
+
+
+def test_integers_that_float64_does_not_tell_apart_differ():
+    found = only_change(np.array([5, 2**62]), np.array([5, 2**62 + 1]))
+    assert (found.status, found.largest, found.where) == ("changed", 1.0, (1,))
+    assert only_change(np.array([-(2**63)]), np.array([2**63 - 1])).largest == 2.0**64
+    assert only_change(np.array([0], np.uint64), np.array([2**64 - 1], np.uint64)).largest == 2.0**64
+    assert only_change(np.array([2**62]), np.array([2**62 + 1]), atol=1).status == "same"
+
+
+@pytest.mark.parametrize("factor", [1e-310, 1e-200, 1.0, 1e200])
+def test_the_share_of_a_change_does_not_hang_on_the_size_of_the_numbers(factor):
+    found = only_change(np.array([3.0, 4.0]) * factor, np.array([3.0, 3.0]) * factor)
+    assert found.relative == pytest.approx(0.2)
+
+
+def test_what_is_not_finite_on_both_sides_is_no_part_of_a_change():
+    nan = float("nan")
+    assert only_change(np.array([1.0, nan]), np.array([1.5, nan])).relative == 0.5
+    both = nb.diff({"x": np.array([1.0, 2.0])}, {"x": np.array([1.0, nan])})
+    assert (both["x"].largest, both["x"].relative) == (float("inf"), float("inf"))
+    assert "nan" not in repr(both)
+    assert "NaN" not in text_of(record_for(both))
+
+
+def test_lone_numbers_differ_by_an_amount_and_words_by_none():
+    found = only_change(3, 4)
+    assert (found.largest, found.relative) == (1.0, pytest.approx(1 / 3))
+    difference = nb.diff({"rule": "adam", "on": True}, {"rule": "sgd", "on": False})
+    assert [(change.largest, change.relative) for change in difference] == [(None, None)] * 2
+    assert "rule: 'adam' and 'sgd'" in repr(difference)
+    assert "∞" not in text_of(record_for(difference))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (jax.random.key(0), jax.random.key(1)),
+        (np.array(["a", "b"]), np.array(["a", "c"])),
+        (np.array([None, 1], object), np.array([None, 2], object)),
+        (np.array(["2020-01-01"], "datetime64[D]"), np.array(["2020-01-02"], "datetime64[D]")),
+        (2**2000, 2**2000 + 1),
+    ],
+)
+def test_keys_words_and_dates_are_the_same_or_changed(a, b):
+    assert (only_change(a, a).status, only_change(a, b).status) == ("same", "changed")
+    assert text_of(record_for(nb.diff({"x": a}, {"x": b})))
+
+
+def test_an_answer_that_is_no_number_is_another_answer():
+    assert repr(nb.check(2**70, 3)) == "✗ 1.18059e+21 is too large"
+    assert repr(nb.check(2**2000, 3)) == "✗ an integer of 2001 bits is too large"
+    assert "another answer" in repr(nb.check(print, 3))

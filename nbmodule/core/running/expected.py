@@ -73,9 +73,10 @@ def _compare_one(
             if not np.array_equal(found, value):
                 raise _raised(f"{title} is {found!s:.40}, expected was {value!s:.40}.", key, number, value, found)
             continue
-        a, b = widened(found, np.broadcast_to(value, found.shape))
-        error, agree = numbers_apart(a, b, rtol, atol)
+        wanted_here = np.broadcast_to(value, found.shape)
+        error, agree = numbers_apart(found, wanted_here, rtol, atol)
         if not agree.all():
+            a, b = widened(found, wanted_here)
             where = np.unravel_index(int(np.argmax(error)), error.shape)
             text = (
                 f"{title} differs from what was expected: the largest difference is {error[where]:.6g} at "
