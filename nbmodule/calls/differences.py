@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.differing import ABSENT, holds_numbers, kind_apart, paired
@@ -150,7 +151,7 @@ def _numbers_in(leaf: Any) -> np.ndarray | None:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    if all(hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (a, b)):
+    if all(hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in (a, b)):
         a, b = jax.random.key_data(a), jax.random.key_data(b)
     return a is b or bool(np.all(a == b))
 
@@ -169,7 +170,7 @@ def relative_norm(a: Shaped, b: Shaped) -> float:
         if not ((x == y) | (np.isnan(x) & np.isnan(y))).all():
             return float("inf")
         a, b = a[~bad], b[~bad]
-    largest = float(max((np.abs(x).max(initial=0.0) for x in (a, b))))
+    largest = float(max(np.abs(x).max(initial=0.0) for x in (a, b)))
     if exponent_of(0.0, largest):  # their squares would be no numbers
         a, b = a / largest, b / largest
     with np.errstate(all="ignore"):
