@@ -87,20 +87,40 @@ def test_the_inputs_of_a_scan_are_counted():
     assert jax_names.scan_counts(scan.params) == (1, 2)
 
 
-def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(monkeypatch):
-    def other_signature(*given):
-        raise TypeError("inline_jaxpr_into_trace() takes something else")
+def other_signature(*given):
+    raise TypeError("inline_jaxpr_into_trace() takes something else")
 
+
+@pytest.mark.parametrize(
+    ("changed", "used"), [((), "_write"), (("_write",), "_inline"), (("_inline",), None), (("_write", "_inline"), None)]
+)
+def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(changed, used, monkeypatch):
     double = jax.jit(lambda x: x + x, inline=True)
-    staged = lambda: jax.make_jaxpr(lambda x: jax_names.Inlined(double, ())((x,), {}) is jax_names.GO_ON)(1.0)
-    monkeypatch.setattr(jax_names, "_inline", other_signature)
-    jax_names._can_inline.cache_clear()
+    for name in changed:
+        monkeypatch.setattr(jax_names, name, other_signature)
+    jax_names._writer.cache_clear()
     try:
-        assert [bool(x.val) for x in staged().jaxpr.outvars] == [True]
+        assert jax_names._writer() is (used and getattr(jax_names, used))
+        staged = jax.make_jaxpr(lambda x: jax_names.Inlined(double, ())((x,), {}) is jax_names.GO_ON)(1.0)
+        assert [bool(x.val) for x in staged.jaxpr.outvars] == [used is None]
     finally:
         monkeypatch.undo()
-        jax_names._can_inline.cache_clear()
-    assert jax_names._can_inline()
+        jax_names._writer.cache_clear()
+
+
+def test_what_is_written_of_known_values_is_computed_at_once_as_jax_does_it():
+    two = jax.jit(lambda x: np.int32(2), inline=True)
+    cast = jax.jit(lambda y: y.astype(jnp.float32), inline=True)
+
+    def inlined(fn, x):
+        return jax_names.Inlined(fn, ())((x,), {})
+
+    ours, of_jax = (
+        jax.make_jaxpr(lambda x, call=call: x + call(cast, call(two, x)))(jnp.float32(1.0))
+        for call in (inlined, lambda fn, x: fn(x))
+    )
+    assert [equation.primitive.name for equation in ours.eqns] == ["add"]
+    assert str(ours) == str(of_jax)
 
 
 def test_a_listener_that_is_taken_away_hears_no_more():
