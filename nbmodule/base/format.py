@@ -106,14 +106,12 @@ def describe_shape(x: Shaped | complex) -> str:
         'float'
     """
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
-    return type(x).__name__ if shape is None else format_array(shape, _dtype_name(dtype))
+    return type(x).__name__ if shape is None else _array_text(tuple(shape), dtype)
 
 
-@functools.lru_cache(maxsize=256, typed=True)
-def _dtype_name(
-    dtype: object,
-) -> str:  # NumPy makes the name anew each time, and a trace asks for it thousands of times
-    return str(dtype)
+@functools.lru_cache(maxsize=1024, typed=True)
+def _array_text(shape: tuple[Any, ...], dtype: object) -> str:  # a trace asks thousands of times
+    return format_array(shape, str(dtype))
 
 
 def plain(text: object, longest: int = LONGEST_NAME) -> str:

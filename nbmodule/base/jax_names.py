@@ -319,8 +319,8 @@ def can_answer() -> bool:
         return False
 
 
-# Calls of an inline `jax.jit` while a function is staged. All private, tried out once by `_writer`: without them JAX does the calls,
-# which gives the same equations at twice the price.
+# Calls of an inline `jax.jit` while a function is staged. All private, tried out once by `_way_of_writing`: without them JAX does
+# the calls, which gives the same equations at several times the price.
 _partial_eval: Any = _find("jax._src.interpreters.partial_eval")
 _Staging: Any = getattr(_partial_eval, "DynamicJaxprTrace", None)
 _Staged: Any = getattr(_partial_eval, "DynamicJaxprTracer", None)
@@ -355,12 +355,12 @@ class Inlined:
         trace = _trace_context.trace
         if type(trace) is not _Staging or _answering or _jit_switch.value:
             return GO_ON
-        write = _writer()
-        return GO_ON if write is None else self.written(write, trace, args, kwargs)
+        way = _way_of_writing()
+        return GO_ON if way is None else self.written(way, trace, args, kwargs)
 
-    def written(self, write: Any, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def written(self, way: Any, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The equations are written into `trace`, where all arrays are its own."""
-        facts: list[Any] = [_settings(), len(args)]
+        facts: list[Any] = [way, _settings(), len(args)]
         arrays: list[Any] = []
         for place, arg in (*enumerate(args), *sorted(kwargs.items())) if kwargs else enumerate(args):
             if type(arg) is _Staged and arg._trace is trace and place not in self.static:
@@ -372,19 +372,19 @@ class Inlined:
                 return GO_ON
             facts += (place, spelled)
         key = tuple(facts)
-        jaxpr, tree = self._known.get(key) or self._learned(key, args, kwargs)
-        if jaxpr is None:
+        write, tree = self._known.get(key) or self._learned(key, args, kwargs)
+        if write is None:
             return GO_ON
-        return jax.tree.unflatten(tree, write(trace, _source_of_now(), jaxpr, (), *arrays))
+        return jax.tree.unflatten(tree, write(trace, _source_of_now(), arrays))
 
-    def _learned(self, key: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _learned(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         traced = self.compiled.trace(*args, **kwargs)
         jaxpr = getattr(traced.jaxpr, "jaxpr", traced.jaxpr)  # one class since 0.12
         is_plain = not (traced.jaxpr.consts or jaxpr.effects or getattr(jaxpr, "is_high", False))
         if len(self._known) >= _MOST_INLINED:
             self._known.clear()
         tree = jax.tree.structure(traced.out_info)  # JAX 0.8.0 has no `out_tree`
-        found = self._known[key] = (jaxpr if is_plain else None, tree)
+        found = self._known[key] = (key[0](jaxpr) if is_plain else None, tree)
         return found
 
 
@@ -401,45 +401,59 @@ def _spelled(value: object) -> Any:
 _CONSTANTS = {bool, int, float, str, type(None)}
 
 
-def _write(trace: Any, source: Any, jaxpr: Any, consts: tuple[()], *arrays: Any) -> list[Any]:
-    """What `_inline` does, at a quarter of its price: equations are written as they will stand in the program.
+def _written_by_jax(jaxpr: Any) -> Callable[[Any, Any, list[Any]], list[Any]]:
+    return lambda trace, source, arrays: _inline(trace, source, jaxpr, (), *arrays)
 
-    JAX notes each with tracers for all that comes in and goes out, and makes equations of its notes in the end. It writes finished
-    ones itself only where it lowers a program; here tracers are made for the results alone.
+
+class _Draft:
+    """The equations of a function, laid out to be written into a trace as they will stand in the program.
+
+    JAX notes each with tracers for all that comes in and goes out, and makes equations of its notes in the end; finished ones it
+    writes only where it lowers a program. Here tracers are made for the results alone, at 0.3 of the price.
     """
-    frame = trace.frame
-    if frame.auto_dce or any(trace.get_const(x) is not None for x in arrays):
-        return _inline(trace, source, jaxpr, consts, *arrays)  # equations may fall away, or be computed at once
-    atoms = {v: x.val for v, x in zip(jaxpr.invars, arrays)}
-    fresh, append = frame.gensym, frame.tracing_eqns.append
-    for equation in jaxpr.eqns:
-        outputs = [fresh(v.aval) for v in equation.outvars]
-        names = equation.source_info.name_stack
-        append(
-            equation.replace(
-                invars=[x if type(x) is Literal else atoms[x] for x in equation.invars],
-                outvars=outputs,
-                source_info=source.replace(name_stack=source.name_stack + names) if names else source,
-            )
-        )
-        atoms.update(zip(equation.outvars, outputs))
-    tracers = dict(zip(jaxpr.invars, arrays))
-    for v in jaxpr.outvars:
-        if type(v) is not Literal and v not in tracers:
-            tracers[v] = trace.var_to_tracer(atoms[v], source)
-    return [_Staged(trace, v.aval, v, source) if type(v) is Literal else tracers[v] for v in jaxpr.outvars]
+
+    __slots__ = ("jaxpr", "lines")
+
+    def __init__(self, jaxpr: Any) -> None:
+        self.jaxpr = jaxpr
+        self.lines = [
+            (type(e), e.invars, e.outvars, e.primitive, e.params, e.effects, e.source_info.name_stack or None, e.ctx)
+            for e in jaxpr.eqns
+        ]
+
+    def __call__(self, trace: Any, source: Any, arrays: list[Any]) -> list[Any]:
+        frame, jaxpr = trace.frame, self.jaxpr
+        if frame.auto_dce or any(trace.get_const(x) is not None for x in arrays):
+            return _inline(trace, source, jaxpr, (), *arrays)  # equations may fall away, or be computed at once
+        tracers = dict(zip(jaxpr.invars, arrays))
+        atoms = {v: x.val for v, x in tracers.items()}
+        fresh, append = frame.gensym, frame.tracing_eqns.append
+        for make, invars, outvars, primitive, params, effects, names, ctx in self.lines:
+            inputs = [x if type(x) is Literal else atoms[x] for x in invars]
+            if len(outvars) == 1:
+                outputs = [fresh(outvars[0].aval)]
+                atoms[outvars[0]] = outputs[0]
+            else:
+                outputs = [fresh(v.aval) for v in outvars]
+                atoms.update(zip(outvars, outputs))
+            below = source if names is None else source.replace(name_stack=source.name_stack + names)
+            append(make(inputs, outputs, primitive, params, effects, below, ctx))
+        for v in jaxpr.outvars:
+            if type(v) is not Literal and v not in tracers:
+                tracers[v] = trace.var_to_tracer(atoms[v], source)
+        return [_Staged(trace, v.aval, v, source) if type(v) is Literal else tracers[v] for v in jaxpr.outvars]
 
 
 @functools.cache
-def _writer() -> Any:
-    """What writes equations into a trace of this JAX: `_write`, else JAX's own; None if that does not write those of the function."""
-    if None in (_Staging, _Staged, _inline, _settings, _source_of_now, _jit_switch) or not _is_true(_inline):
+def _way_of_writing() -> Any:
+    """What writes equations into a trace of this JAX: `_Draft`, else JAX itself; None if that does not write those of the function."""
+    if None in (_Staging, _Staged, _inline, _settings, _source_of_now, _jit_switch) or not _is_true(_written_by_jax):
         return None
-    return _write if _is_true(_write) else _inline
+    return _Draft if _is_true(_Draft) else _written_by_jax
 
 
-def _is_true(write: Any) -> bool:
-    """Whether this writes the equations of a function that has constants, names, and results of every kind."""
+def _is_true(way: Any) -> bool:
+    """Whether this way writes the equations of a function that has constants, names, and results of every kind."""
 
     def tried(x: Any, y: Any) -> Any:
         with jax.named_scope("part"):
@@ -450,7 +464,7 @@ def _is_true(write: Any) -> bool:
     try:
         found, wanted = (
             jax.make_jaxpr(fn)(x, x)
-            for fn in (lambda *arrays: inlined.written(write, _trace_context.trace, arrays, {}), tried)
+            for fn in (lambda *arrays: inlined.written(way, _trace_context.trace, arrays, {}), tried)
         )
     except (TypeError, ValueError, AttributeError, AssertionError, LookupError, RuntimeError):
         return False

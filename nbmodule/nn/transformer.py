@@ -14,7 +14,7 @@ from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.rectifiers import relu
-from nbmodule.nn.kernel import plain
+from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
 from nbmodule.nn.linear import Linear
 from nbmodule.nn.normalization import LayerNorm
@@ -73,8 +73,8 @@ class _TransformerLayer(Layer):
         """One part beside a shortcut."""
         x = plain(x)
         if self.norm_first:
-            return x + self.dropout(part(norm(x)))
-        return norm(x + self.dropout(part(x)))
+            return _sum(x, self.dropout(part(norm(x))))
+        return norm(_sum(x, self.dropout(part(x))))
 
     def _fed(self, x: Array) -> Any:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
@@ -85,6 +85,11 @@ class _TransformerLayer(Layer):
     def brief(self) -> str:
         """For displays: `64, 8 heads`."""
         return f"{self.features}, {self.num_heads} head{'s' if self.num_heads > 1 else ''}"
+
+
+@kernel
+def _sum(x: Array, y: Array) -> Array:
+    return x + y
 
 
 class TransformerEncoderLayer(_TransformerLayer):

@@ -92,20 +92,21 @@ def other_signature(*given):
 
 
 @pytest.mark.parametrize(
-    ("changed", "used"), [((), "_write"), (("_write",), "_inline"), (("_inline",), None), (("_write", "_inline"), None)]
+    ("changed", "used"),
+    [((), "_Draft"), (("_Draft",), "_written_by_jax"), (("_inline",), None), (("_Draft", "_inline"), None)],
 )
 def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(changed, used, monkeypatch):
     double = jax.jit(lambda x: x + x, inline=True)
     for name in changed:
         monkeypatch.setattr(jax_names, name, other_signature)
-    jax_names._writer.cache_clear()
+    jax_names._way_of_writing.cache_clear()
     try:
-        assert jax_names._writer() is (used and getattr(jax_names, used))
+        assert jax_names._way_of_writing() is (used and getattr(jax_names, used))
         staged = jax.make_jaxpr(lambda x: jax_names.Inlined(double, ())((x,), {}) is jax_names.GO_ON)(1.0)
         assert [bool(x.val) for x in staged.jaxpr.outvars] == [used is None]
     finally:
         monkeypatch.undo()
-        jax_names._writer.cache_clear()
+        jax_names._way_of_writing.cache_clear()
 
 
 def test_what_is_written_of_known_values_is_computed_at_once_as_jax_does_it():

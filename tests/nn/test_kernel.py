@@ -188,8 +188,8 @@ def test_equations_written_without_jax_in_between_are_those_that_jax_writes(name
     nb.seed(0)
     model, x = make(), jnp.ones(shape)
     ours = as_staged(model, x)
-    for way in (jax_names._inline, None):
-        monkeypatch.setattr(jax_names, "_writer", lambda way=way: way)
+    for way in (jax_names._written_by_jax, None):
+        monkeypatch.setattr(jax_names, "_way_of_writing", lambda way=way: way)
         assert ours == as_staged(model, x)
 
 

@@ -28,7 +28,7 @@ def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Keep the shapes of these arguments; from now on calls may take the short way."""
     inner = module._nbm
     if not kwargs and all(isinstance(arg, jax.Array) for arg in args):  # most calls: nothing to look into
-        inner.shown = ([jax.ShapeDtypeStruct(arg.shape, arg.dtype) for arg in args], _tree_of_positions(len(args)))
+        inner.shown = ([_array_like(arg.shape, arg.dtype) for arg in args], _tree_of_positions(len(args)))
     else:
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
         inner.shown = ([_kept(leaf) for leaf in leaves], tree)
@@ -65,6 +65,11 @@ def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     return jax.tree.unflatten(tree, leaves)
 
 
+@functools.lru_cache(1024, typed=True)
+def _array_like(shape: tuple[Any, ...], dtype: object) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
 @functools.cache
 def _tree_of_positions(count: int) -> Any:
     return jax.tree.structure(((0,) * count, {}))
@@ -82,7 +87,7 @@ def _kept(leaf: Any) -> Any:
         except Unconvertible:  # the layer that meets it says so
             return None
     if not _is_whole(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
+        return _array_like(tuple(leaf.shape), leaf.dtype)
     if isinstance(leaf, _PLAIN):
         return leaf
     try:

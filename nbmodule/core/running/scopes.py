@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import jax
-
-from nbmodule.core.boxes.frame import EAGER, here, now
+from nbmodule.base.jax_names import is_eager, source_info_util
+from nbmodule.core.boxes.frame import now
 from nbmodule.core.shape.walk import name_within, plan_of
 
 if TYPE_CHECKING:
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
 
 def scope_of(module: CoreModule) -> Any:
     """While tracing, the name scope that graphs read: the child's own escaped name, numbered from its second call on."""
-    if here() == EAGER or getattr(type(module), "_has_scope_already", False):
+    if is_eager() or getattr(type(module), "_has_scope_already", False):
         return nullcontext()
     caller = now.stack[-1] if now.stack else None
     name = escape(own_name(module, caller))
     if caller is not None:
         count = now.counts[-1][name] = now.counts[-1].get(name, 0) + 1
         name = f"{name}#{count}" if count > 1 else name
-    return jax.named_scope(name)
+    return source_info_util.extend_name_stack(name)  # what `jax.named_scope` enters, without a generator around it
 
 
 def own_name(module: Any, caller: Any = None) -> str:

@@ -426,7 +426,9 @@ def _named_within(thing: object, module: Hull, above: tuple[int, ...]) -> str | 
 
 def _where(thing: object, module: Hull) -> list[tuple[str, Any]]:
     """Of the `items` of `thing`, in their order, those that are `module` or may hold it: asked at each call that is traced."""
-    if isinstance(thing, (list, tuple, Mapping)) or hasattr(type(thing), "_listed"):
+    if isinstance(thing, (list, tuple)):
+        return [(str(i), value) for i, value in enumerate(thing) if value is module or _may_hold(value)]
+    if isinstance(thing, Mapping) or hasattr(type(thing), "_listed"):
         return [(item.name, item.value) for item in items(thing) if item.value is module or _may_hold(item.value)]
     short = getattr(type(thing), "_short_names", {})
     found = [
