@@ -91,7 +91,7 @@ class _Same:
 class Structure:
     """An interned table: `objects` (the root first), `boxes` and `absent` ones, with references between them by index."""
 
-    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects")
+    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects", "readable")
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class Structure:
     ) -> None:
         self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
         self.codes = codes  # the forwards and hooks in it, with the code that they have
+        self.readable: list[Any] | None = None  # what `environment.py` reads in it, once it has
 
 
 STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")

@@ -32,7 +32,7 @@ from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.layout import layouts_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
-from nbmodule.core.shape.structure import STEADY, Static, functions_of, static_key, structure_of
+from nbmodule.core.shape.structure import STEADY, Static, Structure, functions_of, static_key, structure_of
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.functions import LIBRARIES
@@ -417,16 +417,29 @@ class _Reader:
         if not hasattr(thing, "_nbm") and not hasattr(type(thing), "_is_stateful"):
             self.whole = False
             return
-        for i, row in enumerate(structure_of(thing).objects):
-            if not is_settled(row[1].__module__):
-                self._class(row[1], (*place, i, "class"), whole=False)
-            for name, reference in row[3:]:
-                if isinstance(reference, Static) and type(reference.value) not in _VALUES:
-                    self.look(reference.value, (*place, i, name.value if isinstance(name, Static) else name))
+        for below, value, is_class in _readable_in(structure_of(thing)):
+            if is_class:
+                self._class(value, (*place, *below), whole=False)
+            else:
+                self.look(value, (*place, *below))
         for i, module in enumerate((thing, *plan_of(thing).modules)):
             for j, fn in enumerate(functions_of(module) if is_module(module) else ()):
                 if isinstance(fn, types.FunctionType) and not is_settled(fn.__module__):
                     self.look(fn, (*place, i, "run", j))
+
+
+def _readable_in(structure: Structure) -> list[tuple[Place, Any, bool]]:
+    """Of the objects in a structure what its key does not say in full, with its place: classes that may be edited, and static values."""
+    found = structure.readable
+    if found is None:
+        found = structure.readable = []
+        for i, row in enumerate(structure.objects):
+            if not is_settled(row[1].__module__):
+                found.append(((i, "class"), row[1], True))
+            for name, reference in row[3:]:
+                if isinstance(reference, Static) and type(reference.value) not in _VALUES:
+                    found.append(((i, name.value if isinstance(name, Static) else name), reference.value, False))
+    return found
 
 
 def _is_named(kind: type) -> bool:
