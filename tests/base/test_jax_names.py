@@ -96,6 +96,8 @@ def other_signature(*given):
     [((), "_Draft"), (("_Draft",), "_written_by_jax"), (("_inline",), None), (("_Draft", "_inline"), None)],
 )
 def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(changed, used, monkeypatch):
+    if used == "_Draft" and jax.__version_info__ < (0, 10, 2):
+        used = "_written_by_jax"  # before it took finished equations into a trace
     double = jax.jit(lambda x: x + x, inline=True)
     for name in changed:
         monkeypatch.setattr(jax_names, name, other_signature)
