@@ -278,10 +278,9 @@ NAMES: dict[str, str] = {
 
 
 # Where names are that JAX has under the same name, in the order in which they are looked for.
-_ROOMS_OF_JAX = {
-    "jax.numpy": "jnp", "jax.nn": "jax.nn", "jax": "jax", "jax.lax": "jax.lax", "jax.random": "jax.random",
-    "jax.nn.initializers": "jax.nn.initializers",
-}  # fmt: skip
+_ROOMS_OF_JAX = {"jax.numpy": "jnp"} | {
+    name: name for name in ("jax.nn", "jax", "jax.lax", "jax.random", "jax.nn.initializers")
+}
 
 
 def no_such_name(package: str, name: str, names: Iterable[str]) -> str:

@@ -62,10 +62,9 @@ def build_skeleton(leaves: list[tuple[str, StoredLeaf | None]], level: int | Non
     """
     h5py = import_h5py()
     target = SparseFile()
-    with h5py.File(
-        target, "w", libver=("v110", "v110"), alignment_threshold=_ALIGNED_FROM, alignment_interval=ALIGNMENT,
-        meta_block_size=min(1 << 20, 1024 + 512 * len(leaves)),
-    ) as file:  # fmt: skip
+    aligned = {"alignment_threshold": _ALIGNED_FROM, "alignment_interval": ALIGNMENT}
+    block = min(1 << 20, 1024 + 512 * len(leaves))
+    with h5py.File(target, "w", libver=("v110", "v110"), meta_block_size=block, **aligned) as file:
         file.attrs["format"], file.attrs["format_version"] = FORMAT, VERSION
         builder = _Builder(h5py, file.id, level)
         rows = [builder.add(path, leaf) for path, leaf in leaves]

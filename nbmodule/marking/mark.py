@@ -26,8 +26,12 @@ from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
 _LOOK = 0.1  # seconds between two looks at what a process uses
 _SECRET = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE")
 # Below the home of who marks; of these, and of the folder of the notebooks, nothing is read.
-_AT_HOME = (".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".config/gh", ".password-store", ".mozilla",
-            ".netrc", ".git-credentials", ".pypirc", ".npmrc", ".pgpass")  # fmt: skip
+_AT_HOME = tuple(
+    (
+        ".ssh .gnupg .aws .azure .kube .docker .config/gcloud .config/gh .password-store .mozilla .netrc .git-credentials "
+        ".pypirc .npmrc .pgpass"
+    ).split()
+)
 _MOST_TOLD = 50_000_000  # bytes of events; a notebook that tells more is ended
 
 
@@ -227,15 +231,23 @@ def _run(
     """Run the cells in a process that is watched from here."""
     theirs, ours = os.pipe()[::-1]
     request = {
-        "pipe": theirs, "folder": str(home), "network": limits.network, "output": limits.output, "hidden": hidden,
+        "pipe": theirs,
+        "folder": str(home),
+        "network": limits.network,
+        "output": limits.output,
+        "hidden": hidden,
         "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
         "limits": {"cpu": int(limits.seconds * 4 * (os.cpu_count() or 1)) + 60, "file": limits.disk},
-    }  # fmt: skip
+    }
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", "nbmodule.marking.child"],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(theirs,), start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(theirs,),
+        start_new_session=True,
         env=_environment(home),
-    )  # fmt: skip
+    )
     family = Family(child)
     os.close(theirs)
     over = threading.Event()

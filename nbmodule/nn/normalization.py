@@ -310,6 +310,5 @@ def _shape(name: str, given: Any) -> tuple[int, ...]:
     return tuple(size(name, "normalized_shape", n) for n in (given if isinstance(given, (tuple, list)) else (given,)))
 
 
-__all__ = [
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm",
-]  # fmt: skip
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm", "LayerNorm", "LocalResponseNorm"]
+__all__ += ["RMSNorm"]

@@ -50,9 +50,9 @@ new_values = operator.itemgetter(1)
 _value = operator.attrgetter("_value")
 _NUMBERS = [
     number
-    for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF", "SIGBREAK")
-    if (number := getattr(signal, name, None)) is not None
-]  # fmt: skip
+    for name in "INT TERM ALRM HUP QUIT USR1 USR2 VTALRM PROF BREAK".split()
+    if (number := getattr(signal, f"SIG{name}", None)) is not None
+]
 _PATIENCE, _AGAIN_AFTER = 5.0, 0.001
 """Seconds."""
 

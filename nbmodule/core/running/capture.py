@@ -293,10 +293,9 @@ def order_facts(module: CoreModule, infos: Sequence[Any], callers: dict[int, int
             if called in places
             else ".".join(filter(None, (around["path"] if around else "", info.name)))
         )
-        rows[index] = {
-            "path": path, "parent": around["order"] if around else None, "order": len(rows), "depth": around["depth"] + 1 if around else 0,
-            "class_name": info.name, "inputs": info.inputs, "outputs": info.outputs, "error": info.error or None,
-        }  # fmt: skip
+        above, depth = (around["order"], around["depth"] + 1) if around else (None, 0)
+        place = {"path": path, "parent": above, "order": len(rows), "depth": depth, "class_name": info.name}
+        rows[index] = place | {"inputs": info.inputs, "outputs": info.outputs, "error": info.error or None}
     return list(rows.values())
 
 

@@ -160,7 +160,7 @@ def is_plain_object(value: object) -> bool:
     if issubclass(kind, (type, types.FunctionType, types.BuiltinFunctionType)):
         return False
     made = next((vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base)), None)
-    return type(made) in (types.GetSetDescriptorType, types.MemberDescriptorType)
+    return type(made) in _DESCRIPTORS
 
 
 def is_plainly_listed(value: object) -> bool:
@@ -211,7 +211,8 @@ def contents(cell: types.CellType) -> Any:
 
 _SIMPLE = (int, float, complex, str, bytes, type(None), jax.Array, np.ndarray)
 _NO_DATA = (*_SIMPLE, type, types.FunctionType, types.ModuleType)
-_OF_CLASSES = (types.FunctionType, classmethod, staticmethod, property, types.MemberDescriptorType, types.GetSetDescriptorType)  # fmt: skip
+_DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_OF_CLASSES = (types.FunctionType, classmethod, staticmethod, property, *_DESCRIPTORS)
 
 
 def _parts(value: Any) -> Iterator[tuple[Callable[[Any, Any], Any], Any, Any]]:

@@ -200,9 +200,8 @@ class CodeWatch:
 
     def let_go(self) -> None:
         """Hold nothing any more, also where others hold these lists; what was watched is gone."""
-        for held in (self.bindings, self.cells, self.sequences, self.kinds, self.kept, self.holders, self.paths, self.defaults,
-                     self.soft):  # fmt: skip
-            held.clear()
+        for held in "bindings cells sequences kinds kept holders paths defaults soft".split():
+            getattr(self, held).clear()
 
     def is_fresh(self) -> bool:
         """Whether all code is as it was, and all names stand for what they stood for."""

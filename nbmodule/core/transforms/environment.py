@@ -39,21 +39,34 @@ from nbmodule.core.transforms.functions import LIBRARIES
 
 Place = tuple[Any, ...]
 _VALUES = (int, float, bool, complex, str, bytes, type(None))
-_PEEKING = frozenset({"globals", "locals", "eval", "exec", "__import__", "import_module", "_getframe", "currentframe", "input", "open",
-    "print", "display", "breakpoint", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"})  # fmt: skip
-_PURE = frozenset({"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "nbmodule", "flax", "equinox", "haiku", "einops", "jaxtyping", "beartype",
-    "chex", "diffrax", "lineax", "optimistix", "abc", "argparse", "array", "base64", "bisect", "builtins", "cmath", "collections",
-    "collections_abc", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions", "functools", "future__", "hashlib", "heapq",
-    "itertools", "json", "keyword", "math", "numbers", "operator", "pprint", "re", "sre", "string", "struct", "textwrap", "types", "typing",
-    "typing_extensions", "zlib"})  # fmt: skip
+_PEEKING = frozenset(
+    (
+        "globals locals eval exec __import__ import_module _getframe currentframe input open print display breakpoint "
+        "load loadtxt genfromtxt fromfile memmap"
+    ).split()
+)
+_PURE = frozenset(
+    (
+        "jax jaxlib numpy ml_dtypes optax nbmodule flax equinox haiku einops jaxtyping beartype chex diffrax lineax "
+        "optimistix abc argparse array base64 bisect builtins cmath collections collections_abc contextlib copy "
+        "dataclasses decimal enum fractions functools future__ hashlib heapq itertools json keyword math numbers operator "
+        "pprint re sre string struct textwrap types typing typing_extensions zlib"
+    ).split()
+)
 """Packages whose functions compute from their arguments alone: from others, a trace may learn, draw or tell something anew each time."""
 _BY_ANY_NAME = frozenset(
     {"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "asdict", "astuple", "fields", "getmembers"}
 )
-_NOT_READ = frozenset({"__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__firstlineno__",
-    "__static_attributes__", "__abstractmethods__", "__parameters__", "__orig_bases__", "__annotate__", "__annotations_cache__",
-    "__annotate_func__", "__dataclass_fields__", "__dataclass_params__", "__match_args__"})  # fmt: skip
-_MAKING = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__", "__class_getitem__", "__setstate__", "__reduce__", "__getstate__"})  # fmt: skip
+_NOT_READ = frozenset(
+    (
+        "__doc__ __module__ __dict__ __weakref__ __annotations__ __qualname__ __firstlineno__ __static_attributes__ "
+        "__abstractmethods__ __parameters__ __orig_bases__ __annotate__ __annotations_cache__ __annotate_func__ "
+        "__dataclass_fields__ __dataclass_params__ __match_args__"
+    ).split()
+)
+_MAKING = frozenset(
+    "__init__ __new__ __post_init__ __init_subclass__ __class_getitem__ __setstate__ __reduce__ __getstate__".split()
+)
 _C_CALLABLES = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.MethodWrapperType, types.MemberDescriptorType, types.GetSetDescriptorType, np.ufunc)  # fmt: skip
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace)
@@ -549,7 +562,12 @@ def _facts_of(code: types.CodeType) -> _CodeFacts:
 _NOTHING = frozenset(
     {"CACHE", "NOP", "RESUME", "EXTENDED_ARG", "PUSH_NULL", "NOT_TAKEN", "PRECALL", "COPY_FREE_VARS", "MAKE_CELL"}
 )
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_ATTR", "LOAD_METHOD"})  # fmt: skip
+_LOADS = frozenset(
+    (
+        "LOAD_GLOBAL LOAD_NAME LOAD_DEREF LOAD_CLASSDEREF LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS LOAD_ATTR "
+        "LOAD_METHOD"
+    ).split()
+)
 _STORES = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_NAME", "STORE_DEREF"})
 _OTHERS = frozenset(
     {"LOAD_SUPER_ATTR", "IMPORT_FROM", "IMPORT_NAME", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF"}

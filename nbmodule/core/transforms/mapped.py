@@ -118,10 +118,9 @@ def vmap(
                 return framed(body, axes=(name,) if split_streams else ())
 
         def run(out: object, zeros: list[Any] | None = None) -> Any:
-            return jax.vmap(
-                inner, in_axes=(tuple(axes), 0, 0), out_axes=(out_axes, out, 0, None, stacks.out_axes, None), axis_name=name,
-                axis_size=axis_size, spmd_axis_name=spmd_axis_name,
-            )(tuple(full), kwargs, zeros)  # fmt: skip
+            given, made = (tuple(axes), 0, 0), (out_axes, out, 0, None, stacks.out_axes, None)
+            along = {"axis_name": name, "axis_size": axis_size, "spmd_axis_name": spmd_axis_name}
+            return jax.vmap(inner, in_axes=given, out_axes=made, **along)(tuple(full), kwargs, zeros)
 
         size = _size(full, axes, kwargs, axis_size)
         try:

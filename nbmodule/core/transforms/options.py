@@ -28,10 +28,9 @@ _PLACES = (
     "out_shardings",
 )
 OPTIONS = ("donate", *_PLACES, *_PASSED_ON)
-_KERAS = {
-    "optimizer", "loss", "metrics", "loss_weights", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile",
-    "auto_scale_loss",
-}  # fmt: skip
+_KERAS = frozenset(
+    "optimizer loss metrics loss_weights weighted_metrics run_eagerly steps_per_execution jit_compile auto_scale_loss".split()
+)
 _TORCH = {"fullgraph", "dynamic", "mode", "options", "disable"}
 
 

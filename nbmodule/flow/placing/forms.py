@@ -120,7 +120,8 @@ class Form:
     @property
     def enters(self) -> bool:
         """Whether anything comes in on the main road."""
-        aside = {w.slot for wires, slots in zip(self.wires, self.side_entries, strict=True) for w in map(wires.__getitem__, slots) if w.child == OUTSIDE}  # fmt: skip
+        entries = zip(self.wires, self.side_entries, strict=True)
+        aside = {wires[i].slot for wires, slots in entries for i in slots if wires[i].child == OUTSIDE}
         return len(aside) < len(self.entry_values)
 
     @property

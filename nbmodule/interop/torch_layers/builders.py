@@ -251,8 +251,6 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "PReLU": lambda m: activation.PReLU(m.num_parameters, axis=1 if m.num_parameters > 1 else -1),
     **{
         name: plain(name)
-        for name in (
-            "ReLU", "ReLU6", "SELU", "SiLU", "Mish", "Softsign", "Sigmoid", "LogSigmoid", "Hardsigmoid", "Hardswish", "Tanh",
-        )
+        for name in "ReLU ReLU6 SELU SiLU Mish Softsign Sigmoid LogSigmoid Hardsigmoid Hardswish Tanh".split()
     },
-}  # fmt: skip
+}

@@ -68,9 +68,8 @@ class _Drawing(RunListener):
         operands = [self.operand(tensor) for tensor in ran.inputs]
         values = [value_of(tensor) for tensor in ran.outputs]
         size = sum(tensor.numel() * tensor.element_size() for tensor in (*ran.inputs, *ran.outputs))
-        ref = self.builder.add(
-            self.groups[-1], ran.name, "operation", operands, values, parameters=ran.parameters, flops=ran.flops, bytes=size, _locate=ran.source
-        )  # fmt: skip
+        facts = {"parameters": ran.parameters, "flops": ran.flops, "bytes": size, "_locate": ran.source}
+        ref = self.builder.add(self.groups[-1], ran.name, "operation", operands, values, **facts)
         for number, tensor in enumerate(ran.outputs):
             self.made[id(tensor)] = (tensor, Ref(ref.node, number))
 

@@ -154,11 +154,13 @@ def flops_of(name: str, given: list[Any], made: list[Any]) -> int:
     return 0 if name in _MOVES else size
 
 
-_MOVES = frozenset((
-    "view", "reshape", "flatten", "unflatten", "transpose", "permute", "t", "T", "mT", "getitem", "squeeze", "unsqueeze", "expand", "repeat",
-    "cat", "stack", "chunk", "split", "unbind", "narrow", "contiguous", "to", "type", "float", "clone", "embedding", "index_select", "gather",
-    "pad", "roll", "zeros", "ones", "empty", "arange", "tensor", "as_tensor", "dropout",
-))  # fmt: skip
+_MOVES = frozenset(
+    (
+        "view reshape flatten unflatten transpose permute t T mT getitem squeeze unsqueeze expand repeat cat stack chunk "
+        "split unbind narrow contiguous to type float clone embedding index_select gather pad roll zeros ones empty "
+        "arange tensor as_tensor dropout"
+    ).split()
+)
 
 
 def line_of_user() -> Source | None:

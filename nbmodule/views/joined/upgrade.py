@@ -142,10 +142,8 @@ class Views:
         view.source.joined(lambda content: self.send(content | {"kind": "told", "view": view.key}))
         source = view.source
         steps = list(source.steps) if isinstance(source, CallsSource) else []
-        return {
-            "kind": "welcome", "view": view.key, "age": time.monotonic() - view.made, "changed": source.has_changed(),
-            "steps": steps if len(steps) > 1 else [], "left": view.left,
-        }  # fmt: skip
+        state = {"age": time.monotonic() - view.made, "changed": source.has_changed(), "left": view.left}
+        return {"kind": "welcome", "view": view.key, "steps": steps if len(steps) > 1 else []} | state
 
     def look_for_changes(self, *_: object) -> None:
         """After a cell: tell each open view, once, that what it shows has changed."""

@@ -37,11 +37,12 @@ GROWTH = 100.0
 """From the first to the last of a chain of layers."""
 GROWTH_A_LAYER = 1.4
 OVERFIT = 1.1
-_SIZES = frozenset({
-    *("in_features", "out_features", "features", "num_features", "hidden_features", "normalized_shape", "output_size"),
-    *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "scale_factor"),
-    *("num_embeddings", "embedding_dim"),
-})  # fmt: skip
+_SIZES = frozenset(
+    (
+        "in_features out_features features num_features hidden_features normalized_shape output_size num_embeddings embedding_dim "
+        "in_channels out_channels kernel_size stride padding dilation groups scale_factor"
+    ).split()
+)
 """Arguments that differ from layer to layer for good reasons."""
 _DROPS, _REMEMBERS = "Dropout", "BatchNorm"
 
