@@ -131,64 +131,21 @@ class CodeWatch:
     def __init__(
         self, functions: list[Callable[..., Any]], captured: Sequence[Any] = (), classes: Sequence[type] = ()
     ) -> None:
-        codes: dict[int, tuple[Any, Any]] = {}
         places = _Places()
-        said: set[str] = set()
-        stored: set[str] = set()
-        waiting = list(reversed(functions))  # a method before the function below it: it has an object
-        while waiting:
-            given = waiting.pop()
-            fn = _function(given)
-            if not isinstance(fn, types.FunctionType) or id(fn) in codes or not is_users(fn):
-                continue
-            codes[id(fn)] = (fn, fn.__code__)
-            names = frozenset((*global_names(fn.__code__), *_texts(fn.__code__)))
-            said |= names
-            stored |= _set_names(fn.__code__)
-            globals_read = _globals_read(fn)
-            owner = getattr(given, "__self__", None)
-            places.look(owner, names)
-            places.look_at_settings(owner, names, fn.__code__)
-            places.look_at_class(owner if isinstance(owner, type) else type(owner), names)
-            places.look_at_given(given, fn, names)
-            for name in names:
-                value = fn.__globals__.get(name)
-                is_helper = isinstance(value, types.FunctionType) and is_users(value)
-                if is_helper or places.look(value, names):
-                    places.bindings[id(fn.__globals__), name] = (fn.__globals__, name, id(value))
-                elif name in globals_read and _may_change(value):
-                    places.look_at_class(value, names)
-                    if not places.look_softly(fn.__globals__, name, value, names):
-                        places.name_kinds[id(fn.__globals__), name] = (fn.__globals__, name, type(value))
-                waiting += [value] if is_helper else []
-            for cell in fn.__closure__ or ():
-                value = contents(cell)
-                if isinstance(value, types.FunctionType) or places.look(value, names):
-                    places.cells[id(cell)] = (cell, id(value))
-                elif _may_change(value):
-                    places.look_at_class(value, names)
-                    if places.keep_softly((id(cell), None), value, names):
-                        places.cells[id(cell)] = (cell, id(value))
-                    else:
-                        places.cell_kinds[id(cell)] = (cell, type(value))
-                waiting += [value] if isinstance(value, types.FunctionType) else []
-        for kind in classes:
-            for fn in _methods(kind, said):
-                said.update(global_names(fn.__code__))
-                stored |= _set_names(fn.__code__)
-        for kind in classes:
-            places.look_at_class_of_module(kind, frozenset(said - stored))
-        self.defaults = [
-            (fn, fn.__defaults__, fn.__kwdefaults__) for fn, _ in codes.values() if fn.__defaults__ or fn.__kwdefaults__
-        ]
+        places.look_at_functions(functions)
+        places.look_at_classes(classes)
         self.soft, self.has_moved = places.soft, False
-        self.codes, self.bindings = tuple(codes.values()), list(places.bindings.values())
+        self.codes, self.bindings = tuple(places.codes.values()), list(places.bindings.values())
         self.cells, self.sequences = list(places.cells.values()), list(places.sequences.values())
         self.name_kinds, self.cell_kinds = tuple(places.name_kinds.values()), tuple(places.cell_kinds.values())
         self.kinds, self.kept, self.holders = list(places.kinds.values()), places.kept, places.holders
+        watched = [fn for fn, _ in self.codes]
+        self.defaults = [
+            (fn, fn.__defaults__, fn.__kwdefaults__) for fn in watched if fn.__defaults__ or fn.__kwdefaults__
+        ]
         missing = places.without(captured)
-        roots = [*functions[:1], *(fn for fn, _ in self.codes), *classes]
-        self.paths = [*(access_paths(missing, roots) if missing else ()), *open_paths(roots, frozenset(said - stored))]
+        roots = [*functions[:1], *watched, *classes]
+        self.paths = [*(access_paths(missing, roots) if missing else ()), *open_paths(roots, places.read)]
 
     @property
     def is_light(self) -> bool:
@@ -248,7 +205,7 @@ class CodeWatch:
 
 
 class _Places:
-    """Where stateful things were found."""
+    """Where stateful things were found, and where some may come to stand."""
 
     def __init__(self) -> None:
         self.bindings: dict[tuple[int, Any], tuple[Any, Any, int]] = {}
@@ -265,6 +222,74 @@ class _Places:
         ] = {}  # where what holds other things is, and the models that it holds
         self.noted: set[int] = set()
         self.kept: list[Any] = []  # values that are known by their `id`, which must not go to another meanwhile
+
+        self.codes: dict[int, tuple[Any, Any]] = {}
+        self._said: set[str] = set()  # names in code
+        self._stored: set[str] = set()  # and those of them that it sets
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Names that the code reads and never sets."""
+        return frozenset(self._said - self._stored)
+
+    def look_at_functions(self, functions: Sequence[Callable[..., Any]]) -> None:
+        """Look at what functions of the user's name, and at what the helpers name that they name."""
+        waiting = list(reversed(functions))  # a method before the function below it: it has an object
+        while waiting:
+            given = waiting.pop()
+            fn = _function(given)
+            if not isinstance(fn, types.FunctionType) or id(fn) in self.codes or not is_users(fn):
+                continue
+            self.codes[id(fn)] = (fn, fn.__code__)
+            names = frozenset((*global_names(fn.__code__), *_texts(fn.__code__)))
+            self._said |= names
+            self._stored |= _set_names(fn.__code__)
+            owner = getattr(given, "__self__", None)
+            self.look(owner, names)
+            self.look_at_settings(owner, names, fn.__code__)
+            self.look_at_class(owner if isinstance(owner, type) else type(owner), names)
+            self.look_at_given(given, fn, names)
+            waiting += [*self._look_at_globals(fn, names), *self._look_at_cells(fn, names)]
+
+    def _look_at_globals(self, fn: types.FunctionType, names: frozenset[str]) -> list[types.FunctionType]:
+        """Look at the globals that a function names; gives the helpers among them."""
+        helpers, globals_read = [], _globals_read(fn)
+        for name in names:
+            value, place = fn.__globals__.get(name), (id(fn.__globals__), name)
+            is_helper = isinstance(value, types.FunctionType) and is_users(value)
+            if is_helper or self.look(value, names):
+                self.bindings[place] = (fn.__globals__, name, id(value))
+            elif name in globals_read and _may_change(value):
+                self.look_at_class(value, names)
+                if not self.look_softly(fn.__globals__, name, value, names):
+                    self.name_kinds[place] = (fn.__globals__, name, type(value))
+            helpers += [value] if is_helper else []
+        return helpers
+
+    def _look_at_cells(self, fn: types.FunctionType, names: frozenset[str]) -> list[types.FunctionType]:
+        """Look at the closure of a function; gives the functions in it."""
+        helpers = []
+        for cell in fn.__closure__ or ():
+            value = contents(cell)
+            if isinstance(value, types.FunctionType) or self.look(value, names):
+                self.cells[id(cell)] = (cell, id(value))
+            elif _may_change(value):
+                self.look_at_class(value, names)
+                if self.keep_softly((id(cell), None), value, names):
+                    self.cells[id(cell)] = (cell, id(value))
+                else:
+                    self.cell_kinds[id(cell)] = (cell, type(value))
+            helpers += [value] if isinstance(value, types.FunctionType) else []
+        return helpers
+
+    def look_at_classes(self, classes: Sequence[type]) -> None:
+        """Look at classes of modules, by the names that the functions and the methods that they call read."""
+        for kind in classes:
+            for fn in _methods(kind, self._said):
+                self._said.update(global_names(fn.__code__))
+                self._stored |= _set_names(fn.__code__)
+        for kind in classes:
+            self.look_at_class_of_module(kind, self.read)
 
     def look(self, value: Any, names: frozenset[str], depth: int = 0) -> bool:
         """Whether `value` is stateful or holds what is, under one of these names; where it is held is kept."""
@@ -321,7 +346,7 @@ class _Places:
         for name in names & settings_of(kind).keys():
             own = dict_of(kind) if name in dict_of(kind) else _Inherited(kind)
             value = own.get(name)
-            if is_stateful(value) or self.look(value, names):
+            if self.look(value, names):
                 self.bindings[id(own), name] = (own, name, id(value))
             elif isinstance(value, (*_SETTINGS, jax.Array, np.ndarray)):
                 self.bindings[id(own), name] = (own, name, id(value))
