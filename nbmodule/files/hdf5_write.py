@@ -1,18 +1,20 @@
-"""The skeleton of an HDF5 file: all of its structures, made in memory, with room for the arrays but without their bytes.
+"""An HDF5 file is written as a skeleton: all of its structures, made in memory, with room for the arrays but without their bytes.
 
 HDF5 never touches the disk here. It writes into a sparse file in memory; arrays get their place at once (early allocation,
-never filled), and `weights` writes structures and arrays in the order in which they lie. So a full disk is met by plain writes,
-which fail cleanly, and 500 MB of arrays are neither copied nor passed through HDF5.
+never filled), and `write_all` then writes structures and arrays in the order in which they lie, and the seal. So a full disk
+is met by plain writes, which fail cleanly, and 500 MB of arrays are neither copied nor passed through HDF5.
 """
 
 from __future__ import annotations
 
+import os
 import zlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -20,13 +22,15 @@ from nbmodule.errors import MissingDependencyError
 from nbmodule.files.chunks import chunk_shape, chunk_spans, compress
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
 from nbmodule.files.leaves import NOTHING, TEXT, StoredLeaf
-from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow
+from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
 from nbmodule.files.sparse_file import SparseFile
 from nbmodule.files.threads import submit
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _ALIGNED_FROM = 1 << 16
 _COMPRESSED_FROM = 1 << 10
+_LARGE = 1 << 24  # bytes
+_AHEAD = 2  # arrays that are on their way from their device while another is written
 
 
 @dataclass(slots=True)
@@ -202,3 +206,57 @@ def hdf5_type(name: str) -> Any:
         kind.insert(b"i", 2, half)
         return kind
     return h5t.py_create(kinds()[name].dtype.newbyteorder("<"), logical=True)
+
+
+def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[StoredLeaf | None]) -> None:
+    """Write a skeleton and its arrays, then the seal; checksums are made in a second thread, so that they cost no time beside the disk.
+
+    Args:
+        file: New and empty.
+        skeleton: Its rows get their checksums here.
+        leaves: One for each row of the skeleton; None for an empty group.
+    """
+    blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]] = {}
+    for row, leaf in zip(skeleton.rows, leaves, strict=True):
+        if leaf is not None and row.size and row.chunks is None:
+            blocks.setdefault(row.offset, (leaf, []))[1].append(row)
+    at = 0
+    checksums: list[tuple[list[SealedRow], Future[int]]] = []
+    with ThreadPoolExecutor(1) as pool:
+        for offset, data, rows in _in_order(skeleton, blocks):
+            file.write(bytes(offset - at))
+            if rows:
+                checksums.append((rows, submit(pool, zlib.crc32, data)))
+            file.write(data)
+            at = offset + len(data)
+        file.write(bytes(skeleton.size - at))
+        if skeleton.size > _LARGE:  # the processor makes checksums while the disk takes the data
+            file.flush()
+            os.fsync(file.fileno())
+        for rows, checksum in checksums:
+            for row in rows:
+                row.crc = checksum.result()
+    file.write(seal(skeleton.rows, skeleton.size))
+
+
+def _in_order(
+    skeleton: Skeleton, blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]]
+) -> Iterator[tuple[int, Any, list[SealedRow]]]:
+    """Yield (offset, bytes, rows) of all pieces by their offset; arrays are fetched one after the other."""
+    offsets = sorted(blocks)
+    upcoming = iter(offsets)
+    for offset, _ in zip(upcoming, range(_AHEAD), strict=False):
+        blocks[offset][0].prefetch()
+    pieces = iter([*skeleton.pieces, (skeleton.size, b"")])
+    place, piece = next(pieces)
+    for offset in offsets:
+        while place < offset:
+            yield place, piece, []
+            place, piece = next(pieces)
+        leaf, rows = blocks.pop(offset)
+        if (following := next(upcoming, None)) is not None:
+            blocks[following][0].prefetch()
+        yield offset, leaf.data(), rows
+    yield place, piece, []
+    for place, piece in pieces:
+        yield place, piece, []

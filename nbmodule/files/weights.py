@@ -31,12 +31,11 @@ from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
 from nbmodule.files.compare import TreeComparison
 from nbmodule.files.contents import Contents, into_trees, read_rows
 from nbmodule.files.dtypes import kind_of
-from nbmodule.files.hdf5_write import build_skeleton
+from nbmodule.files.hdf5_write import build_skeleton, write_all
 from nbmodule.files.leaves import StoredLeaf, describe
 from nbmodule.files.packed import pack
 from nbmodule.files.placement import place_on
 from nbmodule.files.renaming import Rename, rename_rows
-from nbmodule.files.writing import write_all
 from nbmodule.tree.container import Container
 
 
