@@ -26,8 +26,8 @@ REASONS: dict[tuple[str, str], str] = {
         "both medians are 47 µs; a ratio of 1.01 is half a microsecond, less than rounds differ by."
     ),
     ("Tracing a transformer", "nb.TransformerEncoder"): (
-        "its 1,092 equations, the whole pass inlined at once from a trace that is there already, take JAX 0.33 of plain jnp; what comes on "
-        "top is the calls of 173 modules at 9 µs, the keys under which 149 operations are found at 5, and JAX's own frame of a trace."
+        "by samples of the stack, finding and writing its 1,092 equations is 0.23 of it, the calls of 173 modules 0.27, what JAX does for the "
+        "197 arrays that go in 0.18, what the program is compared by and what looking puts back 0.20, the model's own jnp 0.08."
     ),
     ("Training step of the digits network", "nb.Live"): (
         "loops of quick sizes last a quarter of a second, in which single looks show; by CPU time of the process, on a busy machine, 200 steps "
