@@ -47,8 +47,13 @@ images = (digits.images / 16).astype(np.float32)[..., None]
 labels = digits.target.astype(np.int32)
 
 features = nb.Sequential(
-    nb.Conv2d(1, 12, 3, padding="SAME"), nb.ReLU(), nb.Conv2d(12, 12, 3, padding="SAME"), nb.ReLU(), nb.MaxPool2d(2), nb.Flatten()
-)  # fmt: skip
+    nb.Conv2d(1, 12, 3, padding="SAME"),
+    nb.ReLU(),
+    nb.Conv2d(12, 12, 3, padding="SAME"),
+    nb.ReLU(),
+    nb.MaxPool2d(2),
+    nb.Flatten(),
+)
 model = nb.Sequential({"features": features, "head": nb.Linear(4 * 4 * 12, 10)})
 model
 

@@ -42,8 +42,12 @@ def run_python() -> Callable[..., str]:
             settings["XLA_FLAGS"] = f"{settings.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
-            capture_output=True, text=True, env=settings, timeout=timeout, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            env=settings,
+            timeout=timeout,
+            check=False,
+        )
         if done.returncode:
             pytest.fail(f"exit code {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
         return done.stdout.strip()

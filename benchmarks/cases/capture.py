@@ -122,10 +122,15 @@ def _watched(
 
     first = {"plain": _first(lambda: plain(model, x)), "watched": _first(watched)}
     table = interleave(
-        title, {"plain": lambda: plain(model, x), "watched": watched}, "plain", targets={"watched": target},
-        rounds=9 if quick else 21, seconds=0.1, clock=time.process_time,
+        title,
+        {"plain": lambda: plain(model, x), "watched": watched},
+        "plain",
+        targets={"watched": target},
+        rounds=9 if quick else 21,
+        seconds=0.1,
+        clock=time.process_time,
         note="cpu is the time of the whole process; *first* is what tracing and compiling took, over that of the plain one (at most 1.5).",
-    )  # fmt: skip
+    )
     for row in table.rows:
         row.more["first"] = first[row.name] / first["plain"]
     return table

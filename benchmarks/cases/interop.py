@@ -156,9 +156,13 @@ def _torch(quick: bool) -> Table:
 
     variants = {"plain": step, "forward hooks, five figures each": hooked, "nb.track, returns='stats'": tracked}
     return interleave(
-        "Step of PyTorch as it stands, 8 x 256, batch 256", variants, "forward hooks, five figures each",
-        targets={"nb.track, returns='stats'": 1.3}, rounds=9 if quick else 21, seconds=0.05,
-    )  # fmt: skip
+        "Step of PyTorch as it stands, 8 x 256, batch 256",
+        variants,
+        "forward hooks, five figures each",
+        targets={"nb.track, returns='stats'": 1.3},
+        rounds=9 if quick else 21,
+        seconds=0.05,
+    )
 
 
 def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> Any:
@@ -190,9 +194,13 @@ def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> A
         variants = {f"{framework}, native": native, f"{framework}, wrapped": wrapped}
         first = {variant: once(fn) for variant, fn in variants.items()}
         table = interleave(
-            "", variants, f"{framework}, native", targets={f"{framework}, wrapped": 1.05}, rounds=9 if quick else 21,
+            "",
+            variants,
+            f"{framework}, native",
+            targets={f"{framework}, wrapped": 1.05},
+            rounds=9 if quick else 21,
             seconds=0.02,
-        )  # fmt: skip
+        )
         for row in table.rows:
             row.more["first call s"] = first[row.name]
         rows += table.rows

@@ -33,9 +33,14 @@ def _table(leaves: int, quick: bool) -> Table:
         step()
         first[name] = time.process_time() - start
     table = interleave(
-        f"Donated Adam step over {leaves} leaves of 1 KiB", steps, "each leaf", rounds=9 if quick else 21, seconds=0.02,
-        clock=time.process_time, note="cpu is the time of the whole process; *first call s* too.",
-    )  # fmt: skip
+        f"Donated Adam step over {leaves} leaves of 1 KiB",
+        steps,
+        "each leaf",
+        rounds=9 if quick else 21,
+        seconds=0.02,
+        clock=time.process_time,
+        note="cpu is the time of the whole process; *first call s* too.",
+    )
     for row in table.rows:
         row.more["first call s"] = first[row.name]
     return table

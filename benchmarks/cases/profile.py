@@ -91,9 +91,13 @@ def _table(title: str, model: Any, loss_of: Callable[[Any, Any], Any], x: Any, q
     }
     table = interleave(f"Profile, {title}", variants, "step", rounds=5 if quick else 11, seconds=0.2)
     found = nb.profile(step, x, runs=5 if quick else 20)
-    sums = {"profile: all rows": found.total.seconds, "profile: forward": found.total.forward,
-            "profile: backward": found.total.backward, "profile: optimizer": found.total.optimizer,
-            "profile: rest": found.total.rest}  # fmt: skip
+    sums = {
+        "profile: all rows": found.total.seconds,
+        "profile: forward": found.total.forward,
+        "profile: backward": found.total.backward,
+        "profile: optimizer": found.total.optimizer,
+        "profile: rest": found.total.rest,
+    }
     for name, seconds in sums.items():
         table.rows.append(Row(name, 1e6 * seconds, 0.0, seconds / found.seconds, target=1.1 if "all" in name else None))
     table.note = (

@@ -56,7 +56,12 @@ def run(quick: bool = False) -> list[Table]:
     }
     back["nb.Module, looked at"] = looked
     unflatten = interleave(
-        "Unflatten, 200 leaves", back, "flat list", targets={"nb.Module": 12}, rounds=9 if quick else 21, by="cpu",
+        "Unflatten, 200 leaves",
+        back,
+        "flat list",
+        targets={"nb.Module": 12},
+        rounds=9 if quick else 21,
+        by="cpu",
         note="A module is made when it is first looked at; what is flattened next is not made at all.",
-    )  # fmt: skip
+    )
     return [table, unflatten]

@@ -88,9 +88,13 @@ def _plan(name: str, mesh: Any, rules: Any, width: int, batch: int, quick: bool)
     }
     first = {variant: once(fn) for variant, fn in variants.items()}
     table = interleave(
-        f"Sharded Adam step, {name}, 4 x {width}, batch {batch}, {DEVICES} virtual devices", variants,
-        "by hand, same shardings", targets={"nb.shard, nb.jit, donate": 1.03}, rounds=9 if quick else 21, seconds=0.05,
-    )  # fmt: skip
+        f"Sharded Adam step, {name}, 4 x {width}, batch {batch}, {DEVICES} virtual devices",
+        variants,
+        "by hand, same shardings",
+        targets={"nb.shard, nb.jit, donate": 1.03},
+        rounds=9 if quick else 21,
+        seconds=0.05,
+    )
     held = nb.layout(model)
     for row in table.rows:
         row.more["first call s"] = first[row.name]

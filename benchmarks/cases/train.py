@@ -31,9 +31,14 @@ def _train(name: str, depth: int, width: int, batch: int, quick: bool) -> Table:
     first = {name: once(fn) for name, fn in variants.items()}
     bound = name.startswith("3 x")
     table = interleave(
-        f"Donated Adam step, {name}", variants, "raw JAX, nested dicts", targets={"nb.jit, donate": 1.02 if bound else 1.0},
-        rounds=9 if quick else 21, seconds=0.02, by="wall" if bound else "cpu",
-    )  # fmt: skip
+        f"Donated Adam step, {name}",
+        variants,
+        "raw JAX, nested dicts",
+        targets={"nb.jit, donate": 1.02 if bound else 1.0},
+        rounds=9 if quick else 21,
+        seconds=0.02,
+        by="wall" if bound else "cpu",
+    )
     for row in table.rows:
         row.more["first call s"] = first[row.name]
     return table

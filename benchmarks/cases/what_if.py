@@ -55,9 +55,13 @@ def _slider(quick: bool) -> Table:
         "6-layer transformer of width 256: slider to answer": _turned(second),
     }
     found = interleave(
-        "A slider of `nb.what_if`", ways, rounds=3 if quick else 7, seconds=0.2, warm=2,
+        "A slider of `nb.what_if`",
+        ways,
+        rounds=3 if quick else 7,
+        seconds=0.2,
+        warm=2,
         note=f"One run of the model, the changes of all modules, and what the page draws. Target: {HAND_MS} ms from hand to picture.",
-    )  # fmt: skip
+    )
     for row in found.rows:
         row.more = {"target ms": HAND_MS, "met": "yes" if row.us / 1e3 < HAND_MS else "no"}
     return found
@@ -78,6 +82,10 @@ def _sweep(quick: bool) -> Table:
         f"{batches} forwards of 16 rows": forwards,
     }
     return interleave(
-        f"Each of {layers * heads} heads set to zero, one by one", ways, rounds=3, seconds=0.2, warm=1,
+        f"Each of {layers * heads} heads set to zero, one by one",
+        ways,
+        rounds=3,
+        seconds=0.2,
+        warm=1,
         note="The sweep is one compiled call of 16 runs at a time.",
-    )  # fmt: skip
+    )

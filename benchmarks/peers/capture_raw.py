@@ -38,9 +38,13 @@ def _raw_norm(width: int) -> dict[str, Any]:
 def _raw_block(key: Any, width: int) -> dict[str, Any]:
     a, b, c, d = jax.random.split(key, 4)
     return {
-        "ln1": _raw_norm(width), "qkv": raw_linear(a, width, 3 * width), "proj": raw_linear(b, width, width),
-        "ln2": _raw_norm(width), "fc": raw_linear(c, width, 4 * width), "out": raw_linear(d, 4 * width, width),
-    }  # fmt: skip
+        "ln1": _raw_norm(width),
+        "qkv": raw_linear(a, width, 3 * width),
+        "proj": raw_linear(b, width, width),
+        "ln2": _raw_norm(width),
+        "fc": raw_linear(c, width, 4 * width),
+        "out": raw_linear(d, 4 * width, width),
+    }
 
 
 def transformer(size: dict[str, int], tokens: Any) -> Variants:

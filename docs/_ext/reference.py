@@ -66,8 +66,11 @@ def write_pages(app: Any) -> None:
 def _group_of(home: str) -> str:
     """The group with the longest beginning of the room's name."""
     fitting = [
-        (len(room), group) for group, (_, rooms) in GROUPS.items() for room in rooms if home == room or home.startswith(room and f"{room}.") or not room
-    ]  # fmt: skip
+        (len(room), group)
+        for group, (_, rooms) in GROUPS.items()
+        for room in rooms
+        if home == room or home.startswith(room and f"{room}.") or not room
+    ]
     return max(fitting)[1]
 
 

@@ -18,9 +18,14 @@ import numpy as np
 MAX_DEPTH, SECONDS, SLAB, CLAIM_FREE, EXPANSION = 1100, 1.0, 1 << 23, 1 << 24, 1040
 # Exponent bits, mantissa bits: all floats that HDF5 describes in full.
 FLOATS = {
-    (5, 10): "float16", (8, 23): "float32", (11, 52): "float64",
-    (8, 7): "bfloat16", (5, 2): "float8_e5m2", (4, 3): "float8_e4m3", (3, 4): "float8_e3m4",
-}  # fmt: skip
+    (5, 10): "float16",
+    (8, 23): "float32",
+    (11, 52): "float64",
+    (8, 7): "bfloat16",
+    (5, 2): "float8_e5m2",
+    (4, 3): "float8_e4m3",
+    (3, 4): "float8_e3m4",
+}
 COMPLEXES = {"float16": "complex32", "bfloat16": "bcomplex32", "float32": "complex64", "float64": "complex128"}
 CLASSES = {
     h5py.h5t.STRING: "texts", h5py.h5t.COMPOUND: "records", h5py.h5t.REFERENCE: "references", h5py.h5t.VLEN: "rows of any length",

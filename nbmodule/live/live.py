@@ -141,9 +141,13 @@ class Live(Steered, Revisited):
         self._recording = Recording(run, recorder)
         self._watching = Sampling(run, self._loop, returns, recorded=self._recording.take, alarm=self._alarms.sound)
         verbs = Verbs(
-            hear=_weakly(self), at=self.at, rewind=self.rewind_now, what_if=self.what_if, take=self.take_now,
+            hear=_weakly(self),
+            at=self.at,
+            rewind=self.rewind_now,
+            what_if=self.what_if,
+            take=self.take_now,
             forget_earlier=self.forget_earlier,
-        )  # fmt: skip
+        )
         self._boundary = Boundary(run, self._loop, self._intake, self._watching, self._alarms, verbs)
         self._loop.on_look, self._loop.on_command = self._boundary.look, self._boundary.apply
         self._loop.on_measure = self._boundary.measure

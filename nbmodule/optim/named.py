@@ -282,9 +282,13 @@ class RMSprop(Leafwise):
         **options: Unpack[SharedOptions],
     ) -> None:
         own = {
-            "decay": decay, "epsilon": epsilon, "momentum": momentum,
-            "nesterov": nesterov, "centered": centered, "eps_in_sqrt": eps_in_sqrt,
-        }  # fmt: skip
+            "decay": decay,
+            "epsilon": epsilon,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "centered": centered,
+            "eps_in_sqrt": eps_in_sqrt,
+        }
         super().__init__(lr, own, **options)
 
 

@@ -24,8 +24,13 @@ def test_each_leaf_is_told_apart_or_the_same():
     )
     found = diff(a, b)
     assert {change.path: change.status for change in found} == {
-        "same": "same", "w": "changed", "old": "missing", "new": "unexpected", "shape": "shape", "dtype": "dtype",
-    }  # fmt: skip
+        "same": "same",
+        "w": "changed",
+        "old": "missing",
+        "new": "unexpected",
+        "shape": "shape",
+        "dtype": "dtype",
+    }
     assert (found["w"].largest, found["w"].where, found["w"].relative) == (0.5, (1, 0), float("inf"))
     assert "5 of 6 leaves differ" in repr(found)
     assert found

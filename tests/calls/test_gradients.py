@@ -37,10 +37,15 @@ def branch(model, x):
 
 
 LOSSES = {
-    "plain": squares, "vmap": rows, "scan": steps, "scan in vmap": both, "cond": branch, "scan in checkpoint in vmap in jit": deep,
+    "plain": squares,
+    "vmap": rows,
+    "scan": steps,
+    "scan in vmap": both,
+    "cond": branch,
+    "scan in checkpoint in vmap in jit": deep,
     "checkpoint": lambda model, x: nb.checkpoint(squares)(model, x),
     "jit within": lambda model, x: nb.jit(squares)(model, x),
-}  # fmt: skip
+}
 
 
 @pytest.fixture

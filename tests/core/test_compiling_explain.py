@@ -357,8 +357,10 @@ def test_where_nothing_is_compiled_it_says_so_and_no_run_counts_as_a_trace():
         counted.step(X), counted.step(jnp.ones((5, 3)))
         found = nb.explain_retrace(counted.step, X)
     assert (found.traces, found.expected, whats(found)) == (
-        0, True, ["JAX's setting jax_disable_jit: False before, True now"],
-    )  # fmt: skip
+        0,
+        True,
+        ["JAX's setting jax_disable_jit: False before, True now"],
+    )
     assert repr(found).endswith(
         "step has not been traced; this call runs it as it stands: JAX's setting jax_disable_jit is on, so that nothing is compiled."
     )

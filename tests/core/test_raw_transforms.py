@@ -241,11 +241,16 @@ def test_a_compiled_step_that_has_run_before_is_refused_inside_a_raw_transform(r
     assert float(model.count) == 4
 
 
-@pytest.mark.parametrize("step", [lambda model, optimizer: optimizer.update(model, model.v * 0.1),
-                                  lambda model, optimizer: model.load_state_dict(model.state_dict()),
-                                  lambda model, optimizer: model.to(dtype="bfloat16"),
-                                  lambda model, optimizer: setattr(model, "v", model.v * 2)],
-                         ids=["optimizer", "load_state_dict", "to", "v"])  # fmt: skip
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda model, optimizer: optimizer.update(model, model.v * 0.1),
+        lambda model, optimizer: model.load_state_dict(model.state_dict()),
+        lambda model, optimizer: model.to(dtype="bfloat16"),
+        lambda model, optimizer: setattr(model, "v", model.v * 2),
+    ],
+    ids=["optimizer", "load_state_dict", "to", "v"],
+)
 @pytest.mark.parametrize("raw", refusing(["jit", "vmap", "eval_shape", "grad"]))
 def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
     model, optimizer = Net(), nb.Adam(0.1)

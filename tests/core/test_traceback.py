@@ -80,9 +80,14 @@ print(json.dumps(found))
 def tracebacks(request, tmp_path_factory):
     program = IN_IPYTHON if request.param == "IPython" else IN_A_PROGRAM
     done = subprocess.run(
-        [sys.executable, "-c", program], input=json.dumps([SETTING, CALLS | OURS]), capture_output=True, text=True,
-        timeout=300, check=True, cwd=tmp_path_factory.mktemp("tracebacks"),
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        input=json.dumps([SETTING, CALLS | OURS]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        cwd=tmp_path_factory.mktemp("tracebacks"),
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -107,7 +112,11 @@ def test_the_traceback_of_an_error_of_ours_is_the_readers_lines_and_the_note(tra
 def test_the_setting_of_jax_keeps_all_frames():
     program = f"{SETTING}\nmodel(x)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env={**os.environ, "JAX_TRACEBACK_FILTERING": "off"},
-    )  # fmt: skip
+    )
     assert "core/running/entry.py" in done.stderr and "jax/_src" in done.stderr

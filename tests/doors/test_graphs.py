@@ -63,9 +63,14 @@ def operations(graph):
 def test_each_operation_belongs_to_the_submodule_that_made_it_shared_and_repeated_ones_too():
     graph = nb.graph(Marked(), X)
     assert operations(graph) == [
-        ("mul", "inner.scale"), ("tanh", "inner"), ("mul", "blocks.0"), ("mul", "blocks.1"), ("mul", "inner.scale"),
-        ("mul", "blocks.0"), ("neg", ""),
-    ]  # fmt: skip
+        ("mul", "inner.scale"),
+        ("tanh", "inner"),
+        ("mul", "blocks.0"),
+        ("mul", "blocks.1"),
+        ("mul", "inner.scale"),
+        ("mul", "blocks.0"),
+        ("neg", ""),
+    ]
     assert [group.call for group in graph.glob("blocks.0")] == [0, 1]  # a shared module has one path, its first
 
 

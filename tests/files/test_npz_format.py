@@ -30,10 +30,14 @@ def write(path, members: dict[str, bytes]) -> None:
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_what_numpy_saved_is_loaded(path, save):
     arrays = {
-        "params/dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        "big_endian": np.arange(3, dtype=">i4"), "scalar": np.float64(2), "flags": np.array([True]), "empty": np.zeros((0, 2)),
+        "params/dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "big_endian": np.arange(3, dtype=">i4"),
+        "scalar": np.float64(2),
+        "flags": np.array([True]),
+        "empty": np.zeros((0, 2)),
         "z": np.ones(2, complex),
-    }  # fmt: skip
+    }
     save(path, **arrays)
     found = read(path).variables
     assert equal(found.pop("params"), {"dense": {"kernel": arrays.pop("params/dense/kernel")}})

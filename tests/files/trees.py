@@ -62,9 +62,13 @@ shapes = st.one_of(
 )
 arrays = st.builds(array_of, st.sampled_from(DTYPES), shapes, st.integers(0, 999))
 keys = st.builds(
-    lambda seed, impl, count: jax.random.split(jax.random.key(seed, impl=impl), count) if count else jax.random.key(seed, impl=impl),
-    st.integers(0, 99), st.sampled_from(["threefry2x32", "rbg"]), st.sampled_from([0, 0, 3]),
-)  # fmt: skip
+    lambda seed, impl, count: (
+        jax.random.split(jax.random.key(seed, impl=impl), count) if count else jax.random.key(seed, impl=impl)
+    ),
+    st.integers(0, 99),
+    st.sampled_from(["threefry2x32", "rbg"]),
+    st.sampled_from([0, 0, 3]),
+)
 scalars = st.one_of(
     st.none(),
     st.booleans(),

@@ -71,9 +71,14 @@ def nnx_case() -> Case:
         return other
 
     return Case(
-        model, (jnp.asarray(X),), model, lambda: nnx.grad(lambda m: loss_of(m(X)))(model), model, moved,
+        model,
+        (jnp.asarray(X),),
+        model,
+        lambda: nnx.grad(lambda m: loss_of(m(X)))(model),
+        model,
+        moved,
         tuple(np.asarray(part[...]) for part in parts),
-    )  # fmt: skip
+    )
 
 
 @functools.cache
@@ -113,10 +118,14 @@ def equinox_case() -> Case:
     keys = jax.random.split(jax.random.key(0))
     model = Net(eqx.nn.Linear(3, 4, key=keys[0]), eqx.nn.Linear(4, 2, key=keys[1]))
     return Case(
-        model, (jnp.asarray(X),), model, lambda: eqx.filter_grad(lambda m: loss_of(m(jnp.asarray(X))))(model), model,
+        model,
+        (jnp.asarray(X),),
+        model,
+        lambda: eqx.filter_grad(lambda m: loss_of(m(jnp.asarray(X))))(model),
+        model,
         lambda: eqx.tree_at(lambda m: m.first.bias, model, model.first.bias + 1),
         tuple(np.asarray(a) for l in (model.first, model.second) for a in (l.weight.T, l.bias)),
-    )  # fmt: skip
+    )
 
 
 @functools.cache

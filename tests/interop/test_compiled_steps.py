@@ -151,8 +151,12 @@ def keras_case() -> Case:
 
 
 CASES = {
-    "Flax NNX": nnx_case, "Equinox": equinox_case, "Flax linen": linen_case, "Haiku": haiku_case, "Keras": keras_case
-}  # fmt: skip
+    "Flax NNX": nnx_case,
+    "Equinox": equinox_case,
+    "Flax linen": linen_case,
+    "Haiku": haiku_case,
+    "Keras": keras_case,
+}
 
 
 def calls_of_layers(calls):

@@ -49,7 +49,10 @@ def images():
 
 LAYERS = {
     "images": (images, [(2, 3, 12, 12)]),
-    "transposed": (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, output_padding=1, padding=1), [(2, 4, 5, 5)]),
+    "transposed": (
+        lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, output_padding=1, padding=1),
+        [(2, 4, 5, 5)],
+    ),
     "lstm": (lambda: nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True), [(5, 7, 3)]),
     "time first": (lambda: nn.GRU(3, 4), [(5, 7, 3)]),
     "attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), [(2, 5, 8)] * 3),
@@ -59,7 +62,8 @@ LAYERS = {
         [(2, 5, 8)],
     ),
     "encoder": (
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**BLOCK), 2, enable_nested_tensor=False), [(2, 5, 8)],
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(**BLOCK), 2, enable_nested_tensor=False),
+        [(2, 5, 8)],
     ),
     "decoder layer": (lambda: nn.TransformerDecoderLayer(**BLOCK, batch_first=True), [(2, 5, 8), (2, 6, 8)]),
     "batch norm, rank 2": (lambda: nn.BatchNorm1d(4), [(3, 4)]),
@@ -67,7 +71,7 @@ LAYERS = {
     "channel slopes": (lambda: nn.PReLU(4), [(2, 4, 3)]),
     "upsample": (lambda: nn.Upsample(scale_factor=2), [(1, 2, 3, 3)]),
     "own forward": (Network, [(2, 5, 8)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -130,9 +134,13 @@ def test_gradients_and_ten_steps_agree(case, draws):
     back = ours.to_torch()
     assert_close(
         {name: tensor.numpy() for name, tensor in back.items()},
-        {name: tensor.numpy() if "num_batches" not in name else back[name].numpy() for name, tensor in theirs.state_dict().items()},
-        rtol=1e-3, atol=1e-5,
-    )  # fmt: skip
+        {
+            name: tensor.numpy() if "num_batches" not in name else back[name].numpy()
+            for name, tensor in theirs.state_dict().items()
+        },
+        rtol=1e-3,
+        atol=1e-5,
+    )
 
 
 def chains(model):

@@ -200,9 +200,13 @@ def of_keras(kind: str) -> Model:
         model: Any = keras.Model(inputs, layers.Dense(4, name="down")(layers.Dense(8, "gelu", name="up")(x)))
         return Model(model, (jnp.asarray(SERIES),), "norm", lambda: model.get_layer("norm")(SERIES))
     made, x, part = {
-        "cnn": ([layers.Conv2D(2, 3, name="conv"), layers.BatchNormalization(name="norm"), layers.ReLU()], IMAGE, "conv"),
+        "cnn": (
+            [layers.Conv2D(2, 3, name="conv"), layers.BatchNormalization(name="norm"), layers.ReLU()],
+            IMAGE,
+            "conv",
+        ),
         "lstm": ([layers.LSTM(3, name="lstm"), layers.Dense(2, name="head")], SERIES, "lstm"),
-    }[kind]  # fmt: skip
+    }[kind]
     model = keras.Sequential([keras.Input(x.shape[1:]), *made])
     return Model(model, (jnp.asarray(x),), part, lambda: model.get_layer(part)(x))
 
@@ -233,8 +237,13 @@ def of_torch(kind: str) -> Model:
 
 
 FRAMEWORKS = {
-    "Flax NNX": of_nnx, "Flax linen": of_linen, "Equinox": of_equinox, "Haiku": of_haiku, "Keras": of_keras, "PyTorch": of_torch
-}  # fmt: skip
+    "Flax NNX": of_nnx,
+    "Flax linen": of_linen,
+    "Equinox": of_equinox,
+    "Haiku": of_haiku,
+    "Keras": of_keras,
+    "PyTorch": of_torch,
+}
 KINDS = ("cnn", "lstm", "transformer")
 
 

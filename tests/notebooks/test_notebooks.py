@@ -41,8 +41,12 @@ class Run:
         )
         self.done = subprocess.run(
             [sys.executable, ROOT / "tools" / "make_page.py", copy, self.page, "--keep", self.file],
-            capture_output=True, text=True, check=False, timeout=400, env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
+        )
 
     @property
     def notebook(self) -> NotebookNode:

@@ -145,8 +145,13 @@ def said(tmp_path_factory):
     (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}))
     done = subprocess.run(
         [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)],
-        capture_output=True, text=True, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=230, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=230,
+        check=False,
+    )
     found: dict[int, list[str]] = {}
     for each in json.loads(done.stdout)["generalDiagnostics"]:
         found.setdefault(each["range"]["start"]["line"] - HEAD.count("\n"), []).append(each["message"])
@@ -184,8 +189,13 @@ def said_by_mypy(tmp_path_factory):
     (folder / "user.py").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", str(folder), "user.py"],
-        capture_output=True, text=True, cwd=folder, env=os.environ | {"MYPYPATH": str(ROOT)}, timeout=600, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"MYPYPATH": str(ROOT)},
+        timeout=600,
+        check=False,
+    )
     found: dict[int, list[str]] = {}
     for each in re.finditer(r"^user\.py:(\d+): (?:error|note): (.*)$", done.stdout, re.MULTILINE):
         found.setdefault(int(each[1]) - HEAD.count("\n") - 1, []).append(each[2])

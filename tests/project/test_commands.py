@@ -25,8 +25,12 @@ def make():
     def dry_run(*arguments: str) -> str:
         done = subprocess.run(
             ["make", "--dry-run", "--always-make", "--no-print-directory", *arguments],
-            cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ) | {"MAKEFLAGS": ""},
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=dict(os.environ) | {"MAKEFLAGS": ""},
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -150,7 +154,12 @@ def test_a_worker_that_dies_ends_the_run_as_failed(make, tmp_path):
     settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *spread.split(), "."],
-        cwd=tmp_path, capture_output=True, text=True, check=False, env=settings, timeout=200,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=settings,
+        timeout=200,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "crashed while running 'test_b.py::test_two'" in done.stdout

@@ -89,9 +89,13 @@ def compare(make, batches, tensor_rules, chosen):
         losses, compiled = trained(model, optimizer, batches, mesh)
         shown = nb.layout(model, optimizer=optimizer)
         found[name] = {
-            "losses": losses, "compiled": compiled, "moved": kept(model, optimizer), "imbalance": shown.imbalance,
-            "bytes": max(shown.bytes_per_device.values()), "specs": {n: str(b.sharding.spec) for n, b in model.named_tensors()},
-        }  # fmt: skip
+            "losses": losses,
+            "compiled": compiled,
+            "moved": kept(model, optimizer),
+            "imbalance": shown.imbalance,
+            "bytes": max(shown.bytes_per_device.values()),
+            "specs": {n: str(b.sharding.spec) for n, b in model.named_tensors()},
+        }
     return found
 
 

@@ -32,9 +32,13 @@ CASES = {
     "heads": ("blocks.1.attention", nb.scale_by(-0.5, head=[0, 1]), at("blocks.1.attention.heads", lambda v: -0.5 * v)),
     "unit": ("blocks.0.mlp", nb.scale_by(3.0, unit=[2, 5]), at("blocks.0.mlp", put((..., [2, 5]), lambda v: 3 * v))),
     "token": ("embed", nb.zero(token=2), at("embed", put((ALL, 2), 0))),
-    "head and token": ("blocks.0.attention", nb.zero(head=0, token=4), at("blocks.0.attention.heads", put((ALL, 0, 4), 0))),
+    "head and token": (
+        "blocks.0.attention",
+        nb.zero(head=0, token=4),
+        at("blocks.0.attention.heads", put((ALL, 0, 4), 0)),
+    ),
     "mean": ("blocks.0.mlp", nb.to_mean(), at("blocks.0.mlp", lambda v: np.broadcast_to(v.mean((0, 1)), v.shape))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])

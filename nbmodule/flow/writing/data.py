@@ -147,23 +147,32 @@ class _Writer:
             names.append(self.texts[child.name])
             labels.append(self.texts[exit_text(child)])
         return {
-            **self.facts(form), "c": things, "m": names, "t": notes, "l": labels,
+            **self.facts(form),
+            "c": things,
+            "m": names,
+            "t": notes,
+            "l": labels,
             "q": _sparse([child.call for child in form.children]),
             "p": _sparse([self.texts[child.phase] if child.phase != "forward" else 0 for child in form.children]),
             "w": [[x for wire in wires for x in wire] for wires in form.wires],
             "x": [x for wire in form.exits for x in wire],
             "y": [x for child, slots in enumerate(form.side_entries) for slot in slots for x in (child, slot)],
             "s": [_short(x) for size in sizes for x in (size.width, size.title, size.label)],
-        }  # fmt: skip
+        }
 
     def plan(self, plan: FormRows) -> dict[str, Any]:
         inner = [-1 if p is None else self.numbers.get(p.number, -2) for p in plan.inner]
         trunks = [x for t in plan.trunks for x in (t.source, t.first, len(t.places), t.lane)]
         sides = [x for child, pills in enumerate(plan.sides) for pill in pills for x in (child, pill)]
         return {
-            "f": self.form_number(plan.form), "b": list(plan.bundles), "r": plan.rows, "d": sides, "t": trunks,
-            "i": inner, "n": plan.number,
-        }  # fmt: skip
+            "f": self.form_number(plan.form),
+            "b": list(plan.bundles),
+            "r": plan.rows,
+            "d": sides,
+            "t": trunks,
+            "i": inner,
+            "n": plan.number,
+        }
 
     def record_columns(self) -> dict[str, Any]:
         records: Sequence[Record] = self.records.all

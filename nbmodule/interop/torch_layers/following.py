@@ -33,9 +33,13 @@ MOST_WAYS = 16
 # Functions of PyTorch that make tensors, and take no stand-ins by themselves.
 MAKERS = ("arange", "zeros", "ones", "full", "empty", "eye", "linspace", "tensor", "rand", "finfo", "outer")
 KINDS = {
-    "placeholder": "input", "call_module": "layer", "call_function": "function", "call_method": "method",
-    "get_attr": "attribute", "output": "output",
-}  # fmt: skip
+    "placeholder": "input",
+    "call_module": "layer",
+    "call_function": "function",
+    "call_method": "method",
+    "get_attr": "attribute",
+    "output": "output",
+}
 ASSERTS = ("_assert", "_assert_is_none")
 # Methods whose result shares its numbers with the tensor.
 VIEWS = (

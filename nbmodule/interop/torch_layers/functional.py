@@ -95,16 +95,26 @@ def convolved(n: int) -> Callable[..., Any]:
 
 
 def embedding(
-    ids: Array, weight: Array, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> Any:  # fmt: skip
+    ids: Array,
+    weight: Array,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
     return jnp.take(weight, ids, axis=0)
 
 
 def interpolate(
-    x: Array, size: Sizes | None = None, scale_factor: float | list[float] | tuple[float, ...] | None = None, mode: str = "nearest",
-    align_corners: bool | None = None, recompute_scale_factor: bool | None = None, antialias: bool = False,
-) -> Any:  # fmt: skip
+    x: Array,
+    size: Sizes | None = None,
+    scale_factor: float | list[float] | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
     if antialias or mode not in ("nearest", "linear", "bilinear", "trilinear", "bicubic"):
         raise NotImplementedError(f"interpolate with mode={mode!r}, antialias={antialias}")
     n = x.ndim - 2
@@ -131,9 +141,14 @@ def max_pool(n: int) -> Callable[..., Any]:
     function = getattr(pooling, f"max_pool{n}d")
 
     def called(
-        x: Array, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False,
+        x: Array,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
         return_indices: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         if return_indices:
             raise NotImplementedError(f"max_pool{n}d with return_indices=True")
         options = {"stride": stride or kernel_size, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
@@ -150,9 +165,14 @@ def avg_pool(n: int) -> Callable[..., Any]:
     function = getattr(pooling, f"avg_pool{n}d")
 
     def called(
-        x: Array, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False, count_include_pad: bool = True,
+        x: Array,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         options: dict[str, bool | int] = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
         if divisor_override is not None:
             options["divisor_override"] = divisor_override

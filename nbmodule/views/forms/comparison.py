@@ -35,30 +35,34 @@ def _(table: ComparisonTable) -> dict[str, Any]:
     outline = comparison_outline(table)
     rows = table.rows
     at = functools.partial(at_lines, outline.row)
-    return common(table, "comparison", outline.row) | filled({
-        "a": plain(table.a),
-        "b": plain(table.b),
-        "depth": outline.depth,
-        "open": [],
-        "label": [plain(text) for text in outline.label],
-        "row": outline.row,
-        "path": texts(at([r.path for r in rows])),
-        "place": at([plain(r.place) for r in rows]),
-        "order": at([r.order for r in rows]),
-        "fault": texts(at([r.fault for r in rows])),
-        "cls": texts(at([r.class_name for r in rows])),
-        "in": texts(at([r.inputs for r in rows]), 400),
-        "given": texts(at([r.given for r in rows])),
-        "ca": texts(at([r.a for r in rows]), 400),
-        "cb": texts(at([r.b for r in rows]), 400),
-        "change": numbers(at([r.change for r in rows])),
-        "largest": numbers(at([r.largest for r in rows])),
-        "where": sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
-        "values": sparse((i, v and [number(x) for x in v]) for i, v in enumerate(at([r.values for r in rows]))),
-        "pic": sparse((i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps),
-        "src": texts(at([r.source for r in rows])),
-        "remark": texts(at([r.remark for r in rows]), LONG_TEXT),
-    })  # fmt: skip
+    return common(table, "comparison", outline.row) | filled(
+        {
+            "a": plain(table.a),
+            "b": plain(table.b),
+            "depth": outline.depth,
+            "open": [],
+            "label": [plain(text) for text in outline.label],
+            "row": outline.row,
+            "path": texts(at([r.path for r in rows])),
+            "place": at([plain(r.place) for r in rows]),
+            "order": at([r.order for r in rows]),
+            "fault": texts(at([r.fault for r in rows])),
+            "cls": texts(at([r.class_name for r in rows])),
+            "in": texts(at([r.inputs for r in rows]), 400),
+            "given": texts(at([r.given for r in rows])),
+            "ca": texts(at([r.a for r in rows]), 400),
+            "cb": texts(at([r.b for r in rows]), 400),
+            "change": numbers(at([r.change for r in rows])),
+            "largest": numbers(at([r.largest for r in rows])),
+            "where": sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
+            "values": sparse((i, v and [number(x) for x in v]) for i, v in enumerate(at([r.values for r in rows]))),
+            "pic": sparse(
+                (i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps
+            ),
+            "src": texts(at([r.source for r in rows])),
+            "remark": texts(at([r.remark for r in rows]), LONG_TEXT),
+        }
+    )
 
 
 @text_form(ComparisonTable)

@@ -389,25 +389,29 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
     ends = outline.ends()
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
-    return common(tree, "difference", outline.row) | filled({
-        "a": plain(tree.a),
-        "b": plain(tree.b),
-        "depth": outline.depth,
-        "open": opened if len(opened) <= 200 else open_at_first(outline),
-        "step": column(outline.label, plain),
-        "more": _joined(outline),
-        "path": texts(at([r.path for r in rows])),
-        "at": None if _in_order(outline.row) else outline.row,
-        "chain": texts(at([r.chain for r in rows])) if any(r.chain not in ("", r.path) for r in rows) else None,
-        "status": texts(at([r.status for r in rows])),
-        "ca": texts(at([r.a for r in rows])),
-        "cb": texts(at([r.b for r in rows])),
-        "change": numbers(at([r.change for r in rows])),
-        "largest": numbers(at([r.largest for r in rows])),
-        "where": sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
-        "pic": sparse((i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps),
-        "err": texts(at([r.error for r in rows]), LONG_TEXT),
-    })  # fmt: skip
+    return common(tree, "difference", outline.row) | filled(
+        {
+            "a": plain(tree.a),
+            "b": plain(tree.b),
+            "depth": outline.depth,
+            "open": opened if len(opened) <= 200 else open_at_first(outline),
+            "step": column(outline.label, plain),
+            "more": _joined(outline),
+            "path": texts(at([r.path for r in rows])),
+            "at": None if _in_order(outline.row) else outline.row,
+            "chain": texts(at([r.chain for r in rows])) if any(r.chain not in ("", r.path) for r in rows) else None,
+            "status": texts(at([r.status for r in rows])),
+            "ca": texts(at([r.a for r in rows])),
+            "cb": texts(at([r.b for r in rows])),
+            "change": numbers(at([r.change for r in rows])),
+            "largest": numbers(at([r.largest for r in rows])),
+            "where": sparse((i, r) for i, r in enumerate(at([r.where for r in rows]))),
+            "pic": sparse(
+                (i, [picture_payload(p) for p in ps]) for i, ps in enumerate(at([r.pictures for r in rows])) if ps
+            ),
+            "err": texts(at([r.error for r in rows]), LONG_TEXT),
+        }
+    )
 
 
 @payload_of.register

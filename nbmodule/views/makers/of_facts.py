@@ -235,12 +235,16 @@ def layout_record(layout: Layout) -> VariableTree:
     """
     rows = [
         VariableRow(
-            row.name, kind="parameter", shape=row.shape, dtype=row.dtype, bytes=row.nbytes,
+            row.name,
+            kind="parameter",
+            shape=row.shape,
+            dtype=row.dtype,
+            bytes=row.nbytes,
             device=f"{len(row.devices)} × {row.devices[0].platform}" if len(row.devices) > 1 else "",
             sharding=f"{row.split}: {format_bytes(row.per_device)} on each" if len(row.devices) > 1 else None,
         )
         for row in layout.rows
-    ]  # fmt: skip
+    ]
     return VariableTree(layout.name, rows, root="layout", title=(f"Layout of {layout.name}", *layout.facts()))
 
 

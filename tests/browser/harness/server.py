@@ -76,9 +76,14 @@ class LabServer:
     """
 
     def __init__(
-        self, root: Path, *, app: str = "lab", settings: dict[str, dict[str, Any]] | None = None,
-        env: dict[str, str] | None = None, timeout: float = 90.0,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        *,
+        app: str = "lab",
+        settings: dict[str, dict[str, Any]] | None = None,
+        env: dict[str, str] | None = None,
+        timeout: float = 90.0,
+    ) -> None:
         if app not in EXPOSE:
             raise ValueError(f"app is {app!r}, must be one of {', '.join(EXPOSE)}")
         self.root, self.app, self.timeout = root.resolve(), app, timeout

@@ -127,12 +127,17 @@ def test_binary_cross_entropy_of_logits_agrees_with_torch(pos_weight, draws, agr
     x, target = logits(draws, 5, 3), draws.uniform(size=(5, 3)).astype("f")
     weight = None if pos_weight is None else np.asarray(pos_weight, "f")
     agrees_with_torch(
-        each(lambda x, t, reduction: binary_cross_entropy(x, t, pos_weight=weight, from_logits=True, reduction=reduction)),
         each(
-            lambda x, t, reduction: F.binary_cross_entropy_with_logits(x, t, pos_weight=doubles(weight), reduction=reduction)
+            lambda x, t, reduction: binary_cross_entropy(x, t, pos_weight=weight, from_logits=True, reduction=reduction)
         ),
-        x, target,
-    )  # fmt: skip
+        each(
+            lambda x, t, reduction: F.binary_cross_entropy_with_logits(
+                x, t, pos_weight=doubles(weight), reduction=reduction
+            )
+        ),
+        x,
+        target,
+    )
 
 
 def test_binary_cross_entropy_of_probabilities_agrees_with_torch(draws, agrees_with_torch):

@@ -60,8 +60,12 @@ def test_scans_in_both_directions_agree_with_torch(kind, draws, agrees_with_torc
     agrees_with_torch(
         lambda *args: [ours(kind, reverse=reverse)(*args) for reverse in both],
         lambda *args: [in_torch(kind, reverse)(*args) for reverse in both],
-        x, h, c, *weights(draws, kind), atol=1e-4,
-    )  # fmt: skip
+        x,
+        h,
+        c,
+        *weights(draws, kind),
+        atol=1e-4,
+    )
 
 
 @kinds
