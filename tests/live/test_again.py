@@ -315,6 +315,33 @@ def test_futures_are_what_the_run_then_does():
     assert live.futures == [] and any(m.mark == "changed" for m in live.messages)
 
 
+def test_futures_of_two_optimizers_change_the_rate_of_each():
+    nb.seed(0)
+    parts, optimizers = {"g": nb.Linear(8, 6), "d": nb.Linear(6, 4)}, {"g": nb.SGD(1e-2), "d": nb.SGD(2e-2)}
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m["d"](m["g"](x)), y))(parts)
+        for name, optimizer in optimizers.items():
+            optimizer.update(parts[name], grads[name])
+        return loss
+
+    futures, rates = [], []
+
+    def each(live, done):
+        if done == 17:
+            futures.extend(live.what_if(3, rates=(0.5, 3)))
+            rates.append([float(o.lr) for o in optimizers.values()])
+            live.take(1)
+        if done == 19:
+            rates.append([float(o.lr) for o in optimizers.values()])
+
+    live, losses = train(parts, optimizers, step, steps=20, each=each)
+    assert [future.label for future in futures] == ["x 0.5", "x 3"]
+    np.testing.assert_allclose(rates, [[0.01, 0.02], [0.03, 0.06]], rtol=1e-6)
+    assert losses[17:20] == futures[1].curves["loss"].values.tolist() != futures[0].curves["loss"].values.tolist()
+
+
 def test_futures_of_a_loop_that_evaluates_are_what_the_run_then_does():
     model, optimizer, step = make()
     validate = nb.jit(lambda x, y: nb.cross_entropy(model(x), y))

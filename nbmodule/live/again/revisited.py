@@ -13,6 +13,7 @@ from nbmodule.live.run.future import Attempt, Future
 if TYPE_CHECKING:
     from nbmodule.live.again.keeper import Kept, StepKeeper
     from nbmodule.live.again.moment import Moment
+    from nbmodule.live.run.control import Control
     from nbmodule.live.run.outliers import Outliers
 
 ROOM = 64 * 2**20
@@ -182,13 +183,15 @@ class Revisited:
         if control is not None:
             wanted += [self._setting(control, v, f"{control} {_spelled(v)}") for v in values]
         if rates is not None or not wanted:
-            if _RATE not in self.controls:
+            steered = [each.name for each in self.controls if _is_rate(each)]
+            if not steered:
                 raise ArgumentError(
                     "live.what_if() tries other learning rates, and this run has no control of one. Nothing was changed. "
                     "Give control= with values=, or changes={'label': function}."
                 )
-            now = self.controls[_RATE].value
-            wanted += [self._setting(_RATE, now * r, f"x {_spelled(r)}") for r in (RATES if rates is None else rates)]
+            for rate in RATES if rates is None else rates:
+                label = f"x {_spelled(rate)}"
+                wanted.append(_together(label, [self._setting(n, self.controls[n].value * rate, label) for n in steered]))
         return wanted
 
     def _setting(self: Any, name: str, value: object, label: str) -> Attempt:
@@ -247,6 +250,30 @@ class Revisited:
             self._journal.cut(step, forget)
         self._alarms.forget()
         self._intake.newest.clear()
+
+
+def _is_rate(control: Control) -> bool:
+    """Whether a control holds a learning rate: of the optimizer, or of one of several, as `learning rate g`."""
+    is_number = isinstance(control.value, (int, float)) and not isinstance(control.value, bool)
+    return is_number and (control.name == _RATE or control.name.startswith(f"{_RATE} "))
+
+
+def _together(label: str, attempts: list[Attempt]) -> Attempt:
+    """Several changes as one."""
+
+    def make() -> None:
+        for attempt in attempts:
+            attempt.make()
+
+    def undo() -> None:
+        for attempt in attempts:
+            attempt.undo()
+
+    def take() -> None:
+        for attempt in attempts:
+            attempt.take()
+
+    return Attempt(label, make, undo, take)
 
 
 def _nothing() -> None:

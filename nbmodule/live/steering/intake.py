@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
 _NUMBERS = (float, int, bool)
-_LEAST_AHEAD, _MOST_AHEAD = 2, 32
+_LEAST_AHEAD, _MOST_AHEAD = 2, 512
 """Steps that may be begun and not yet computed."""
 _TIME_AHEAD = 0.05
 """Seconds of work that may be begun and not yet computed: less than a hand notices, more than a thread takes to be woken on a busy machine."""
@@ -43,7 +43,7 @@ def steps_ahead(rate: float | None) -> int:
 
     Example:
         >>> steps_ahead(None), steps_ahead(20.0), steps_ahead(200.0), steps_ahead(1e5)
-        (2, 2, 10, 32)
+        (2, 2, 10, 512)
     """
     return min(max(int((rate or 0.0) * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)
 
