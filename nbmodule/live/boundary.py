@@ -143,7 +143,7 @@ class Boundary:
             self._guarded("the progress line", self._line.show, run.progress, self._newest())
         run.cost.note(time.thread_time() - begun)
         self._loop.tell_every = min(max(run.cost.rest(), LOOK_EVERY), _RAREST)
-        run.most_ahead = steps_ahead(run.count.meter.rate)
+        run.most_ahead = steps_ahead(run.count.meter.rate, before=run.most_ahead)
         self._watching.leave()
 
     def measure(self, now: float) -> None:

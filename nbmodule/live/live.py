@@ -7,6 +7,7 @@ reader may change, `view` shows it.
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -156,7 +157,7 @@ class Live(Steered, Revisited):
         """Names that were logged at this step, where `steps` is not used."""
         self._undo: list[Any] = []
         self._background: BackgroundRun | None = None
-        self._entered = False
+        self._entered, self._process = False, os.getpid()
 
     def steps(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         """Iterate over the steps of a training; pauses, stops and values of sliders take effect between them.
@@ -502,7 +503,7 @@ class Live(Steered, Revisited):
     def __enter__(self) -> Live:
         if self._entered:
             raise ArgumentError("a Live shows one run; make a new one for the next")
-        self._entered = True
+        self._entered, self._process = True, os.getpid()
         run = self.state
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
@@ -530,7 +531,9 @@ class Live(Steered, Revisited):
 
     def finish(self, error: BaseException | None = None) -> None:
         """Read the last values, say how it ended, and leave the static form. Called by `with`."""
-        if self.has_ended:
+        if (
+            self.has_ended or os.getpid() != self._process
+        ):  # in a forked child: view and journal are those of its parent
             return
         self._boundary.compiles.stop()
         self._recording.end(error)

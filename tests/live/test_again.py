@@ -336,7 +336,7 @@ def test_futures_of_two_optimizers_change_the_rate_of_each():
         if done == 19:
             rates.append([float(o.lr) for o in optimizers.values()])
 
-    live, losses = train(parts, optimizers, step, steps=20, each=each)
+    _, losses = train(parts, optimizers, step, steps=20, each=each)
     assert [future.label for future in futures] == ["x 0.5", "x 3"]
     np.testing.assert_allclose(rates, [[0.01, 0.02], [0.03, 0.06]], rtol=1e-6)
     assert losses[17:20] == futures[1].curves["loss"].values.tolist() != futures[0].curves["loss"].values.tolist()

@@ -191,7 +191,9 @@ class Revisited:
                 )
             for rate in RATES if rates is None else rates:
                 label = f"x {_spelled(rate)}"
-                wanted.append(_together(label, [self._setting(n, self.controls[n].value * rate, label) for n in steered]))
+                wanted.append(
+                    _together(label, [self._setting(n, self.controls[n].value * rate, label) for n in steered])
+                )
         return wanted
 
     def _setting(self: Any, name: str, value: object, label: str) -> Attempt:

@@ -23,6 +23,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,9 @@ _SNAPSHOT_MOST = 256 * 2**20
 _LONGEST = 2**28
 _MOST_NAMES = 2**16
 """Series that a journal can tell apart; those beyond are left out."""
+_STAMP = "%Y%m%d-%H%M%S"
+_SET_BACK = 10_000_000_000
+"""Nanoseconds by which a file may seem to have been written in the future before that is taken for a clock that was set back."""
 _UNTOLD = -2
 """Stands for the step of a snapshot, where it was told that there is none."""
 _STEP, _DTYPES = "//step", "//dtypes"
@@ -93,8 +97,8 @@ class Journal:
         folder = folder.absolute()  # code of the notebook may go to another folder
         folder.mkdir(parents=True, exist_ok=True)
         drop_oldest(folder)
-        self.path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{run.run_id}{SUFFIX}"
-        self._began = time.time()
+        self.path = folder / f"{_stamp_after(_journals(folder))}-{run.run_id}{SUFFIX}"
+        self._began, self._process = time.time(), os.getpid()
         self._begin_file()
         self.write()
         threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
@@ -129,14 +133,21 @@ class Journal:
 
     def write(self) -> bool:
         """Add what is new; False where it cannot be written, which is told, and told again when it goes on."""
+        if (
+            os.getpid() != self._process
+        ):  # a forked child has the same file open, and maybe the lock as somebody held it
+            return False
         try:
             with self._lock:
                 if self._is_closed:
                     return False
-                if self._file.closed or not self.path.exists():  # somebody has tidied up
-                    self._file.close()
-                    self.path.parent.mkdir(parents=True, exist_ok=True)
-                    self._begin_file()
+                if self._file.closed or not self.path.exists():
+                    moved = _moved_to(self._file)
+                    if moved is None:  # somebody has tidied up
+                        self._file.close()
+                        self.path.parent.mkdir(parents=True, exist_ok=True)
+                        self._begin_file()
+                    self.path = moved or self.path
                 self._add_new()
         except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training, or the journal
             self._tell_failed(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}")
@@ -191,6 +202,8 @@ class Journal:
 
     def close(self, state: str, reason: str) -> None:
         """Write the rest and how it ended."""
+        if os.getpid() != self._process:
+            return
         self._over.set()
         if self.write():
             ended = {"state": state, "reason": reason, "time": time.time()}
@@ -350,7 +363,24 @@ def last_run(folder: str | Path | None = None) -> LastRun:
             f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each run writes one; elsewhere give "
             "nb.Live(..., journal='runs'), and nb.last_run('runs') reads it."
         )
-    return LastRun(max(found, key=lambda path: (_written_at(path), path.name)))
+    return LastRun(_newest(found))
+
+
+def _newest(found: list[Path]) -> Path:
+    """The journal that was written last; where the clock has been set back since, the one that was begun last."""
+    written = {path: _written_at(path) for path in found}
+    now = time.time_ns() + _SET_BACK
+    return max(found, key=lambda path: (path.name,) if max(written.values()) > now else (written[path], path.name))
+
+
+def _stamp_after(journals: list[Path]) -> str:
+    """The time for the name of a journal, later than those of all that are there: a clock may be set back."""
+    stamp = time.strftime(_STAMP)
+    for path in reversed(journals):
+        with contextlib.suppress(ValueError, OverflowError):  # of another name
+            newest = time.mktime(time.strptime(path.name[: len(stamp)], _STAMP))
+            return max(stamp, time.strftime(_STAMP, time.localtime(newest + 1)))
+    return stamp
 
 
 def folders_of(given: object = None) -> list[Path]:
@@ -374,6 +404,22 @@ def drop_oldest(folder: Path) -> None:
 
 def _journals(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def _moved_to(file: FileIO) -> Path | None:
+    """Where an open file is now, after its folder was moved or renamed; None where it is gone or thrown away, or that cannot be told."""
+    with contextlib.suppress(OSError, ValueError, ImportError, AttributeError):
+        if sys.platform == "darwin":
+            import fcntl
+
+            name = fcntl.fcntl(file.fileno(), fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0").decode()
+        else:
+            name = os.readlink(f"/proc/self/fd/{file.fileno()}")
+        path = Path(name)
+        is_thrown_away = any(part.lstrip(".").startswith("Trash") for part in path.parts)
+        if path.suffix == SUFFIX and not is_thrown_away and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            return path
+    return None
 
 
 def _written_at(path: Path) -> int:
