@@ -44,13 +44,13 @@ def shape_text(value: Value) -> str:
 
 
 def amount(number: float, unit: str = "") -> str:
-    """Four significant digits and a prefix.
+    """Four significant digits and a prefix, that of the rounded number.
 
-    >>> amount(1234567, "FLOP"), amount(31, "FLOP"), amount(0)
-    ('1.235 MFLOP', '31 FLOP', '0')
+    >>> amount(1234567, "FLOP"), amount(31, "FLOP"), amount(0), amount(999_960, "FLOP")
+    ('1.235 MFLOP', '31 FLOP', '0', '1 MFLOP')
     """
     for power, prefix in ((15, "P"), (12, "T"), (9, "G"), (6, "M"), (3, "k")):
-        if abs(number) >= 10**power:
+        if abs(number) >= (1 if power == 3 else 0.99995) * 10**power:
             return f"{number / 10**power:.4g} {prefix}{unit}"
     return f"{number:.4g} {unit}".strip()
 

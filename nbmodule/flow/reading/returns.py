@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nbmodule.base.format import format_number
 from nbmodule.flow.placing.forms import Child
 from nbmodule.flow.placing.labels import exit_text
 from nbmodule.flow.placing.scene import Box, Place
@@ -77,6 +77,8 @@ def returns_of(found: Any) -> list[dict[str, Any]]:
 
     >>> returns_of({"shape": (2, 64), "mean": 0.0213, "std": 1.1})
     [{'shape': '[2, 64]', 'text': '0.0213 ± 1.1', 'bad': 0, 'bars': []}]
+    >>> returns_of({"mean": 12345, "std": 1e-7})[0]["text"]
+    '12345 ± 1e-7'
     """
     calls = found if isinstance(found, (list, tuple)) else [found]
     return [_return(call) for call in calls]
@@ -86,11 +88,10 @@ def _return(found: Mapping[str, Any]) -> dict[str, Any]:
     shape = found.get("shape")
     shape_text = f"[{', '.join(map(str, shape))}]" if shape is not None else ""
     mean, deviation = found.get("mean"), found.get("std")
-    text = "" if mean is None else _number(mean) + (f" ± {_number(deviation)}" if deviation is not None else "")
+    text = (
+        ""
+        if mean is None
+        else format_number(mean, 3) + (f" ± {format_number(deviation, 3)}" if deviation is not None else "")
+    )
     bars = [float(x) for x in found.get("histogram", ())]
     return {"shape": shape_text, "text": text, "bad": int(found.get("non_finite", 0) or 0), "bars": bars}
-
-
-def _number(x: Any) -> str:
-    x = float(x)
-    return f"{x:.3g}" if math.isfinite(x) else "NaN" if math.isnan(x) else "Inf"
