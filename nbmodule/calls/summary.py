@@ -17,9 +17,10 @@ from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.running.staging import staged
 from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.holders import inside_of
 from nbmodule.core.shape.hooks import register
 from nbmodule.core.shape.structure import structure_of
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import is_module, plan_of
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -245,9 +246,9 @@ def _position(model: object, place: Any) -> tuple[int, ...]:
     position, thing = [], model
     for step in place.path:
         name = getattr(step, "name", getattr(step, "key", getattr(step, "idx", step)))
-        inside = thing if isinstance(thing, (dict, list, tuple)) else getattr(thing, "__dict__", {})
-        names = list(inside) if isinstance(inside, dict) else range(len(inside))
-        position.append(list(names).index(name) if name in names else len(names))
+        inside = vars(thing) if is_module(thing) else inside_of(thing)
+        names = list(inside)
+        position.append(names.index(name) if name in names else len(names))
         thing = inside[name] if name in names else getattr(thing, str(name), None)
     return tuple(position)
 

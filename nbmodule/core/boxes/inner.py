@@ -38,7 +38,7 @@ class Inner:
         "slot",  # the weak name of the module in static data
         "special",  # whether a call must take the long way
         "taken",  # boxes of other modules that `_create_variables` has taken over
-        "told",  # whether it was said that there is nothing to train
+        "told",  # whether it was said that the model, or a part of it, has nothing to train
         "training",
         "variables",  # what `_create_variables` returned: a nested dict of boxes
         "version",  # counts changes of structure

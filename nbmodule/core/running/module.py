@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from jax.typing import DTypeLike
@@ -87,6 +88,8 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name in [name for name, each in vars(cls).items() if type(each) is MemberDescriptorType]:
+            delattr(cls, name)  # a module has a dict: what its slots would hold, no walk would see
         cls._is_plainly_made = cls.__new__ is CoreModule.__new__
         structure.register(cls)
 

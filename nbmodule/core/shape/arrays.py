@@ -1,4 +1,4 @@
-"""Arrays in lists, tuples and dicts of a module: buffers, as in attributes.
+"""Arrays in lists, tuples, deques and dicts of a module: buffers, as in attributes.
 
 An array that is assigned within a list becomes a `Buffer` at once, one that is put into the list later when the model is walked
 next. Where a buffer of that shape and dtype stood before and is nowhere else in the list, it gets the value, as an attribute would:
@@ -7,6 +7,7 @@ so `self.means[0] = x` keeps the variable, and a compiled function sees another 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ def is_array(value: object) -> bool:
 
 def is_holder(value: object) -> bool:
     """Whether arrays in `value` are made buffers; a Container is a snapshot of variables and stays as it is."""
-    return isinstance(value, (list, tuple, dict)) and not isinstance(value, Container)
+    return isinstance(value, (list, tuple, dict, deque)) and not isinstance(value, Container)
 
 
 def boxed(
@@ -52,7 +53,7 @@ def boxed(
     values belong to the trace, so that their shapes and dtypes stay instead.
 
     Args:
-        holder: The list, tuple or dict.
+        holder: The list, tuple, deque or dict.
         before: What stood at its places before.
         deep: Whether lists and dicts within it are looked into as well.
         local: Whether the module was made where we are, so that it may hold what is traced.
@@ -92,7 +93,9 @@ def _places(holder: Any) -> Iterable[tuple[Any, Any]]:
 def _at(before: object, key: object) -> Any:
     if isinstance(before, dict):
         return before.get(key)
-    return before[key] if isinstance(before, list | tuple) and isinstance(key, int) and key < len(before) else None
+    return (
+        before[key] if isinstance(before, list | tuple | deque) and isinstance(key, int) and key < len(before) else None
+    )
 
 
 def _is_one_of(arguments: Sequence[Any], value: object) -> bool:
@@ -126,8 +129,8 @@ def _box_of(value: Any, old: Any, holder: Hull, local: bool) -> Variable:
 
 def restored(holder: Any, before: Any) -> None:
     """Put back into a list or dict what it held."""
-    if isinstance(holder, list):
-        holder[:] = before
-    else:
-        holder.clear()
+    holder.clear()
+    if isinstance(holder, dict):
         holder.update(before)
+    else:
+        holder.extend(before)

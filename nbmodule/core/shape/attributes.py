@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.arrays import boxed, is_holder
+from nbmodule.core.shape.holders import is_branch
 from nbmodule.core.shape.structure import Folded, unfolded
-from nbmodule.core.shape.walk import is_branch, is_module, items, plan_of, remember_parent
+from nbmodule.core.shape.unplaced import is_unplaced, known_to, refuse
+from nbmodule.core.shape.walk import is_module, items, plan_of, remember_parent
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
 from nbmodule.tree.properties import is_of_class
@@ -54,6 +57,8 @@ def assign(module: Hull, name: str, value: Any) -> None:
         local = trace == EAGER or (home is not None and home.trace == trace)
         arguments = () if local or module._nbm.building is None else jax.tree.leaves(module._nbm.building)
         value = boxed(value, module.__dict__.get(name, ()), local=local, arguments=arguments)
+    elif is_unplaced(value) and not is_property(type(module), name):
+        refuse(f"{type(module).__name__}.{name}", value, known_to(module, plan_of(module)))
     bind(module, name, value)
 
 
@@ -118,7 +123,7 @@ def note_children(parent: Hull, value: object, above: tuple[int, ...] = ()) -> N
     """Tell modules that have just become part of `parent` where they are."""
     if is_module(value):
         remember_parent(value, parent)
-    elif isinstance(value, (list, tuple, dict)) and is_branch(value) and id(value) not in above:
+    elif isinstance(value, (list, tuple, dict, deque)) and is_branch(value) and id(value) not in above:
         for item in items(value):
             if not isinstance(item.value, Variable):
                 note_children(parent, item.value, (*above, id(value)))

@@ -12,7 +12,8 @@ from nbmodule.base.paths import closest, match
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.building import ensure_built, move
-from nbmodule.core.shape.walk import is_branch, is_module, listed_items, plan_of
+from nbmodule.core.shape.holders import inside_of, is_branch
+from nbmodule.core.shape.walk import is_module, listed_items, plan_of
 from nbmodule.errors import ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
@@ -100,10 +101,8 @@ def defined_children(thing: object, prefix: str = "", seen: tuple[int, ...] = ()
     """Children in the order of their definition; those in lists and dicts as `list.0`."""
     if id(thing) in seen:
         return
-    if isinstance(thing, (list, tuple)):
-        pairs = [(str(i), value) for i, value in enumerate(thing)]
-    elif isinstance(thing, dict):
-        pairs = [(str(key), value) for key, value in thing.items()]
+    if not is_module(thing):
+        pairs = [(str(key), value) for key, value in inside_of(thing).items()]
     else:
         listed = getattr(type(thing), "_listed", None)
         pairs = [(name, value) for name, value in vars(thing).items() if name != listed]

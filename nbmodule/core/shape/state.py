@@ -16,8 +16,9 @@ from nbmodule.base.format import shown
 from nbmodule.base.paths import closest
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
+from nbmodule.core.shape.holders import is_branch, is_made_at_once, put
 from nbmodule.core.shape.structure import rebuild, structure_of
-from nbmodule.core.shape.walk import is_branch, is_module, items
+from nbmodule.core.shape.walk import is_module, items
 from nbmodule.errors import ArgumentTypeError, NotExportedError, PathError, StructureError
 
 
@@ -168,10 +169,10 @@ class _Exporter:
         return made
 
     def put(self, holder: Any, key: Any, value: Any) -> None:
-        if isinstance(holder, (list, dict)):
-            holder[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key] = value
-        elif not isinstance(holder, tuple):
+        if is_module(holder):
             vars(holder)[key.name] = value
+        elif not is_made_at_once(type(holder)):
+            put(holder, key, value)
 
 
 def update_state(state: Mapping[StateKey, Any], mutation: Mapping[StateKey, Any]) -> dict[StateKey, Any]:

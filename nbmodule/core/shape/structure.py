@@ -12,7 +12,9 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -23,8 +25,9 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import Home, birthplace, now
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.core.boxes.variable import Variable, released
+from nbmodule.core.shape.holders import attributes, blank, fill, is_branch, is_made_at_once, made_at_once, setting_of
 from nbmodule.core.shape.hull import attributes_of
-from nbmodule.core.shape.walk import Plan, are_same, is_branch, is_module, plan_of
+from nbmodule.core.shape.walk import Plan, are_same, is_module, plan_of
 
 if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
@@ -183,7 +186,7 @@ def _intern(root: Hull, plan: Plan, codes: tuple[Any, ...]) -> Structure:
 
 
 class _Table:
-    """Objects in the order in which the walk meets them. A row is `(kind, class, header, (key, reference), ...)`."""
+    """Objects in the order in which the walk meets them. A row is `("module" or "thing", class, header, (key, reference), ...)`."""
 
     def __init__(self, plan: Plan) -> None:
         self.objects: list[list[Any]] = []
@@ -203,22 +206,27 @@ class _Table:
         row: list[Any] = []
         self.objects.append(row)
         kind = type(thing)
-        if isinstance(thing, (list, tuple, Mapping)):
-            row += [_shape_of(thing), kind, None]
-            pairs = thing.items() if isinstance(thing, Mapping) else enumerate(thing)
-            row += [(Static(key), self.refer(value)) for key, value in pairs]
-        else:
-            row += ["module" if is_module(thing) else "plain", kind, _header(thing)]
-            hidden = getattr(kind, "_unwatched", ())
-            row += [(name, self.refer(value)) for name, value in vars(thing).items() if name not in hidden]
-            inner: Inner | None = getattr(thing, "_nbm", None)
-            if inner is not None and inner.variables:
-                row.append(("_nbm.variables", self.refer(inner.variables)))
+        if not is_module(thing):
+            row += ["thing", kind, None, *self.parts_of(thing)]
+            return number
+        row += ["module", kind, _header(thing)]
+        row += [(name, self.refer(value)) for name, value in vars(thing).items()]
+        inner: Inner | None = getattr(thing, "_nbm", None)
+        if inner is not None and inner.variables:
+            row.append(("_nbm.variables", self.refer(inner.variables)))
         return number
 
-
-def _shape_of(thing: object) -> str:
-    return "mapping" if isinstance(thing, Mapping) else "sequence"
+    def parts_of(self, thing: Any) -> Iterator[tuple[Any, Any]]:
+        """What a list, dict or object is made of: items under their number or key, as `Static`, and attributes under their name."""
+        if isinstance(thing, (list, tuple, deque)):
+            yield from ((Static(i), self.refer(value)) for i, value in enumerate(thing))
+        elif isinstance(thing, (dict, MappingProxyType)):
+            yield from ((Static(key), self.refer(value)) for key, value in thing.items())
+        setting = setting_of(thing)
+        if setting is not None:
+            yield setting[0], Static(setting[1])
+        hidden = getattr(type(thing), "_unwatched", ())
+        yield from ((name, self.refer(value)) for name, value in attributes(thing).items() if name not in hidden)
 
 
 def _header(thing: Any) -> Any:
@@ -309,7 +317,7 @@ class _Builder:
         rows = self.structure.objects
         self.made = [self._hull(row, root if i == 0 else None) for i, row in enumerate(rows)]
         for i, row in enumerate(rows):
-            if not issubclass(row[1], tuple):
+            if row[0] == "module" or not is_made_at_once(row[1]):
                 self._fill(self.made[i], row, root[1] if root is not None and i == 0 else None)
         return self.made[0]
 
@@ -327,10 +335,12 @@ class _Builder:
 
     def _hull(self, row: Any, root: tuple[Any, Inner] | None) -> Any:
         shape, kind, header = row[:3]
-        if shape == "sequence" and issubclass(kind, tuple):
-            return _Later(row)
+        if kind is list or kind is dict:
+            return kind()
         if shape != "module":
-            thing = kind.__new__(kind)
+            if is_made_at_once(kind):
+                return _Later(row)
+            thing = blank(kind)
             if hasattr(kind, "_unwatched"):
                 thing._revive()
             return thing
@@ -352,32 +362,35 @@ class _Builder:
 
     def _fill(self, thing: Any, row: Any, inner: Inner | None) -> None:
         shape, parts, resolve = row[0], row[3:], self.resolve
-        if shape == "mapping":
-            for key, reference in parts:
-                thing[key.value] = resolve(reference)
-        elif shape == "sequence":
-            thing.extend([resolve(reference) for _, reference in parts])
-        else:
-            own = attributes_of(thing) if shape == "module" else vars(thing)
-            for name, reference in parts:
-                if name == "_nbm.variables":
-                    (inner or thing._nbm).variables = resolve(reference)
-                else:
-                    own[name] = resolve(reference)
-            if shape == "module":
-                (inner or thing._nbm).special = True  # until the first call
+        if row[1] is list:
+            thing += [resolve(reference) for _, reference in parts]
+            return
+        if shape != "module":
+            fill(thing, *_sorted_parts(parts, resolve))
+            return
+        own = attributes_of(thing)
+        for name, reference in parts:
+            if name == "_nbm.variables":
+                (inner or thing._nbm).variables = resolve(reference)
+            else:
+                own[name] = resolve(reference)
+        (inner or thing._nbm).special = True  # until the first call
+
+
+def _sorted_parts(parts: Any, resolve: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+    """Items and attributes of a row, apart."""
+    items = [(key.value, resolve(reference)) for key, reference in parts if type(key) is Static]
+    return items, {name: resolve(reference) for name, reference in parts if type(name) is str}
 
 
 class _Later:
-    """A tuple is made once all it holds is there."""
+    """A tuple, or a view of a dict, is made once all it holds is there."""
 
     def __init__(self, row: Any) -> None:
         self.row = row
 
     def finish(self, resolve: Any) -> Any:
-        parts = [resolve(reference) for _, reference in self.row[3:]]
-        kind = self.row[1]
-        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
+        return made_at_once(self.row[1], *_sorted_parts(self.row[3:], resolve))
 
 
 class CompositeKey:

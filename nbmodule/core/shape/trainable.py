@@ -1,4 +1,4 @@
-"""A word about models with nothing to train: their gradients are empty, and the loss stays where it is, without one."""
+"""A word about models, or parts of them, with nothing to train: the loss stays where it is, and nothing else tells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from nbmodule.core.boxes.variable import Buffer, Parameter
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.unplaced import used_by_functions
+from nbmodule.core.shape.walk import has_parents, plan_of
 
 if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
@@ -50,3 +51,24 @@ def warn_if_nothing_trains(model: Hull, what: str) -> None:
         f"{', '.join(names[:_SHOWN])}{more}. Where one is meant to be trained, assign nb.Parameter(array). (Said once.)",
         stacklevel=level_of_the_user(),
     )
+
+
+def warn_if_functions_train(model: Hull) -> None:
+    """Warn, once for each model, where a function that is an attribute uses a layer that is no part of the model.
+
+    Args:
+        model: A module whose gradient is asked for.
+    """
+    inner, plan = model._nbm, plan_of(model)
+    if plan.is_searched or has_parents(model):  # a part may use what the rest of the model holds
+        return
+    plan.is_searched = True
+    found = None if inner.told else next(used_by_functions(model, plan), None)
+    if found is not None:
+        inner.told = True
+        where, layer = found
+        warnings.warn(
+            f"{where} is a function that uses a {type(layer).__name__} which is no part of the model: its gradient is not asked for, "
+            "and it is not saved. Make it an attribute, or freeze it with `requires_grad_(False)` where that is meant. (Said once.)",
+            stacklevel=level_of_the_user(),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from nbmodule.base.depth import allow
 from nbmodule.base.format import describe_shape, printable_lines
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.walk import is_branch, is_module
+from nbmodule.core.shape.holders import attributes, is_branch
+from nbmodule.core.shape.walk import is_module
 
 
 def tree_repr(tree: Any) -> str:
@@ -43,19 +45,16 @@ def _text(thing: Any, above: tuple[int, ...]) -> str:
     allow(len(inside))
     if isinstance(thing, Mapping):
         return _block("{", [f"{key!r}: {_text(value, inside)}" for key, value in thing.items()], "}")
-    if isinstance(thing, (list, tuple)):
-        opening, closing = ("[", "]") if isinstance(thing, list) else ("(", ")")
+    if isinstance(thing, (list, tuple, deque)):
+        opening, closing = ("(", ")") if isinstance(thing, tuple) else ("[", "]")
         lines = [_text(value, inside) for value in thing]
         return (
             f"{opening}{', '.join(lines)}{closing}" if all(map(_is_short, lines)) else _block(opening, lines, closing)
         )
     if is_module(thing) or is_branch(thing):
-        attributes = {name: value for name, value in vars(thing).items() if name != "_nbm"}
-        if is_module(thing):
-            attributes |= thing._nbm.variables
-        return _block(
-            f"{type(thing).__name__}(", [f"{name} = {_text(value, inside)}" for name, value in attributes.items()], ")"
-        )
+        own = vars(thing) | thing._nbm.variables if is_module(thing) else attributes(thing)
+        lines = [f"{name} = {_text(value, inside)}" for name, value in own.items() if name != "_nbm"]
+        return _block(f"{type(thing).__name__}(", lines, ")")
     name = getattr(thing, "__qualname__", None)
     return name if name is not None else repr(thing)
 

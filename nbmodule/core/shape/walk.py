@@ -11,13 +11,12 @@ import contextlib
 import gc
 import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from operator import is_, itemgetter
-from sys import stdlib_module_names
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.base.depth import allow
@@ -28,18 +27,24 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here
 from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.shape.arrays import boxed, is_holder, restored
+from nbmodule.core.shape.holders import (
+    LEAF_TYPES,
+    Slotted,
+    attributes,
+    content_of,
+    is_branch,
+    is_made_at_once,
+    manner_of,
+    storage_of,
+)
+from nbmodule.core.shape.unplaced import is_unplaced, known_to, refuse
 from nbmodule.errors import StructureError, TracerLeakError
 
 if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
 
 Path = tuple[Any, ...]
-_LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.FunctionType, types.BuiltinFunctionType, type,
-               types.ModuleType, types.MethodType, np.ndarray, np.generic, jax.Array)  # fmt: skip
 _PLAINEST = frozenset({int, float, bool, str, type(None), types.FunctionType})
-_FOREIGN = stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "scipy", "IPython", "matplotlib"}
-_PLAIN_OF_PYTHON = frozenset({("types", "SimpleNamespace"), ("argparse", "Namespace")})  # what is in them is the user's
-_walkable: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 class Item(NamedTuple):
@@ -80,25 +85,52 @@ class Place(NamedTuple):
 
 def items(thing: object) -> list[Item]:
     """What is directly below `thing`, in canonical order: attributes and dict keys sorted, list items by number."""
-    if isinstance(thing, (list, tuple)):
-        return [Item(SequenceKey(i), str(i), (f"v{i}",), value) for i, value in enumerate(thing)]
-    if isinstance(thing, Mapping):
-        named = [Item(DictKey(key), str(key), (str(key),), value) for key, value in thing.items()]
-        return sorted(named, key=lambda item: item.name)
-    listed = getattr(type(thing), "_listed", None)
-    short = getattr(type(thing), "_short_names", {})
-    found = [
-        Item(GetAttrKey(name), name, (short.get(name) or name.removeprefix("_"),), value)
-        for name, value in vars(thing).items()
-        if not isinstance(value, _LEAF_TYPES) and name != listed
-    ]
+    kind = type(thing)
+    if kind in (list, tuple):
+        return _numbered(thing)
+    if kind is dict:
+        return _keyed(thing)
+    if not is_module(thing):
+        return _items_of_holder(thing)
+    listed = getattr(kind, "_listed", None)
+    found = _attributes_of(kind, vars(thing), listed)
     inner = getattr(thing, "_nbm", None)
     if inner is not None:
         found += [Item(GetAttrKey(name), name, (name,), value) for name, value in inner.variables.items()]
     if listed is not None:
         found += listed_items(thing, listed)
-    found.sort(key=lambda item: item.chain[0])
+    found.sort(key=_chain)
     return found
+
+
+def _items_of_holder(thing: Any) -> list[Item]:
+    """What is below something that is no module: its items, then its attributes."""
+    stored = storage_of(thing)
+    content = content_of(thing)
+    found = [] if content is None else _keyed(content) if isinstance(content, Mapping) else _numbered(content)
+    return found + sorted(_attributes_of(type(thing), attributes(thing), stored), key=_chain)
+
+
+def _numbered(thing: Any) -> list[Item]:
+    return [Item(SequenceKey(i), str(i), (f"v{i}",), value) for i, value in enumerate(thing)]
+
+
+def _keyed(thing: Any) -> list[Item]:
+    named = [Item(DictKey(key), str(key), (str(key),), value) for key, value in thing.items()]
+    return sorted(named, key=lambda item: item.name)
+
+
+def _attributes_of(kind: type, own: Mapping[str, Any], without: str | None) -> list[Item]:
+    short = getattr(kind, "_short_names", {})
+    return [
+        Item(GetAttrKey(name), name, (short.get(name) or name.removeprefix("_"),), value)
+        for name, value in own.items()
+        if not isinstance(value, LEAF_TYPES) and name != without
+    ]
+
+
+def _chain(item: Item) -> str:
+    return item.chain[0]
 
 
 def listed_items(thing: object, listed: str) -> list[Item]:
@@ -124,27 +156,6 @@ def keeps_nothing(thing: Any) -> bool:
     return config is not None and not config.store_vars
 
 
-def is_branch(thing: object) -> bool:
-    """Whether the walk goes on below `thing`, which is neither a module nor a variable."""
-    kind = type(thing)
-    if kind in (list, tuple, dict):
-        return True
-    known = _walkable.get(kind)
-    if known is None:
-        known = _walkable[kind] = _is_walkable(kind)
-    return known
-
-
-def _is_walkable(kind: type) -> bool:
-    if hasattr(kind, "_is_stateful") or issubclass(kind, (list, tuple, Mapping)):
-        return True
-    if (kind.__module__, kind.__qualname__) in _PLAIN_OF_PYTHON:
-        return True
-    if issubclass(kind, _LEAF_TYPES) or kind.__module__.partition(".")[0] in _FOREIGN | {"nbmodule"}:
-        return False
-    return bool(kind.__dictoffset__)
-
-
 _living: weakref.WeakSet[Plan] = weakref.WeakSet()
 
 
@@ -159,6 +170,7 @@ class Plan:
         "embedded",
         "epoch",
         "flags",
+        "is_searched",
         "lists",
         "modules",
         "names",
@@ -176,6 +188,7 @@ class Plan:
         self.structure: Any = None  # see structure.py, linked.py
         self._template: Any = None
         self.embedded: Any = None
+        self.is_searched = False  # for what functions use, see trainable.py
         self.version = root._nbm.version if hasattr(root, "_nbm") else 0
         walker = _Walker(root)
         self.modules: dict[Any, Place] = walker.modules
@@ -189,6 +202,10 @@ class Plan:
         self.names: dict[str, Variable] = {place.name: box for box, place in self.places.items()}
         self.partial = _partial(root, self, walker, chosen)
         _check_spellings(root, self)
+        if walker.unplaced and not has_parents(root):  # what a part names may be elsewhere in the model
+            known = known_to(root, self)
+            for thing, where in walker.unplaced:
+                refuse(where, thing, known)
         _living.add(self)
 
     def is_fresh(self) -> bool:
@@ -250,6 +267,7 @@ class _Walker:
         ] = []  # modules and branches met once more, and the module that holds them there
         self.parameters = 0  # met so far, also by way of what was met once more
         self.without: set[int] = set()  # modules and branches that have none
+        self.unplaced: list[tuple[Any, str]] = []  # sets and iterators, and what they are called
         self.root, self.count = root, 0
         self.below(root, Place((), "", (), False, 0), None)
 
@@ -259,7 +277,7 @@ class _Walker:
         inner = getattr(thing, "_nbm", None)
         apart = thing is not self.root and keeps_nothing(thing)
         self.apart += apart
-        plain = 0
+        plain = False
         if inner is not None and is_module(thing):
             owner = thing
             if thing is not self.root:
@@ -269,13 +287,8 @@ class _Walker:
                 self.watch(layers)
         elif inner is not None and hasattr(type(thing), "_unwatched"):
             self.versions.append((inner, inner.version))
-        elif isinstance(thing, (list, dict)):
-            if owner is not None and not self.plain and is_holder(thing):
-                self.box_arrays(thing, owner)
-            self.watch(thing)
-        elif not isinstance(thing, tuple):
-            plain = 1
-            self.watched.append((vars(thing), dict(vars(thing))))
+        elif type(thing) is not tuple:
+            plain = self.look_into(thing, here, owner)
         self.plain += plain
         before = self.parameters
         for item in items(thing):
@@ -296,10 +309,31 @@ class _Walker:
             elif is_branch(value):
                 self.branches[id(value)] = owner
                 self.below(value, here.step(item, owner, False, 0), owner)
+            elif type(value) not in _PLAINEST and is_unplaced(value):
+                self.unplaced.append((value, f"{_called(self.root, here)}.{item.name}"))
+                if isinstance(value, set) and not any(type(each) in _PLAINEST for each in value):
+                    self.watched.append((value, list(value)))  # layers may be put into it later
         self.apart -= apart
         self.plain -= plain
         if self.parameters == before:
             self.without.add(id(thing))
+
+    def look_into(self, thing: Any, here: Place, owner: Any) -> bool:
+        """Make buffers of what a list, dict or object holds, and keep what may change; whether it is an object, whose lists are its own."""
+        content, manner = content_of(thing), manner_of(type(thing))
+        if content is not None and not is_made_at_once(type(content)):
+            is_open = not manner.is_wrapper or isinstance(thing, (MutableSequence, MutableMapping))
+            if is_open and owner is not None and not self.plain and is_holder(content):
+                self.box_arrays(content, owner)
+        if content is not None and not isinstance(content, tuple):
+            self.watch(content)
+            if isinstance(content, Mapping) and any(type(key) is not str and is_module(key) for key in content):
+                self.unplaced.append((content, _called(self.root, here)))
+        if manner.slots:
+            self.watched.append((live := Slotted(thing), list(live)))
+        elif manner.has_attributes:
+            self.watched.append((vars(thing), dict(vars(thing))))
+        return content is None
 
     def met_again(self, thing: object, owner: object) -> None:
         if id(thing) not in self.without:
@@ -320,8 +354,10 @@ class _Walker:
         """Keep a shallow copy of a list or dict, to see whether it is changed in place."""
         if type(thing) is list and thing and all(map(_compares_by_identity, thing)):
             self.lists.append((thing, thing.copy()))
+        elif isinstance(thing, Mapping):
+            self.watched.append((thing, dict(thing.items())))
         else:
-            self.watched.append((thing, thing.copy()))
+            self.watched.append((thing, list(thing)))
 
     def found(self, box: Variable, item: Item, here: Place, owner: Any) -> None:
         if self.apart and isinstance(box, Parameter):
@@ -333,6 +369,16 @@ class _Walker:
         self.boxes.setdefault(box, []).append(place)
 
 
+def _called(root: object, here: Place) -> str:
+    return f"{type(root).__name__}.{here.name}" if here.name else type(root).__name__
+
+
+def has_parents(root: Any) -> bool:
+    """Whether other modules are known to hold this one."""
+    inner = getattr(root, "_nbm", None)
+    return any(ref() is not None for ref in getattr(inner, "parents", ()))
+
+
 def _compares_by_identity(thing: object) -> bool:
     return is_module(thing) and type(thing).__eq__ is object.__eq__
 
@@ -341,7 +387,7 @@ def _unchanged(pair: tuple[Any, Any]) -> bool:
     now, then = pair
     if len(now) != len(then):
         return False
-    if isinstance(now, dict):
+    if type(then) is dict:
         return all(map(is_, now.values(), then.values())) and all(map(is_, now, then))
     return all(map(is_, now, then))
 
@@ -426,14 +472,16 @@ def _named_within(thing: object, module: Hull, above: tuple[int, ...]) -> str | 
 
 def _where(thing: object, module: Hull) -> list[tuple[str, Any]]:
     """Of the `items` of `thing`, in their order, those that are `module` or may hold it: asked at each call that is traced."""
-    if isinstance(thing, (list, tuple)):
-        return [(str(i), value) for i, value in enumerate(thing) if value is module or _may_hold(value)]
-    if isinstance(thing, Mapping) or hasattr(type(thing), "_listed"):
+    if type(thing) in (list, tuple):
+        return [(str(i), value) for i, value in enumerate(thing) if value is module or _may_hold(value)]  # type: ignore[arg-type]
+    if isinstance(thing, (list, tuple, deque, Mapping)) or hasattr(type(thing), "_listed"):
         return [(item.name, item.value) for item in items(thing) if item.value is module or _may_hold(item.value)]
+    if not is_module(thing) and manner_of(type(thing)).is_wrapper:
+        return [(item.name, item.value) for item in items(thing)]
     short = getattr(type(thing), "_short_names", {})
     found = [
         (short.get(name) or name.removeprefix("_"), name, value)
-        for name, value in vars(thing).items()
+        for name, value in (vars(thing) if is_module(thing) else attributes(thing)).items()
         if value is module or (type(value) not in _PLAINEST and _may_hold(value))
     ]
     found.sort(key=itemgetter(0))

@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -164,9 +164,13 @@ def is_plain_object(value: object) -> bool:
 
 
 def is_plainly_listed(value: object) -> bool:
-    """Whether a list, tuple, deque or dict, or one of a class below these, is counted and listed by Python and not by a user's code."""
+    """Whether a list, tuple, deque, dict or set, or one of a class below these, is counted and listed by Python and not by a user's code."""
     kind: Any = type(value)
-    base: Any = next((base for base in (list, tuple, deque, dict) if issubclass(kind, base)), None)
+    if kind is types.MappingProxyType:
+        return True
+    base: Any = next(
+        (base for base in (list, tuple, deque, OrderedDict, dict, set, frozenset) if issubclass(kind, base)), None
+    )
     return base is not None and kind.__len__ is base.__len__ and kind.__iter__ is base.__iter__
 
 
@@ -224,6 +228,10 @@ def _parts(value: Any) -> Iterator[tuple[Callable[[Any, Any], Any], Any, Any]]:
     elif issubclass(kind, dict):
         short = is_plainly_listed(value) and len(value) <= _MOST
         yield from ((dict.get, key, part) for key, part in dict.items(value if short else {}))
+    elif kind is types.MappingProxyType:
+        yield from ((operator.getitem, key, part) for key, part in value.items() if len(value) <= _MOST)
+    elif issubclass(kind, (set, frozenset)):
+        yield from ((_member, id(part), part) for part in value if is_plainly_listed(value) and len(value) <= _MOST)
     elif kind is types.FunctionType:
         yield from _parts_of_function(value) if is_users(value) else ()
     elif kind in (types.MethodType, Method):
@@ -267,6 +275,13 @@ def _own(value: Any, name: str) -> Any:
 
 def _kind(value: Any, _: None) -> type:
     return type(value)
+
+
+def _member(things: Any, known: int) -> Any:
+    for thing in things:
+        if id(thing) == known:
+            return thing
+    raise KeyError(known)
 
 
 def _inherited(kind: type, name: str) -> Any:

@@ -119,7 +119,7 @@ class Binding:
         self.module_lists = [pair for plan in plans for pair in plan.lists]
         watched = [pair for plan in plans for pair in plan.watched]
         self.lists = [
-            (live.values(), tuple(then.values())) if isinstance(live, dict) else (live, tuple(then))
+            (live.values(), tuple(then.values())) if type(then) is dict else (live, tuple(then))
             for live, then in watched
         ]
         watch = closure.watch

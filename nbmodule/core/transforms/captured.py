@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.core.shape.holders import content_of, manner_of
 from nbmodule.core.transforms.access import (
     AccessPath,
     OpenPath,
@@ -35,6 +36,7 @@ _SETTINGS = (int, float, complex, bool, str, bytes, type(None))
 _MOST = 1000  # items of a list or dict that are looked at
 _DEEPEST = 3  # attributes of attributes of plain objects
 _BEHIND = frozenset(("__getitem__", "__getattr__", "__call__", "__iter__"))
+_LISTED, _KEYED = (list, tuple, deque, set, frozenset), (dict, types.MappingProxyType)
 _INNER = ("__func__", "func", "__wrapped__")
 _FEW = 64  # items of a list, dict or object without models whose kinds are compared at each call
 
@@ -295,14 +297,23 @@ class _Places:
         """Whether `value` is stateful or holds what is, under one of these names; where it is held is kept."""
         if is_stateful(value):
             return True
-        if type(value) in (list, tuple):
+        if isinstance(value, _LISTED):
+            if not is_plainly_listed(value):
+                return False
             found = self._look_into_sequence(value)
             self._note_inside(value, names, depth)
             return found
-        if type(value) is dict:
+        if isinstance(value, _KEYED):
+            if not is_plainly_listed(value):
+                return False
             self._note_kinds(value, value.values())
             held = {key: item for key, item in value.items() if is_stateful(item)} if len(value) < _MOST else {}
+            if held:  # others may come
+                self.sequences[id(value)] = (value, list(map(id, value)))
+                self.soft[id(value), None] = reached(value)
             self._note_inside(value, names, depth)
+        elif manner_of(type(value)).is_wrapper and (content := content_of(value)) is not None:
+            return self.look(content, names, depth)
         elif depth < _DEEPEST and is_plain_object(value) and not is_settled(value):
             own = vars(value)
             self.holders.append(value)
@@ -388,12 +399,12 @@ class _Places:
         if depth >= _DEEPEST or len(values) > _FEW or id(values) in self.noted:
             return
         self.noted.add(id(values))
-        if isinstance(values, dict):
-            for key, value in dict.items(values):
+        if isinstance(values, _KEYED):
+            for key, value in values.items() if is_plainly_listed(values) else ():
                 self.look_softly(values, key, value, names, depth + 1)
             return
         kept = [self.keep_softly((id(values), i), value, names, depth + 1) for i, value in enumerate(values)]
-        if any(kept) and not isinstance(values, tuple) and id(values) not in self.sequences:
+        if any(kept) and isinstance(values, (list, deque)) and id(values) not in self.sequences:
             self.sequences[id(values)] = (values, list(map(id, values)))
             self.soft[id(values), None] = reached(values)
 
@@ -428,12 +439,12 @@ class _Places:
         if len(thing) <= _FEW:
             self.kinds[id(thing)] = (live, list(map(type, live)))
 
-    def _look_into_sequence(self, values: Sequence[Any]) -> bool:
+    def _look_into_sequence(self, values: Collection[Any]) -> bool:
         if len(values) >= _MOST or not any(map(is_stateful, values)):
-            if type(values) is list:
+            if not isinstance(values, tuple):
                 self._note_kinds(values, values)
             return False
-        if type(values) is list:
+        if not isinstance(values, tuple):
             self.sequences[id(values)] = (values, list(map(id, values)))
         return True
 

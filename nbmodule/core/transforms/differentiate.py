@@ -16,7 +16,7 @@ from nbmodule.core.boxes.variable import Parameter, Variable
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody
 from nbmodule.core.shape.building import is_built
-from nbmodule.core.shape.trainable import warn_if_nothing_trains
+from nbmodule.core.shape.trainable import warn_if_functions_train, warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
@@ -36,13 +36,18 @@ class Wrt:
         self.is_unbuilt = is_module(argument) and not is_built(argument)
         if is_stateful(argument):
             self.boxes = tuple(box for box in self._all() if box.requires_grad and is_floating(box))
-            if not self.boxes and is_module(argument) and not self.is_unbuilt:
-                warn_if_nothing_trains(argument, "its gradient is empty")
+            if is_module(argument) and not self.is_unbuilt:
+                warn_if_functions_train(argument)
+                if not self.boxes:
+                    warn_if_nothing_trains(argument, "its gradient is empty")
             self.arrays: Any = [box.value for box in self.boxes]
         elif isinstance(argument, Container) and not allow_int:
             self.leaves = {chain: _plain(leaf) for chain, leaf in flat(argument)}
             self.arrays = [leaf for leaf in self.leaves.values() if is_floating(leaf)]
-            if not self.leaves and argument._link is not None and (model := argument._link.module()) is not None:
+            model = argument._link.module() if argument._link is not None else None
+            if model is not None:
+                warn_if_functions_train(model)
+            if model is not None and not self.leaves:
                 warn_if_nothing_trains(model, "the gradient by its v is empty")
         else:
             leaves, self.tree = jax.tree.flatten(argument, is_leaf=is_stateful)
