@@ -17,8 +17,8 @@ from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.running.asked import first_shapes
 from nbmodule.core.running.module import CoreModule
 from nbmodule.core.shape.building import ensure_built
-from nbmodule.core.shape.naming import defined_children
 from nbmodule.core.shape.holders import is_branch
+from nbmodule.core.shape.naming import defined_children
 from nbmodule.core.shape.walk import aliases, is_module, items, plan_of
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.arrays import place_of
