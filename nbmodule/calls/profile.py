@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import count_noun, format_number, format_seconds, shown
+from nbmodule.base.format import count_noun, format_number, format_percent, format_seconds, shown
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.base.sockets import socket
@@ -134,7 +134,7 @@ class Profile(Shown, Sequence[ProfileRow]):
     def __repr__(self) -> str:
         rows = [row for row in self._rows[1:] if row.kind != "operation" or (row.path == OUTSIDE and row.share >= 0.01)]
         lines = [
-            [_indented(row), f"{100 * row.share:.0f} %", *(_cell(getattr(row, each)) for each in PASSES)]
+            [_indented(row), format_percent(row.share, 2), *(_cell(getattr(row, each)) for each in PASSES)]
             for row in rows
         ]
         table = [["", "share", *PASSES], *lines[:60]]

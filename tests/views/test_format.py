@@ -42,3 +42,11 @@ def test_a_megabyte_name_is_cut_in_its_middle():
 @given(st.text(max_size=40), st.integers(1, 30))
 def test_a_cut_name_fits(text, width):
     assert len(spelled.cut_middle(text, width)) <= width
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0 %"), (0.0825, "8.25 %"), (0.9949, "99.5 %"), (0.99951, "99.9 %"), (1, "100 %"), (0.00004, "0.004 %")],
+)
+def test_only_the_whole_is_a_hundred_percent(share, text):
+    assert spelled.format_percent(share) == text

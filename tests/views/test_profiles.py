@@ -39,9 +39,9 @@ def profile_of(rows):
 def test_the_text_has_a_row_for_each_part_with_its_passes(made):
     lines = text_of(record_for(made), width=120).splitlines()
     assert lines[0] == "step  16 ms (10 runs, ±3 %)  0.31 of the device's best FLOP/s  cpu:0"
-    assert lines[2].split() == ["0", "75.0", "%", "4", "ms", "8", "ms", "7.5e10"]
+    assert lines[2].split() == ["0", "75", "%", "4", "ms", "8", "ms", "7.5e10"]
     assert lines[3].split()[0] == "dot_general"
-    assert lines[4].split() == ["adam", "6.2", "%", "1", "ms", "1e9"]
+    assert lines[4].split() == ["adam", "6.25", "%", "1", "ms", "1e9"]
     assert "a step took 4 % less" in lines[-2]
 
 

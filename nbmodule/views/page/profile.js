@@ -17,7 +17,7 @@ function draw(view, data) {
   const all = (/** @type {number} */ i) => passes.reduce((sum, pass) => sum + (pass(i) ?? 0), 0);
   const total = data.depth.reduce((/** @type {number} */ sum, /** @type {number} */ d, /** @type {number} */ i) => sum + (d === 0 ? all(i) : 0), 0);
   const speed = (/** @type {number} */ i) => (all(i) > 0 && flops(i) > 0 ? flops(i) / all(i) : 0);
-  const percent = (/** @type {number} */ i) => `${number(100 * share(i), 3)} %`;
+  const percent = (/** @type {number} */ i) => `${number(Math.min(100 * share(i), share(i) < 1 ? 99.9 : 100), 3)} %`;
   const words = (/** @type {number} */ i) =>
     PASSES.map((name, k) => [name, passes[k](i)])
       .filter(([, spent]) => spent > 0)

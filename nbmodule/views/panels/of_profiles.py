@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbmodule.base.format import format_number, format_seconds, plain
+from nbmodule.base.format import format_number, format_percent, format_seconds, plain
 from nbmodule.calls.profile import PASSES, Profile, ProfileRow
 from nbmodule.views.forms.layout import Line, align
 from nbmodule.views.forms.payload import payload_of
@@ -82,7 +82,7 @@ def _text(tree: ProfileTree, width: int, color: bool) -> list[str]:
 def _cells(row: ProfileRow) -> tuple[str, ...]:
     spent = [format_seconds(seconds) if (seconds := getattr(row, each)) else "" for each in PASSES]
     speed = format_number(row.flops_per_second, 3) if row.flops else ""
-    return ("  " * (row.depth - 1) + plain(row.name), f"{100 * row.share:.1f} %", *spent, speed)
+    return ("  " * (row.depth - 1) + plain(row.name), format_percent(row.share), *spent, speed)
 
 
 register_record(Profile, profile_tree)

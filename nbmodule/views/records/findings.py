@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nbmodule.base.format import count_noun, format_count, format_number, plain
+from nbmodule.base.format import count_noun, format_count, format_number, format_percent, plain
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -141,7 +141,7 @@ def _dead(rows: Sequence[CallRow]) -> list[Finding]:
         if _is_zero(_before(rows, k)):
             continue
         if share < 1 or "relu" in row.class_name.lower():
-            found.append(Finding(f"dead {_percent(share)} {_name(row)}", row.path, "doubt", 1 + share, k))
+            found.append(Finding(f"dead {format_percent(share)} {_name(row)}", row.path, "doubt", 1 + share, k))
         elif not any(other.parent == row.order for other in rows[k + 1 :]):
             found.append(Finding(f"only zeros from {_name(row)}", row.path, "doubt", 1.5, k))
     return found
@@ -158,11 +158,6 @@ def _before(rows: Sequence[CallRow], k: int) -> CallRow | None:
 
 def _is_zero(row: CallRow | None) -> bool:
     return row is not None and row.statistics is not None and 0 < row.statistics.size == row.statistics.zero
-
-
-def _percent(share: float) -> str:
-    """A share that is not the whole is not called 100 %."""
-    return "100 %" if share == 1 else f"{min(100 * share, 99.9):.3g} %"
 
 
 def _is_indicator(s: ShownStatistics) -> bool:
