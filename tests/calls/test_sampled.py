@@ -165,3 +165,14 @@ def test_statistics_survive_a_file_with_what_they_are_of(tmp_path):
         nb.jit(lambda x: model(x))(jnp.linspace(0, 1, 3000))
     calls.save(tmp_path / "calls.h5")
     assert nb.load_calls(tmp_path / "calls.h5")["0"].statistics == calls["0"].statistics
+
+
+def test_arrays_of_one_shape_are_reduced_by_one_function_of_the_program():
+    model = nb.Sequential(*[nb.Lambda(jnp.sin) for _ in range(5)])
+    step = nb.jit(lambda x: model(x))
+    with nb.track(model, returns="stats") as calls:
+        text = step.lower(jnp.ones((30, 100))).as_text()
+        step(jnp.ones((30, 100)))
+    assert text.count("func.func private @reduce_lightly") == 1
+    assert text.count("call @reduce_lightly") == 5
+    assert all(call.statistics.size == 3000 for call in calls)
