@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from jax.typing import DTypeLike
 
@@ -11,9 +11,10 @@ from nbmodule.base.sockets import socket
 from nbmodule.core.running import compiling
 from nbmodule.core.running.module import CoreModule as CoreModule
 from nbmodule.core.shape import partition
-from nbmodule.doors import files
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.files.renaming import Rename
+
+if TYPE_CHECKING:
+    from nbmodule.files.renaming import Rename
 
 
 class Module(CoreModule):
@@ -65,6 +66,8 @@ class Module(CoreModule):
             >>> nb.load(path).w.shape
             (3, 2)
         """
+        from nbmodule.doors import files  # with all that knows files, of which most programs begin without any
+
         files.save_weights(self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype)
 
     def load_weights(
@@ -87,6 +90,8 @@ class Module(CoreModule):
             UnexpectedKeysError, MissingKeysError, ShapeError: it is of another model.
             ArgumentError: nothing tells how the axes lie, and both ways fit.
         """
+        from nbmodule.doors import files
+
         return files.load_weights(self, path, strict, rename=rename, layout=layout)
 
     # -- other frameworks ----------------------------------------------------------------------------

@@ -35,3 +35,20 @@ def test_importing_nbmodule_starts_no_device(run_python):
         print(len(xla_bridge._backends))
     """
     assert run_python(code) == "0"
+
+
+def test_a_model_and_its_optimizer_are_there_without_the_rooms_of_files_views_and_calls(run_python, tmp_path):
+    code = f"""
+        import json, sys
+        import nbmodule as nb
+        model, optimizer, step = nb.Sequential(nb.Conv2d(1, 2, 3), nb.ReLU()), nb.Adam(1e-3), nb.jit(lambda x: x)
+        loaded = [name for name in sys.modules if name.startswith("nbmodule.")]
+        model.save_weights({str(tmp_path / "weights.h5")!r})
+        other = nb.Sequential(nb.Conv2d(1, 2, 3), nb.ReLU())
+        other.load_weights({str(tmp_path / "weights.h5")!r})
+        print(json.dumps([loaded, bool((other[0].weight == model[0].weight).all())]))
+    """
+    loaded, is_equal = json.loads(run_python(code))
+    assert is_equal
+    assert "nbmodule.nn.convolution" in loaded
+    assert not [name for name in loaded if name.split(".")[1] in ("calls", "files", "flow", "interop", "live", "views")]
