@@ -106,19 +106,26 @@ def _with_care(x: Array) -> Any:
     count, nan, zeros = (_count(mask, x.dtype) for mask in (finite, jnp.isnan(x), x == 0))
     low, high = jnp.where(finite, x, jnp.inf).min(), jnp.where(finite, x, -jnp.inf).max()
     scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)
-    scaled = jnp.where(finite, x / scale, 0)
+    scaled = jnp.where(finite, _in_units(x, scale), 0)
     mean = scaled.sum() / count
     apart = jnp.where(finite, scaled - mean, 0)
     deviation = jnp.sqrt(_dot(apart, apart) / count)
     return jnp.stack([mean * scale, deviation * scale, low, high, nan, x.size - count - nan, zeros])
 
 
+def _in_units(x: Array, scale: Array) -> Any:
+    """`x / scale`. XLA may multiply by `1 / scale` instead, which is zero where the scale is close to the largest number."""
+    smaller = jnp.where(scale > 1, 0.125, 1).astype(x.dtype)
+    return (x * smaller) / (scale * smaller)
+
+
 def _intervals(x: Array, low: Any, high: Any) -> Any:
     """Of evenly spaced elements the interval that each lies in; `BINS` for those that are not finite."""
     sample = x.reshape(-1)[:: max(1, -(-x.size // SAMPLE))]
     scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)  # a distance may be no number
-    width = jnp.where(high > low, high / scale - low / scale, 1)
-    place = jnp.clip((sample / scale - low / scale) / width * BINS, 0, BINS - 1)
+    sample_in, low_in, high_in = (_in_units(y, scale) for y in (sample, low, high))
+    width = jnp.where(high > low, high_in - low_in, 1)
+    place = jnp.clip((sample_in - low_in) / width * BINS, 0, BINS - 1)
     return jnp.where(jnp.isfinite(sample), place, BINS).astype(jnp.uint8)
 
 

@@ -291,9 +291,8 @@ def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
     """The cache with further keys and values, NaN where there is no room, and which of them each of these positions may see."""
     most, count = key.shape[-2], k.shape[-2]
     fits = length + count <= most
-    start = (*(0 for _ in key.shape[:-2]), length, 0)
     key, value = (
-        lax.dynamic_update_slice(kept, jnp.where(fits, new, jnp.nan).astype(kept.dtype), start)
+        lax.dynamic_update_slice_in_dim(kept, jnp.where(fits, new, jnp.nan).astype(kept.dtype), length, -2)
         for kept, new in ((key, k), (value, v))
     )
     return key, value, jnp.arange(most) <= (length + jnp.arange(count))[:, None]

@@ -21,7 +21,6 @@ from typing import Any, ParamSpec, TypeVar, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from nbmodule.base import dialects
 from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
@@ -104,8 +103,7 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
     def of_arrays(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then JAX hands on what it was given
-            args = tuple(map(_from_numpy, args))
-            kwargs = {name: _from_numpy(value) for name, value in kwargs.items()}
+            return fn(**_as_compiled(_bind(fn, args, kwargs), static, numbers))
         return fn(*args, **kwargs)
 
     compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=True)
@@ -157,8 +155,17 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
     return made
 
 
-def _from_numpy(x: Array) -> Any:
-    return jnp.asarray(x) if isinstance(x, np.ndarray) else x
+def _as_compiled(given: dict[str, Any], static: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
+    """The arguments as a compiled function would see them: arrays for what is not static, and for that no arrays."""
+    if any(
+        isinstance(given.get(name), (jax.Array, np.ndarray)) or not _is_hashable(given.get(name)) for name in static
+    ):
+        raise TypeError("a static argument must be hashable, and no array")  # what is said then: `_explained`
+    kinds = (np.ndarray, np.generic, bool, int, float, complex)
+    return {
+        name: jnp.asarray(value) if isinstance(value, kinds) and name not in (*static, *numbers) else value
+        for name, value in given.items()
+    }
 
 
 def plain(x: Any) -> Any:

@@ -142,3 +142,11 @@ def test_the_nearest_gradient_is_meant(x):
     with track(model, gradients=True) as calls:
         nb.grad(lambda x: nb.grad(lambda y: model(y) * 2)(x) * 5)(jnp.float32(2))
     assert calls["0"].gradient == 2
+
+
+def test_gradients_by_returns_of_a_branch_are_there_where_nothing_is_compiled(net, x, hand):
+    with jax.disable_jit(), track(net, gradients=True) as calls:
+        nb.value_and_grad(LOSSES["cond"])(net, x)
+    for name, wanted in hand.items():
+        found = [call for call in calls if call.path == name and call.gradient is not None]
+        np.testing.assert_allclose(np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5)

@@ -62,6 +62,14 @@ def test_constants_have_no_deviation(value):
     assert not statistics_of(jnp.asarray(x)).std > 1e-4 * abs(value)
 
 
+@pytest.mark.parametrize("value", [3e38, -1e38, 1e-30])
+def test_the_largest_and_smallest_numbers_are_told_where_nothing_is_compiled(value):
+    x = np.full(3000, value, np.float32)
+    x[0] /= 2
+    with jax.disable_jit():
+        check(statistics_of(jnp.asarray(x)), x)
+
+
 def test_squares_that_overflow_do_no_harm():
     x = (np.random.default_rng(0).normal(size=3000) * 1e37).astype(np.float32)
     check(statistics_of(jnp.asarray(x)), x)

@@ -164,6 +164,10 @@ def test_tolerances_are_given_for_all_calls_or_for_each(net, x):
 def test_expectations_that_make_no_sense_are_refused_before_anything_runs(net, x):
     with pytest.raises(nb.ArgumentError, match="there is no \"val\" among 'atol'"):
         net(x, expected_submod_rets={"stem": {"atol": 1.0}})
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_traced_expectations_are_refused(net, x):
     with pytest.raises(nb.ArgumentError, match="holds traced arrays"):
         nb.jit(lambda x, e: net(x, expected_submod_rets=e))(x, {"stem": jnp.ones((5, 4))})
 
@@ -225,3 +229,12 @@ def test_returns_of_pytorch_are_expected_as_tensors_with_their_channels_first():
     np.testing.assert_array_equal(caught.value.expected, wanted.detach().numpy().transpose(0, 2, 3, 1))
     nchw = nb.from_torch(torch.nn.Sequential(theirs))
     nchw(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})
+
+
+def test_returns_asked_for_in_a_scan_are_there_where_nothing_is_compiled(net, x):
+    run = lambda: nb.scan(lambda carry, row: (carry, net(row, track_submod_rets=True)), 0, x)
+    run()
+    wanted = net.submod_rets.cont_to_dict()
+    with jax.disable_jit():
+        run()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), net.submod_rets.cont_to_dict(), wanted)

@@ -274,6 +274,7 @@ def test_contexts_nest_and_each_gets_its_own(net, x):
     np.testing.assert_allclose(inner["act"].returns, net.submod_rets.blocks__0__act[0], rtol=1e-5)
 
 
+@pytest.mark.not_under("eager", reason="nothing is compiled")
 def test_inputs_are_kept_in_eager_code_and_on_request_in_compiled_code(net, x):
     step = nb.jit(lambda x: net(x))
     with track(net) as eager:
@@ -326,6 +327,7 @@ def test_taps_record_named_values(x):
     np.testing.assert_allclose(calls["0.scores"].gradient, 2 * model(x), rtol=1e-5)
 
 
+@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
 def test_calls_that_could_not_be_captured_are_marked_where_the_note_speaks_of_them():
     model = nb.Sequential(nb.Linear(3, 3))
     with track(model) as calls, warnings.catch_warnings():

@@ -14,7 +14,7 @@ import pytest
 
 import nbmodule as nb
 
-X, Y, YES = jnp.ones((4, 3)), jnp.ones((4, 2)), jnp.array(True)
+X, Y = jnp.ones((4, 3)), jnp.ones((4, 2))
 WEIGHTS, BIAS = np.ones((2, 3), "f"), np.ones(2, "f")
 
 
@@ -83,7 +83,6 @@ CALLS = {
     "tracked": lambda model: tracked(model, model, True),
     "statistics": lambda model: tracked(model, model, "stats"),
     "vmap": lambda model: nb.vmap(lambda row: model.first(row))(X),
-    "cond": lambda model: nb.cond(YES, model.first, model.first, X),
     "scan": lambda model: nb.scan(lambda carry, row: (carry, model.first(row)), X, X),
     "first_nonfinite": lambda model: nb.first_nonfinite(model, X),
     "graph": lambda model: nb.graph(model, X),

@@ -16,6 +16,7 @@ from nbmodule.flow.writing.colors import fills
 from nbmodule.flow.writing.options import prepare
 from nbmodule.views import mimebundle
 
+pytestmark = pytest.mark.not_under("nans", reason="takes logarithms of negative numbers")
 X = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
 
 

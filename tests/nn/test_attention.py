@@ -280,6 +280,18 @@ def test_a_full_cache_is_an_error():
     assert int(cache["length"]) == 3
 
 
+def test_a_cache_is_filled_where_jax_has_64_bit_numbers():
+    with jax.enable_x64(True):
+        layer = MultiHeadAttention(E, H, key=0)
+        x = np.random.default_rng(0).normal(size=(2, 3, E))
+        cache = layer.init_cache(3, batch=2)
+        parts = []
+        for position in range(3):
+            part, cache = layer(x[:, position : position + 1], cache=cache)
+            parts.append(part)
+        np.testing.assert_allclose(np.concatenate(parts, 1), layer(x, is_causal=True), rtol=1e-10)
+
+
 @pytest.mark.not_under("nans", reason="makes NaN on purpose")
 @pytest.mark.not_under("eager", reason="nothing is compiled")
 def test_a_full_cache_gives_nan_in_compiled_code():

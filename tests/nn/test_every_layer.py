@@ -16,6 +16,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.nn.initializers import as_initializer
 
+from jax_settings import FLOAT
+
 RNG = np.random.default_rng(3)
 
 
@@ -177,10 +179,8 @@ def test_a_function_of_jax_gives_its_own_numbers_for_the_shape_of_the_weight():
 
     layer = nb.Linear(3, 2, weight_initializer=fn, key=0)
     (key, shape, dtype), value = (layer.weight.value, seen[0])[::-1]
-    assert (shape, dtype) == ((2, 3), jnp.float32)
-    np.testing.assert_array_equal(
-        value, jax.nn.initializers.he_normal(in_axis=-1, out_axis=0)(key, (2, 3), jnp.float32)
-    )
+    assert (shape, dtype) == ((2, 3), FLOAT)
+    np.testing.assert_array_equal(value, jax.nn.initializers.he_normal(in_axis=-1, out_axis=0)(key, (2, 3), FLOAT))
 
 
 def test_each_variable_and_each_layer_draws_from_a_key_of_its_own():
@@ -212,7 +212,7 @@ def test_a_box_is_taken_as_it_is():
 
 def test_whole_numbers_become_weights_that_train():
     layer = nb.Linear(3, 2, weight_initializer=OfIntegers())
-    assert layer.weight.dtype == jnp.float32
+    assert layer.weight.dtype == FLOAT
     np.testing.assert_array_equal(layer.v.w, np.arange(6).reshape(2, 3))
 
 

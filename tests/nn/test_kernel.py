@@ -230,3 +230,27 @@ def test_a_kernel_is_traced_once_for_all_layers_and_frames():
     for _ in range(2):
         nb.jit(lambda x: fn(fn(fn(x, 0.5), rate=0.5), rate=0.25)).eval_shape(jnp.ones(2))
     assert traces == [0.5, 0.5, 0.25]  # by place, by name, and with another value: as JAX tells them apart
+
+
+def test_a_kernel_takes_the_same_where_nothing_is_compiled():
+    x, weight = jnp.arange(25.0).reshape(1, 5, 5, 1), jnp.ones((1, 3, 3, 1))
+    calls = [
+        lambda: nb.relu(-1.0),
+        lambda: nb.relu(np.float32(2)),
+        lambda: nb.cross_entropy(jnp.arange(4.0), np.int32(2)),
+        lambda: nb.conv2d(x, weight, padding=[[1, 1], [2, 2]]),
+        lambda: nb.dropout(x, jnp.float32(0), jax.random.key(0)),
+        lambda: nb.gru(jnp.ones((0, 3)), jnp.ones(2), jnp.ones((6, 3)), jnp.ones((6, 2)))[1],
+    ]
+    for call in calls:
+        wanted = call()
+        with jax.disable_jit():
+            found = call()
+        assert isinstance(found, (jax.Array, tuple))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
+    for refused, name in (
+        (lambda: nb.leaky_relu(x, jnp.float32(0.1)), "negative_slope"),
+        (lambda: nb.conv2d(x, weight, stride=jnp.array(2)), "stride"),
+    ):
+        with jax.disable_jit(), pytest.raises(ArgumentTypeError, match=f"{name} must be a Python value"):
+            refused()

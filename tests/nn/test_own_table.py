@@ -65,6 +65,11 @@ def test_a_frame_with_words_names_their_columns():
         nb.ArgumentTypeError, match=r'nb\.batches was given a DataFrame .* \(by its column "island"\), no numbers'
     ):
         nb.batches(table, 2)
+
+
+@pytest.mark.not_under("x64", reason="64-bit numbers lose no digit there")
+def test_a_frame_whose_numbers_would_lose_digits_says_so():
+    table = pytest.importorskip("pandas").DataFrame({"mass": [1.0, 2.0]})
     with pytest.raises(
         nb.ArgumentTypeError, match=r"nb\.summary was given a DataFrame .* would lose digits as float32.*Convert it by"
     ):

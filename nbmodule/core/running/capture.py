@@ -44,7 +44,7 @@ class CallOrder(Container):
 
 
 class Request:
-    """What a caller asked of one call; compared by identity."""
+    """What a caller asked of one call; equal where the same is asked, as in the steps of a scan that is plain Python."""
 
     __slots__ = ("bounded", "expected", "module", "order", "rets", "wanted")
 
@@ -53,6 +53,15 @@ class Request:
     ) -> None:
         self.module, self.rets, self.order, self.expected, self.wanted = module, rets, order, expected, wanted
         self.bounded = bounded  # whether calls of other modules, also of such as are no part of the model, are left out
+
+    def _facts(self) -> tuple[Any, ...]:
+        return self.module, self.rets, self.order, id(self.expected), self.wanted, self.bounded
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self._facts() == other._facts()
+
+    def __hash__(self) -> int:
+        return hash(self._facts())
 
 
 def forget_captured(call: ModuleCall, way: Way) -> Any:

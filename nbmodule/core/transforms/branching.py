@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from nbmodule.core.boxes.frame import Effects, Frame, framed, replay, take_over, write_all
+from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, take_over, write_all
 from nbmodule.core.boxes.record import uncaptured
 from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
@@ -46,9 +47,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         raise ArgumentError(
             f"nb.cond: the predicate must be one boolean, found shape {list(jnp.shape(pred))}. Nothing was computed."
         )
-    return _carried_through(
-        lambda arms, *given: jax.lax.cond(pred, arms[1], arms[0], *given), [false_fun, true_fun], operands
-    )
+    return switch(jnp.asarray(pred).astype(bool).astype(jnp.int32), [false_fun, true_fun], *operands)
 
 
 @shortened
@@ -69,13 +68,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if not branches:
         raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
     index = index.value if isinstance(index, Variable) else index
-    return _carried_through(lambda arms, *given: jax.lax.switch(index, arms, *given), branches, operands)
-
-
-def _carried_through(
-    choose: Callable[..., Any], branches: Sequence[Callable[..., Any]], operands: tuple[object, ...]
-) -> Any:
-    """Call the branch that `choose` takes of several; variables that any of them writes are carried through all."""
     operands, things = split(operands)
     traced = [_branch_shapes(branch, operands, things) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
@@ -93,7 +85,9 @@ def _carried_through(
         return run
 
     arms = [arm(number) for number in range(len(branches))]
-    outputs, values, records = choose(arms, [box.value for box in boxes], *operands)
+    # The returns of all branches were counted for their gradients: under `jax.disable_jit` one branch alone would be run.
+    with nullcontext() if now.taps is None else jax.disable_jit(False):
+        outputs, values, records = jax.lax.switch(index, arms, [box.value for box in boxes], *operands)
     write_all(boxes, values)
     replay(Effects(((), tuple(_joined(traced, infos))), [], records), lifted="branch")
     return unpacked(outputs)

@@ -347,6 +347,8 @@ def _scan(
     _check_cell(name, gates, x, states, weight_ih, weight_hh, bias_ih, bias_hh, batch=batch)
     x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, weight_ih, weight_hh, bias_ih, bias_hh, *states)
     state = tuple(jnp.zeros((*batch, weight_hh.shape[1]), x.dtype) if s is None else s for s in states_)
+    if not time:  # which `lax.scan` refuses under `jax_disable_jit`
+        return jnp.zeros((*batch, 0, weight_hh.shape[1]), x.dtype), state
     times = lax.transpose(linear(x, weight_ih, bias_ih), (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
     counts: Array | None = None
     if lengths is not None:

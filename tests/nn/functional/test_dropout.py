@@ -55,6 +55,7 @@ def test_rates_at_the_ends(second):
     np.testing.assert_array_equal(gradient, 0)
 
 
+@pytest.mark.not_under("eager", reason="counts what is compiled")
 def test_a_rate_that_is_an_array_changes_without_a_new_compile():
     traces = []
 

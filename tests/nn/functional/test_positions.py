@@ -50,7 +50,7 @@ def test_times_become_the_sines_and_cosines_of_the_formula():
     np.testing.assert_allclose(
         time_embedding(t, 6, base=100.0), np.concatenate([np.sin(angle), np.cos(angle)], -1), rtol=1e-4, atol=1e-5
     )
-    np.testing.assert_array_equal(time_embedding(jnp.array([1, 2]), 4), time_embedding(jnp.array([1.0, 2.0]), 4))
+    np.testing.assert_array_equal(time_embedding(jnp.array([1, 2]), 4), time_embedding(np.array([1, 2], "f"), 4))
     assert time_embedding(jnp.float16(3), 4).dtype == jnp.float16
 
 
