@@ -16,7 +16,8 @@ from nbmodule.interop.frameworks.interception import owner_of, parts_told
 def modules_of(model: object) -> dict[Path, Any]:
     """Modules of a model by path, itself first; one that is held twice stands under its first path."""
     nnx = need("flax.nnx", "a model of Flax")
-    found = {tuple(path): module for path, module in nnx.iter_modules(model)}
+    walk = nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules  # a method until 0.12.1
+    found = {tuple(path): module for path, module in walk(model)}
     return dict(sorted(found.items(), key=lambda item: len(item[0])))
 
 
