@@ -315,6 +315,26 @@ def test_futures_are_what_the_run_then_does():
     assert live.futures == [] and any(m.mark == "changed" for m in live.messages)
 
 
+def test_a_run_inside_of_a_step_says_which_run_can_repeat_it():
+    model, optimizer, step = make()
+    with quiet(model, optimizer, None) as outer:
+        for _ in outer.steps(range(3)):
+            with quiet(model, optimizer, None) as inner:
+                for _ in inner.steps(range(2)):
+                    inner.log(loss=step(X[:32], Y[:32]))
+            loss = step(X[:32], Y[:32])
+            outer.log(loss=loss)
+            with pytest.raises(ArgumentError, match="inside a run that keeps its own steps.*keep=False"):
+                inner.rewind(1)
+    assert outer.at(2).is_exact
+    with quiet(keep=False) as outer:
+        for _ in outer.steps(range(1)):
+            with quiet(model, optimizer, None) as inner:
+                for _ in inner.steps(range(2)):
+                    inner.log(loss=step(X[:32], Y[:32]))
+    assert inner.at(1).is_exact
+
+
 def test_futures_of_two_optimizers_change_the_rate_of_each():
     nb.seed(0)
     parts, optimizers = {"g": nb.Linear(8, 6), "d": nb.Linear(6, 4)}, {"g": nb.SGD(1e-2), "d": nb.SGD(2e-2)}

@@ -77,6 +77,8 @@ class StepKeeper:
         self._taken: Turn | None = None
         self._controls: dict[str, Any] = {}
         self._controls_of = -1
+        self._is_within = False
+        """Whether the calls were told to another run, around this one."""
         self._lock = threading.RLock()
 
     # What the loop calls.
@@ -97,6 +99,7 @@ class StepKeeper:
         if ears.listener is None:  # no run around this one listens to the calls of this thread
             self.tape.thread = threading.get_ident()
             listen(self.tape)
+        self._is_within = ears.listener is not self.tape
         self.tape.end_turn()
         if self._again:
             turn = self._again.popleft()
@@ -188,6 +191,11 @@ class StepKeeper:
             raise ArgumentError(
                 f"step {format_count(step)} cannot be repeated: {self.kept}. Nothing was changed. "
                 "nb.Live(..., keep='1GB') keeps more of them."
+            )
+        if not found[1].calls and self._is_within:
+            raise ArgumentError(
+                f"step {format_count(step)} cannot be repeated: it was made inside a run that keeps its own steps, of which this one is a "
+                "part. Nothing was changed. Repeat the step of that run, or give it keep=False: nb.Live(..., keep=False)."
             )
         if not found[1].calls:
             raise ArgumentError(
