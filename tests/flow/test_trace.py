@@ -161,6 +161,7 @@ def test_a_function_compiled_as_a_whole_is_no_group():
     assert trace_graph(jax.jit(lambda x: jnp.sin(x) + 1), X).groups == []
 
 
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
 def test_loops_and_branches_are_groups_with_their_count():
     def model(x):
         x, _ = lax.scan(lambda c, _: (c * 2 + 1, None), x, None, length=7)
@@ -192,6 +193,7 @@ def test_custom_derivatives_are_groups():
     assert groups(trace_graph(lambda x: f(x) + g(x), X)) == [("custom_jvp", "f", None), ("custom_vjp", "g", None)]
 
 
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
 def test_a_loop_has_ends_of_its_own():
     graph = trace_graph(lambda x: lax.scan(lambda c, v: (c + v, c * v), x[0], x), X)
     (scan,) = [group for group in graph.groups if group.kind == "scan"]
@@ -214,6 +216,7 @@ def test_what_no_output_needs_is_dead():
     assert graph.operations == 2
 
 
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
 def test_what_only_feeds_the_next_step_of_a_loop_is_alive():
     def body(state, _):
         count, value = state
