@@ -131,3 +131,11 @@ def test_a_transform_of_what_is_no_function_says_so_at_once_with_the_cure(transf
 def test_switch_without_a_list_of_branches_says_what_it_takes():
     with pytest.raises(nb.ArgumentTypeError, match="a list of functions; found function"):
         nb.switch(0, lambda x: x, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i4", ">f2", ">c8"])
+def test_an_array_in_another_order_of_bytes_becomes_a_variable_of_the_same_numbers(dtype):
+    given = np.array([[0, 1, 2], [300, 4, 5]], dtype)
+    made = nb.Buffer(given)
+    np.testing.assert_array_equal(np.asarray(made), given)
+    assert made.dtype == given.dtype.newbyteorder("=")
