@@ -445,7 +445,9 @@ def _array_of(kind: str, value: Any, dtype: Any) -> Any:
             return jnp.array(value, dtype=dtype)
     except (TypeError, ValueError) as error:
         if isinstance(value, np.ndarray) and not value.dtype.isnative and value.dtype.kind in "iufc":
-            return _array_of(kind, value.astype(value.dtype.newbyteorder("=")), dtype)  # as files of other machines hold it
+            return _array_of(
+                kind, value.astype(value.dtype.newbyteorder("=")), dtype
+            )  # as files of other machines hold it
         if isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm":
             raise ArgumentTypeError(
                 f"{kind} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. A module keeps words as a list: "
