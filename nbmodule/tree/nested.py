@@ -25,7 +25,7 @@ from nbmodule.tree.settings import DEFAULT, Settings
 _MISSING = object()
 _MISSING_HERE = object()
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys
-UNSET = {"_settings": DEFAULT, "_pending": None, "_names": None, "_known": None, "_link": None}
+UNSET = {"_above": 0, "_settings": DEFAULT, "_pending": None, "_names": None, "_known": None, "_link": None}
 
 
 class Names(tuple):
@@ -39,12 +39,18 @@ class Names(tuple):
     stored_in_order: bool = True
 
 
-def _levels_in(level: dict[str, Any]) -> int:
-    """How many levels there are, this one included; those that an unfinished operator will make had their room before."""
-    count, row = 0, [level]
+def _make_room(level: Nested, above: int) -> None:
+    """Let things be nested as deep as a level will be that is put below others, and note how deep it and those within it lie.
+
+    Those that an unfinished operator will make had their room before.
+    """
+    row = [level]
     while row:
-        count, row = count + 1, [below for each in row for below in dict.values(each) if isinstance(below, Nested)]
-    return count
+        above += 1
+        for each in row:
+            set_slot(each, "_above", above)
+        row = [below for each in row for below in dict.values(each) if isinstance(below, Nested)]
+    allow(above)
 
 
 class Nested(dict):
@@ -54,8 +60,9 @@ class Nested(dict):
     they are first read.
     """
 
-    __slots__ = ("__weakref__", "_known", "_link", "_names", "_pending", "_settings")
+    __slots__ = ("__weakref__", "_above", "_known", "_link", "_names", "_pending", "_settings")
 
+    _above: int  # how many levels it was put below, one after the other; known of those that were put somewhere
     _settings: Settings
     _pending: Expression | None
     _names: Names | None
@@ -130,15 +137,16 @@ class Nested(dict):
         """Turn a mapping that is to be stored into a Container; anything else stays what it is."""
         settings = self._settings
         if isinstance(value, Nested) and not settings.rebuild_child_containers:
-            allow(len(within) + _levels_in(value))
+            _make_room(value, self._above)
             return value
         mapping = as_mapping(value, settings)
         if mapping is None:
             return value
         if id(value) in within:
             raise StructureError("cannot make a Container from a dict that contains itself. Nothing was changed.")
-        allow(len(within))
+        allow(self._above)
         new = type(self).__new__(type(self))
+        set_slot(new, "_above", self._above + 1)
         if settings is not DEFAULT:
             set_slot(new, "_settings", settings)
         new._fill(mapping, (*within, id(value)))

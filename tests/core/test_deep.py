@@ -118,6 +118,32 @@ assert len(jax.tree.leaves(pickle.loads(pickle.dumps(level + level)))) == 1
 """
 
 
+GROWN = """
+import copy, pickle, sys
+import jax, numpy as np
+import nbmodule as nb
+whole = level = nb.Container()
+for _ in range(999):
+    level["a"] = {} if sys.argv[1] == "{}" else nb.Container()
+    level = level["a"]
+level["w"] = np.ones(())
+assert repr(whole) and str(whole) and whole.cont_max_depth == 1000
+assert float(jax.tree.leaves(whole + whole)[0]) == 2 and float((whole * 3).cont_to_flat_list()[0]) == 3
+assert len(jax.tree.leaves(jax.tree.map(lambda x: x + 1, whole))) == 1
+assert (whole == copy.deepcopy(whole)).cont_all_true() and (whole == pickle.loads(pickle.dumps(whole))).cont_all_true()
+assert float(whole.cont_map(lambda x, kc: x + len(kc)).cont_to_flat_list()[0]) == 2000
+whole.cont_to_disk_as_hdf5(sys.argv[2] + "/deep.h5")
+assert nb.Container.cont_from_disk_as_hdf5(sys.argv[2] + "/deep.h5").cont_max_depth == 1000
+"""
+
+
+@pytest.mark.parametrize("below", ["{}", "nb.Container()"])
+def test_a_container_that_is_grown_downward_works_in_a_fresh_process(below, tmp_path):
+    run = [sys.executable, "-c", GROWN, below, str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("how", ["wrapped", "a"])
 def test_a_container_that_is_made_level_by_level_works_in_a_fresh_process(how):
     run = [sys.executable, "-c", BUILT, how]
