@@ -23,9 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base import dialects
+from nbmodule.base.answering import GO_ON
 from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
 from nbmodule.base.format import describe_shape
-from nbmodule.base.jax_names import GO_ON, Inlined
+from nbmodule.base.inlining import Inlined
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError

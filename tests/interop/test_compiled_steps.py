@@ -15,7 +15,7 @@ import pytest
 from flax import nnx
 
 import nbmodule as nb
-from nbmodule.base import jax_names
+from nbmodule.base import answering
 from tests.core.interrupting import assert_nothing_is_open, points
 
 X = np.arange(-7.0, 8.0, dtype=np.float32).reshape(5, 3)
@@ -282,7 +282,7 @@ def test_a_failing_step_names_the_call_and_leaves_nothing_behind(nnx_step):
         nnx_step.step(model, X[:, :2])
     assert calls.failed.path == "first"
     assert vars(nnx.Linear)["__call__"] is before
-    assert not jax_names._answering and not jax.config.jax_disable_jit
+    assert not answering.is_answering() and not jax.config.jax_disable_jit
     nnx_step.step(model, X)
     assert len(nnx_step.traced) == count + 1  # the failing one
 
@@ -326,5 +326,5 @@ def test_an_interrupt_of_a_tracked_step_leaves_nothing_behind(nnx_step):
     act()
     for _ in points(act, most=60):
         assert_nothing_is_open()
-        assert not jax_names._answering and not jax.config.jax_disable_jit
+        assert not answering.is_answering() and not jax.config.jax_disable_jit
         assert vars(nnx.Linear)["__call__"] is original

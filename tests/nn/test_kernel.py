@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.base import jax_names
+from nbmodule.base import inlining
 from nbmodule.core.boxes.frame import Frame
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, ShapeError
@@ -191,8 +191,8 @@ def test_equations_written_without_jax_in_between_are_those_that_jax_writes(name
     nb.seed(0)
     model, x = make(), jnp.ones(shape)
     ours = as_staged(model, x)
-    for way in (jax_names._written_by_jax, None):
-        monkeypatch.setattr(jax_names, "_way_of_writing", lambda way=way: way)
+    for way in (inlining._written_by_jax, None):
+        monkeypatch.setattr(inlining, "_way_of_writing", lambda way=way: way)
         assert ours == as_staged(model, x)
 
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from nbmodule.base.jax_names import GO_ON, current_trace, is_eager
+from nbmodule.base.answering import GO_ON
+from nbmodule.base.jax_names import current_trace, is_eager
 from nbmodule.core.boxes.frame import Frame, Slot, framed, now, slot_of, take_over
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.recording.parcel import pack

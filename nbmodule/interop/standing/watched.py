@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.jax_names import answering, can_answer
+from nbmodule.base.answering import answering, can_answer
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.recording import tracker
