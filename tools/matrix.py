@@ -3,6 +3,7 @@
     python tools/matrix.py                                       the smoke suite, all that this machine can make
     python tools/matrix.py --python 3.13 --jax 0.9.2 newest --resolution newest
     python tools/matrix.py --python 3.11 --jax 0.8.0 --resolution lowest --suite tests/core tests/tree
+    python tools/matrix.py --python 3.13 --jax newest --resolution newest --extra test --apart --suite tests/nn tests/live
 
 An environment is a folder of packages under build/matrix that is put on the path of an interpreter, so an interpreter
 needs no pip. Interpreters are looked for on the PATH and among pyenv's; for others, as root, `--debian 3.14` takes those of Debian's
@@ -130,24 +131,33 @@ class Row(NamedTuple):
 HEAD = "| Python | JAX | resolution | passed | failed | skipped | time |\n| --- | --- | --- | --- | --- | --- | --- |"
 
 
-def measure(interpreter: Interpreter, jax: str, resolution: str, suite: list[str], extra: str, flags: list[str]) -> Row:
-    """Make one environment and run the suite in it."""
+def counted(report: Path) -> tuple[int, int, int]:
+    """How many tests passed, failed and were skipped; a run that left no report, or collected nothing, failed once."""
+    found = dict(ElementTree.parse(report).getroot()[0].attrib) if report.exists() else {}
+    tests, skipped = int(found.get("tests", 0)), int(found.get("skipped", 0))
+    failed = int(found.get("failures", 0)) + int(found.get("errors", 0)) if tests else 1
+    return max(tests - failed - skipped, 0), failed, skipped
+
+
+def measure(
+    interpreter: Interpreter, jax: str, resolution: str, runs: list[list[str]], extra: str, flags: list[str]
+) -> Row:
+    """Make one environment and run each list of tests in it, in a process of its own."""
     packages = install(interpreter.version, jax, resolution, extra)
     (found,) = packages.glob("jax-*.dist-info")
     report = PLACE / f"{packages.name}.xml"
-    report.unlink(missing_ok=True)
     inside = (WITHIN if interpreter.root else ROOT) / report.relative_to(ROOT)
-    started = time.monotonic()
-    interpreter.run(["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={inside}", *flags, *suite], packages)
-    seconds = time.monotonic() - started
-    counted = dict(ElementTree.parse(report).getroot()[0].attrib) if report.exists() else {}
-    if not int(counted.get("tests", 0)):  # it did not even begin
-        counted = {"tests": "1", "errors": "1"}
-    failed = int(counted.get("failures", 0)) + int(counted["errors"])
-    skipped = int(counted.get("skipped", 0))
+    started, results = time.monotonic(), []
+    for suite in runs:
+        report.unlink(missing_ok=True)
+        interpreter.run(
+            ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={inside}", *flags, *suite], packages
+        )
+        results.append(counted(report))
+        print(*suite, "passed, failed, skipped:", results[-1], file=sys.stderr, flush=True)
+    passed, failed, skipped = map(sum, zip(*results))
     version = found.name.removeprefix("jax-").removesuffix(".dist-info")
-    passed = int(counted["tests"]) - failed - skipped
-    return Row(interpreter.version, version, resolution, passed, failed, skipped, seconds)
+    return Row(interpreter.version, version, resolution, passed, failed, skipped, time.monotonic() - started)
 
 
 def main(arguments: list[str]) -> int:
@@ -164,10 +174,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--workers", default="2", help="how many tests at a time")
     parser.add_argument("--suite", nargs="+", help="files or folders of tests; the smoke suite if none is given")
+    parser.add_argument("--apart", action="store_true", help="each file or folder of the suite in a process of its own")
     options = parser.parse_args(arguments)
 
     made = subprocess.run(["make", "-s", "smoke-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     suite = options.suite or made.stdout.split()
+    runs = [[each] for each in suite] if options.apart else [suite]
     flags = ["-n", options.workers, "--dist", "loadfile", "--max-worker-restart=0"]
     flags += ["-m", "not long and not chromium and not node"]
     PLACE.mkdir(parents=True, exist_ok=True)
@@ -181,7 +193,7 @@ def main(arguments: list[str]) -> int:
         interpreters = sorted([*filter(None, found.values()), *fetched], key=lambda each: PYTHONS.index(each.version))
         for interpreter in interpreters:
             for jax, resolution in itertools.product(options.jax, options.resolution):
-                rows.append(measure(interpreter, jax, resolution, suite, options.extra, flags))
+                rows.append(measure(interpreter, jax, resolution, runs, options.extra, flags))
                 print(rows[-1], file=sys.stderr, flush=True)
     print("\n".join([HEAD, *map(str, rows)]))
     return int(any(row.failed for row in rows))

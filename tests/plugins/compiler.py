@@ -1,20 +1,50 @@
 """Tests with a compiler that makes as little effort as it can: more than half of their time goes into machine code that runs once.
 
-`NBMODULE_OPTIMIZE=0 pytest tests/core` runs tests so, also in the processes that a test starts. Otherwise programs are what users have.
+`NBMODULE_OPTIMIZE=some pytest` compiles so what `QUICK` names: what those tests ask does not hang on how well a program is compiled. The
+others have what users have: there the numbers of layers, steps, files and pages come from, and what is timed, profiled or repeated bit
+for bit. `NBMODULE_OPTIMIZE=0` compiles everything so; without it everything is compiled as it is for users.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+QUICK = tuple(f"tests/{folder}/" for folder in "base calls core doors files flow optim touch tree".split()) + (
+    "tests/nn/test_",
+)
+# Of those folders: programs that are timed, profiled, counted, kept, or held to the bits or costs of others.
+OWN = (
+    *(
+        "tests/base/test_compile_cache.py",
+        "tests/calls/test_cost.py",
+        "tests/calls/test_profile.py",
+        "tests/core/test_host_random.py",
+    ),
+    *(
+        "tests/core/test_threefry.py",
+        "tests/core/test_transfers.py",
+        "tests/flow/test_cost.py",
+        "tests/optim/test_kernels.py",
+    ),
+    *("tests/optim/test_functions.py", "tests/touch/test_beside_torch.py"),
+)
+CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "1")
+
+EFFORT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 # Without it, elements are computed by the older way to write machine code, which takes half as long. JAX 0.12 has no such flag, and ends
 # the process at one that it does not know.
 EMITTERS = "xla_cpu_use_fusion_emitters"
+BEFORE = {name: os.environ.get(name) for name in (EFFORT, "XLA_FLAGS")}
 
 
+@cache
 def knows(flag: str) -> bool:
     """Whether the compiler of this JAX has a flag: its name stands in the library as a word."""
     found = find_spec("jaxlib")
@@ -25,8 +55,62 @@ def knows(flag: str) -> bool:
         return text.find(b"\0%s\0" % flag.encode()) >= 0
 
 
-# In the environment, before JAX is imported: workers and the processes that tests start have the same, and look for no flag again.
-if os.environ.get("NBMODULE_OPTIMIZE", "1") == "0":
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-    if EMITTERS not in os.environ.get("XLA_FLAGS", "") and knows(EMITTERS):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{EMITTERS}=false"
+def is_quick(name: str) -> bool:
+    """Whether a test, by the name that pytest gives it, is compiled with little effort."""
+    return CHOICE == "0" or (CHOICE == "some" and name.startswith(QUICK) and not name.startswith(OWN))
+
+
+def flags() -> str:
+    """Those of XLA, for a process that is about to start."""
+    given = BEFORE["XLA_FLAGS"] or ""
+    return f"{given} --{EMITTERS}=false" if EMITTERS not in given and knows(EMITTERS) else given
+
+
+class Effort:
+    """How programs are compiled in this process now, and in those that a test starts."""
+
+    def __init__(self) -> None:
+        self.is_little = False
+
+    def set(self, is_little: bool) -> None:
+        """What was compiled otherwise is forgotten: JAX does not tell the two apart."""
+        if is_little == self.is_little:
+            return
+        import jax
+
+        reach_the_options()
+        jax.devices()  # it has read the flags of XLA, which are for other processes from here on
+        jax.config.update("jax_disable_most_optimizations", is_little)
+        jax.clear_caches()
+        self.is_little = is_little
+        for name, value in ({EFFORT: "1", "XLA_FLAGS": flags()} if is_little else BEFORE).items():
+            os.environ.pop(name, None)
+            if value:
+                os.environ[name] = value
+
+
+effort = Effort()
+
+
+@cache
+def reach_the_options() -> None:
+    """A flag of XLA holds for a process, or for one program: the latter is private, and without it more effort is made."""
+    from jax._src import compiler
+
+    own = getattr(compiler, "get_compile_options", None)
+    if own is None or not knows(EMITTERS):
+        return
+
+    @wraps(own)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        options = own(*args, **kwargs)
+        if effort.is_little:
+            options.env_option_overrides = [*options.env_option_overrides, (EMITTERS, False)]
+        return options
+
+    compiler.get_compile_options = asked
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    effort.set(is_quick(item.nodeid))

@@ -13,7 +13,10 @@ import pytest
 
 from tools.house import FLOOR
 
+from compiler import knows
+
 ROOT = Path(__file__).parents[2]
+PLUGINS = os.pathsep.join([str(ROOT / "tests" / "plugins"), os.environ.get("PYTHONPATH", "")])
 
 
 @pytest.fixture
@@ -95,20 +98,38 @@ def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "patience", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
         cwd=tmp_path, capture_output=True, text=True, check=False,
-        env=os.environ | {"NBMODULE_RERUNS": "2", "PYTHONPATH": str(ROOT / "tests" / "plugins")},
+        env=os.environ | {"NBMODULE_RERUNS": "2", "PYTHONPATH": PLUGINS},
     )  # fmt: skip
     assert done.stdout.splitlines()[-1].startswith("2 failed, 2 rerun")
 
 
-def test_tests_can_run_without_optimizing_what_they_compile_whatever_flags_this_jax_knows(run_python):
+def test_tests_are_compiled_with_little_effort_and_as_for_users_in_one_process(run_python):
     code = """
-    import compiler, jax
+    import os
+    from compiler import effort, is_quick, knows
+    import jax
+    from jax._src import compiler
 
-    assert not compiler.knows("xla_cpu_no_such_flag")
-    print(jax.config.values["jax_disable_most_optimizations"], jax.jit(lambda x: x + 1)(1), jax.device_count())
+    assert not knows("xla_cpu_no_such_flag")
+    compiled, f = [], jax.jit(lambda x: x + 1)
+    hear = lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    for is_little in (False, True, False):
+        effort.set(is_little)
+        before = len(compiled)
+        f(1), f(1)
+        print(
+            len(compiled) > before, jax.config.values["jax_disable_most_optimizations"], compiler.get_compile_options(1, 1).env_option_overrides,
+            os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS"), os.environ["XLA_FLAGS"].split()[1:],
+        )
+    print(jax.device_count(), *map(is_quick, ("tests/core/test_frame.py::test", "tests/nn/functional/test_losses.py::test", "docs/index.md")))
     """
-    path = os.pathsep.join([str(ROOT / "tests" / "plugins"), os.environ.get("PYTHONPATH", "")])
-    assert run_python(code, devices=2, env={"NBMODULE_OPTIMIZE": "0", "PYTHONPATH": path}) == "True 2 2"
+    flag = "xla_cpu_use_fusion_emitters"
+    by_program, by_process = ([(flag, False)], [f"--{flag}=false"]) if knows(flag) else ([], [])
+    users, little = "True False [] 0 []", f"True True {by_program} 1 {by_process}"
+    env = {"NBMODULE_OPTIMIZE": "some", "PYTHONPATH": PLUGINS, "XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    printed = run_python(code, devices=2, env=env).splitlines()
+    assert printed == [users, little, users, "2 True False False"]
 
 
 def test_nothing_is_run_by_the_name_python(make):
