@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from nbmodule.base.answering import GO_ON, is_answering
-from nbmodule.base.jax_names import Literal, jit_switch, partial_eval, source_of_now, trace_context, trace_settings
+from nbmodule.base.jax_names import INLINE, Literal, jit_switch, partial_eval, source_of_now, trace_context, trace_settings
 
 _Staging: Any = getattr(partial_eval, "DynamicJaxprTrace", None)
 _Staged: Any = getattr(partial_eval, "DynamicJaxprTracer", None)
@@ -22,14 +22,14 @@ _MOST_INLINED = 256  # signatures of one function
 
 
 class Inlined:
-    """Calls of a function under `jax.jit(..., inline=True)` from what is being staged: its equations are written down, no more.
+    """Calls of a function under `jax.jit(..., inline=INLINE)` from what is being staged: its equations are written down, no more.
 
     Args:
         compiled: The function. It is traced once for each signature and each state of JAX's settings, as by JAX itself.
         static: Names of the arguments that are no arrays, and their positions.
 
     Example:
-        >>> double = jax.jit(lambda x: x + x, inline=True)
+        >>> double = jax.jit(lambda x: x + x, inline=INLINE)
         >>> inlined = Inlined(double, ())
         >>> jax.make_jaxpr(lambda x: inlined((x,), {}))(1.0)
         { lambda ; a:f32[]. let b:f32[] = add a a in (b,) }
@@ -151,7 +151,7 @@ def _is_true(way: Any) -> bool:
             found, _ = jax.lax.top_k(y - 2.0 * x, 1)
         return {"found": found, "again": found, "given": x, "known": 1.0}
 
-    inlined, x = Inlined(jax.jit(tried, inline=True), ()), jax.ShapeDtypeStruct((3,), "float32")
+    inlined, x = Inlined(jax.jit(tried, inline=INLINE), ()), jax.ShapeDtypeStruct((3,), "float32")
     try:
         found, wanted = (
             jax.make_jaxpr(fn)(x, x)

@@ -21,7 +21,7 @@ from jax.extend.core import Literal, Primitive
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "Literal", "Primitive", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "concrete_value", "current_trace",
+    "INLINE", "Literal", "Primitive", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "concrete_value", "current_trace",
     "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated", "jaxprs_in_params", "jit_state",
     "jit_switch", "line_of_user", "make_user_context", "outside_traces", "partial_eval", "pjit", "raw_frames", "reaches",
     "reset_compilation_cache", "scan_counts", "source_info_util", "source_of_now", "stop_listening", "trace_context", "trace_settings",
@@ -181,6 +181,11 @@ WRAPPERS: dict[str, tuple[str, str]] = {
     "custom_vjp_call": ("call_jaxpr", "custom_vjp"),
     "custom_vjp_call_jaxpr": ("fun_jaxpr", "custom_vjp"),
 }
+
+
+# For `jax.jit(..., inline=...)`: the equations stand in the jaxpr of the caller as if no call had been. Since 0.12 `True` means that
+# the call stays in there, and is taken apart only when it is lowered.
+INLINE: Any = getattr(getattr(jax, "Inline", None), "JAX_EARLY", True)
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The one decorator that turns a pure function of arrays into a compiled kernel.
 
 Each eager `jax.numpy` call costs 25 µs and more; a whole function of `nn` compiled once is a single call of 5 to 8. Inside an
-outer `jax.jit` a kernel leaves the same equations as if its body stood there (`inline=True`), and it is traced once for each
+outer `jax.jit` a kernel leaves the same equations as if its body stood there (`inline=INLINE`), and it is traced once for each
 signature, not once for each layer.
 
 A kernel takes arrays as arguments, never boxes by closure, so that its trace belongs to nobody; inside a frame it is called
@@ -27,6 +27,7 @@ from nbmodule.base.answering import GO_ON
 from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
 from nbmodule.base.format import describe_shape
 from nbmodule.base.inlining import Inlined
+from nbmodule.base.jax_names import INLINE
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
@@ -107,7 +108,7 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
             return fn(**_as_compiled(_bind(fn, args, kwargs), static, numbers))
         return fn(*args, **kwargs)
 
-    compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=True)
+    compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=INLINE)
     inlined = Inlined(compiled, {*constant, *(names.index(name) for name in constant)})
     traced: Any = kernel(static=static)(fn) if numbers else None
 

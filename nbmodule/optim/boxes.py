@@ -13,6 +13,7 @@ import jax
 from jax.tree_util import SequenceKey
 from jax.typing import DTypeLike
 
+from nbmodule.base.jax_names import INLINE
 from nbmodule.core.boxes.commit import NO_ITEMS, commit
 from nbmodule.core.boxes.frame import calling, now
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
@@ -70,7 +71,7 @@ def parameters_of(model: CoreModule) -> Parameters:
     return found
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def next_count(count: Any) -> Any:
     """The count of one more step."""
     return count + 1

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from nbmodule.base.jax_names import INLINE
 from nbmodule.base.promotion import mixed_dtypes, widened
 from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.frame import now, quiet
@@ -21,7 +22,7 @@ from nbmodule.optim.kernels import chunks_of, placement, scaled_by
 from nbmodule.optim.part import flatten
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def _sum_of_squares(arrays: Sequence[Any]) -> Any:
     def squares(x: Array) -> Any:
         wide = widened(x.dtype)
@@ -31,7 +32,7 @@ def _sum_of_squares(arrays: Sequence[Any]) -> Any:
         return sum(map(squares, arrays))
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def _norm(parts: Sequence[Any]) -> Any:
     with mixed_dtypes():
         return jnp.sqrt(sum(parts))
@@ -42,13 +43,13 @@ def _factor(parts: Sequence[Any], max_norm: object) -> Any:
     return jnp.where(norm < max_norm, 1.0, max_norm / norm)
 
 
-_factor_of_any = jax.jit(_factor, inline=True)
+_factor_of_any = jax.jit(_factor, inline=INLINE)
 _factor_of_one = jax.jit(
-    _factor, inline=True, static_argnames="max_norm"
+    _factor, inline=INLINE, static_argnames="max_norm"
 )  # a number in the program is copied at no call
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def _scale(arrays: Sequence[Any], factor: Any) -> list[Any]:
     return [scaled_by(array, factor) for array in arrays]
 

@@ -21,6 +21,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.tree_util import GetAttrKey, SequenceKey
 
+from nbmodule.base.jax_names import INLINE
 from nbmodule.base.kinds import RateLike
 from nbmodule.base.promotion import mixed_dtypes
 
@@ -125,24 +126,24 @@ def kernel(rule: Rule, stop: bool, gated: bool) -> Callable[..., Any]:
             return step()
         return jax.lax.cond(is_due, step, lambda: (list(weights), list(map(list, slots))))
 
-    return jax.jit(optimizer_step, inline=True)
+    return jax.jit(optimizer_step, inline=INLINE)
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def averaged(means: Sequence[Any], grads: Sequence[Any], calls: Array) -> list[Any]:
     """The running average of gradients, with those of one more call; `calls` were averaged before."""
     with mixed_dtypes():
         return [mean + ((grad - mean) / (calls + 1)).astype(mean.dtype) for mean, grad in zip(means, grads)]
 
 
-@functools.partial(jax.jit, static_argnames="every", inline=True)
+@functools.partial(jax.jit, static_argnames="every", inline=INLINE)
 def counted(calls: Array, count: Array, *, every: int) -> tuple[Any, Any, Any]:
     """Whether one more call makes a step due, and what calls and steps are counted to then."""
     is_due = calls + 1 >= every
     return is_due, jnp.where(is_due, 0, calls + 1), jnp.where(is_due, count, count - 1)
 
 
-@functools.partial(jax.jit, inline=True)
+@functools.partial(jax.jit, inline=INLINE)
 def emptied(means: Sequence[Any], is_due: Array) -> list[Any]:
     """Averages, or zeros once they have been used."""
     return [jnp.where(is_due, jnp.zeros_like(mean), mean) for mean in means]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nbmodule.base import answering, inlining
+from nbmodule.base.jax_names import INLINE
 
 
 def other_signature(*given):
@@ -19,7 +20,7 @@ def other_signature(*given):
 def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(changed, used, monkeypatch):
     if used == "_Draft" and jax.__version_info__ < (0, 10, 2):
         used = "_written_by_jax"  # before it took finished equations into a trace
-    double = jax.jit(lambda x: x + x, inline=True)
+    double = jax.jit(lambda x: x + x, inline=INLINE)
     for name in changed:
         monkeypatch.setattr(inlining, name, other_signature)
     inlining._way_of_writing.cache_clear()
@@ -33,8 +34,8 @@ def test_a_jax_that_writes_equations_another_way_is_left_to_do_it_itself(changed
 
 
 def test_what_is_written_of_known_values_is_computed_at_once_as_jax_does_it():
-    two = jax.jit(lambda x: np.int32(2), inline=True)
-    cast = jax.jit(lambda y: y.astype(jnp.float32), inline=True)
+    two = jax.jit(lambda x: np.int32(2), inline=INLINE)
+    cast = jax.jit(lambda y: y.astype(jnp.float32), inline=INLINE)
 
     def inlined(fn, x):
         return inlining.Inlined(fn, ())((x,), {})

@@ -60,6 +60,12 @@ def test_the_wrappers_of_this_jax_are_known_and_each_equation_can_be_run(fn):
     np.testing.assert_allclose(result, fn(jnp.float32(0.5)), rtol=1e-6)
 
 
+def test_what_is_inlined_leaves_no_call_in_the_jaxpr_of_its_caller():
+    double = jax.jit(lambda x: x + x, inline=jax_names.INLINE)
+    found = jax.make_jaxpr(lambda x: double(double(x)))(1.0)
+    assert [equation.primitive.name for equation in found.eqns] == ["add", "add"]
+
+
 def test_a_scan_alone_is_no_jit():
     seen = {}
 
