@@ -107,6 +107,13 @@ def test_the_signature_of_a_layer_is_written_out():
     assert "x" in inspect.signature(nb.Linear(1, 2)).parameters
 
 
+def test_a_layer_names_the_arguments_of_its_call_itself_where_python_does_not_find_them_in_its_class():
+    layer = nb.Linear(1, 2)
+    assert layer.__signature__ == inspect.signature(layer) == inspect.signature(layer.__call__)
+    assert next(iter(layer.__signature__.parameters)) == "x"
+    assert not hasattr(nb.SGD(0.1), "__signature__")  # nothing to call
+
+
 def test_a_class_of_modules_may_be_abstract():
     class Encoder(nb.Module, abc.ABC):
         @abc.abstractmethod

@@ -35,11 +35,14 @@ class HasForward(Protocol[P, R]):
 
 
 class ConstructorSignature:
-    """The arguments of `__init__`, for `inspect.signature`, `help` and Shift+Tab, which meet `*args, **kwargs` before it."""
+    """The arguments of `__init__`, for `inspect.signature`, `help` and Shift+Tab, which meet `*args, **kwargs` before it.
+
+    Of an object it gives those of its call: since Python 3.13 they are looked for in the dict of its class, see `ModuleMeta`.
+    """
 
     def __get__(self, instance: Any, owner: type) -> inspect.Signature:
         if instance is not None:
-            raise AttributeError("__signature__")
+            return inspect.signature(instance.__call__)
         _, *parameters = inspect.signature(owner.__init__).parameters.values()
         return inspect.Signature(parameters)
 
