@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import types
 import weakref
 
 import jax
@@ -283,6 +284,18 @@ def test_static_and_class_methods_may_be_compiled():
     np.testing.assert_array_equal(Trainer().of_class(X), X + 2)
     with pytest.raises(TypeError, match="put @classmethod above @nb.jit"):
         nb.jit(classmethod(lambda cls, x: x))
+
+
+def test_a_compiled_class_method_may_be_handed_its_class_as_python_3_13_does():
+    class Below(Trainer):
+        pass
+
+    step = Trainer.__dict__["of_class"].__func__
+    for owner in (Trainer, Below):
+        np.testing.assert_array_equal(types.MethodType(step, owner)(X), X + 2)
+    assert not step.programs  # each class has its own compiled form
+    with pytest.raises(nb.ArgumentTypeError, match="argument x is the function int"):
+        Trainer.still(int)
 
 
 def test_an_object_whose_method_was_compiled_can_go():

@@ -28,7 +28,7 @@ from nbmodule.core.transforms.environment import signature_of
 from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.listening import call_heard, ears, is_heard, told
-from nbmodule.core.transforms.methods import Method, Methods, is_plain
+from nbmodule.core.transforms.methods import Method, Methods, is_given_class, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program
 from nbmodule.errors import TraceError
@@ -151,6 +151,8 @@ class Jit(Generic[P, R]):
     def _call(self, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         """The long way: find or make the program, and trace again for each box that was not guessed."""
         __tracebackhide__ = True
+        if is_given_class(self, given):
+            return self.__get__(given[0])(*given[1:], **given_kwargs)
         args, kwargs, things, holes = split_call(given, given_kwargs)
         key = self._key(things, holes, len(args))
         binding = self._bound(key, things)

@@ -57,6 +57,14 @@ class Methods:
         return forms[number][1]
 
 
+def is_given_class(fn: Callable[..., Any], given: tuple[Any, ...]) -> bool:
+    """Whether `classmethod` put its class in front of these arguments of `fn`; since Python 3.13 it no longer asks `__get__` of `fn`."""
+    if not given or not isinstance(given[0], type):
+        return False
+    members = [each for kind in given[0].__mro__ for each in list(vars(kind).values())]
+    return any(isinstance(each, classmethod) and each.__func__ is fn for each in members)
+
+
 def is_plain(owner: object) -> bool:
     """Whether an object stands for itself: it is no tree of arrays, nothing that is traced, and can be held weakly."""
     try:
