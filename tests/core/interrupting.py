@@ -58,6 +58,8 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
             passed += 1
             if passed == stop + 1:
                 strike()
+        if event == "line":  # again: since Python 3.13 the end of another call of this code turns it off
+            frame.f_trace_opcodes = frame.f_code.co_filename in CLOSE
         return local
 
     def called(frame: Any, event: str, arg: Any) -> Any:
