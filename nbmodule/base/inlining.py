@@ -13,7 +13,15 @@ from typing import Any
 import jax
 
 from nbmodule.base.answering import GO_ON, is_answering
-from nbmodule.base.jax_names import INLINE, Literal, jit_switch, partial_eval, source_of_now, trace_context, trace_settings
+from nbmodule.base.jax_names import (
+    INLINE,
+    Literal,
+    jit_switch,
+    partial_eval,
+    source_of_now,
+    trace_context,
+    trace_settings,
+)
 
 _Staging: Any = getattr(partial_eval, "DynamicJaxprTrace", None)
 _Staged: Any = getattr(partial_eval, "DynamicJaxprTracer", None)

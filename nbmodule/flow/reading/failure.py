@@ -168,7 +168,9 @@ def _arrays_in_line(frame: FrameType, summary: traceback.FrameSummary) -> list[t
     """Name, shape and value of each array that the failing expression mentions."""
     text = summary.line or ""
     if summary.colno is not None and summary.end_colno is not None and summary.lineno == summary.end_lineno:
-        original = linecache.getline(summary.filename, summary.lineno or 0)  # `summary.line` begins behind the indentation
+        original = linecache.getline(
+            summary.filename, summary.lineno or 0
+        )  # `summary.line` begins behind the indentation
         text = original.encode()[summary.colno : summary.end_colno].decode(errors="ignore")
     try:
         tree = ast.parse(text.strip(), mode="eval")
