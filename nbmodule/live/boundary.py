@@ -70,6 +70,8 @@ class Boundary:
         self.compiles = CompileClock()
         self.conditions: list[tuple[str, Callable[[], Any]]] = []
         """What ends the loop, with names."""
+        self.late_controls: Callable[[], object] | None = None
+        """Adds, after the first step, controls of what there is only then: an optimizer of optax has no rate before it has state."""
         run.route = self.find_route()
         self._view: Any = None
         self._after: Any = None
@@ -130,6 +132,9 @@ class Boundary:
             run.route = self.find_route()
         run.cost.note(run.each_step.take())
         with self._run.cost:
+            if self.late_controls is not None and run.count.done:
+                add, self.late_controls = self.late_controls, None
+                self._guarded("controls", add)
             self._intake.drain()
             self._check_numbers()
             if self.keeper is not None:

@@ -33,7 +33,7 @@ from nbmodule.live.steering.alarms import Alarms
 from nbmodule.live.steering.background import BackgroundRun
 from nbmodule.live.steering.intake import Intake, steps_ahead
 from nbmodule.live.steering.interrupt import SoftInterrupt, shield
-from nbmodule.live.steering.knobs import add_knobs
+from nbmodule.live.steering.knobs import add_knobs, add_learning_rate
 from nbmodule.live.steering.loop import Loop
 from nbmodule.live.steering.pump import CommPump, running_kernel
 from nbmodule.live.steering.steered import Steered
@@ -508,6 +508,7 @@ class Live(Steered, Revisited):
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
         self._undo = add_knobs(self.controls, self.model, self.optimizer)
+        self._boundary.late_controls = lambda: add_learning_rate(self.controls, self.model, self.optimizer)
         self._watching.add_control()
         self._boundary.compiles.start()
         self._loop.pump = CommPump(running_kernel())
@@ -558,6 +559,8 @@ class Live(Steered, Revisited):
     def _let_go(self) -> None:
         for control in self.controls:
             control.apply = None
+            if self._keeper is None:
+                control.again = None
         for undo in self._undo:
             undo()
         self._undo, self.state.model, self.state.optimizer = [], None, None

@@ -38,17 +38,27 @@ _UNTRACEABLE = (
 
 
 class Asked(Buffer):
-    """A number that a function of nothing gives, asked each time the value is gathered: before each step, compiled or not."""
+    """A number that a function of nothing gives, asked each time the value is gathered: before each step, compiled or not.
 
-    __slots__ = ("_answer", "ask")
+    What is put into it stands for the answer until the function is asked again, see `ask_again`: so a step is repeated with the rate it had.
+    """
+
+    __slots__ = ("_answer", "_told", "ask")
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self._frozen, self._home = False, birthplace()
         self.ask = ask
         self._answer: tuple[float, Any] = (math.nan, None)
+        self._told: Any = None
+
+    def ask_again(self) -> None:
+        """Forget what was put into it."""
+        self._told = None
 
     @property
     def _value(self) -> Any:  # in place of the slot that other boxes have
+        if self._told is not None:
+            return self._told
         with jax.ensure_compile_time_eval():
             try:
                 given = self.ask()
@@ -67,6 +77,10 @@ class Asked(Buffer):
             if number != self._answer[0]:
                 self._answer = (number, jax.device_put(np.asarray(number, float_dtype())))
             return self._answer[1]
+
+    @_value.setter
+    def _value(self, value: Any) -> None:
+        self._told = value
 
     @property
     def is_pending(self) -> bool:

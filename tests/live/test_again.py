@@ -621,3 +621,71 @@ def test_all_that_a_run_keeps_ends_with_it(donate):
     del live, model, optimizer, step, moment
     gc.collect()
     assert [ref() for ref in held if ref() is not None] == []
+
+
+RATE_CONTROLS = {
+    "learning rate": lambda: nb.Adam(1e-2),
+    "learning rate factor": lambda: nb.Adam(nb.cosine_schedule(1e-2, 1000)),
+    "dropout rate": lambda: nb.SGD(1e-2),
+}
+
+
+@pytest.mark.parametrize("keep_every", [7, 100])
+@pytest.mark.parametrize("control", RATE_CONTROLS)
+def test_steps_before_and_after_each_move_of_a_slider_are_repeated_bit_for_bit(control, keep_every):
+    model, _, _ = make()
+    optimizer, looked = RATE_CONTROLS[control](), {}
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    def each(live, done):
+        if done in (10, 20):
+            live.controls.set(control, live.controls[control].value * 0.3)
+        if done == 25:
+            looked.update({number: live.at(number).is_exact for number in (3, 14, 22)})
+
+    live, losses = train(model, optimizer, step, steps=32, each=each, keep_every=keep_every)
+    assert set(looked.values()) == {True}
+    after = float(np.asarray(optimizer.current_lr)), getattr(model.drop, "rate", None)
+    for number in (2, 9, 10, 11, 12, 19, 20, 21, 22, 31):
+        moment = live.at(number)
+        assert (number, moment.is_exact) == (number, True), moment.said_of_bits
+        assert moment.logged["loss"] == losses[number - 1]
+    assert after == (float(np.asarray(optimizer.current_lr)), getattr(model.drop, "rate", None))
+
+
+def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
+    model, rates = Net(), iter(np.linspace(0.01, 0.2, 40))
+    rate = [0.01]
+    optimizer = nb.SGD(lambda: rate[0])
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    def each(live, done):
+        rate[0] = float(next(rates))
+        if done == 24:
+            live.rewind(21)
+
+    live, _ = train(model, optimizer, step, steps=28, each=each, keep_every=16)
+    for number in (2, 9, 17, 23):
+        assert live.at(number).is_exact
+    rate[0] = 0.5
+    assert float(optimizer.current_lr) == 0.5
+
+
+def test_a_slider_that_is_moved_within_a_step_is_moved_there_again():
+    model, optimizer, step = make()
+    with quiet(model, optimizer, returns=None, keep_every=16) as live:
+        for x, y in live.steps(nb.batches((X, Y), 32), epochs=4):
+            if live.step in (5, 9):
+                live.controls.set("dropout rate", 0.1 * live.step)
+            live.log(loss=step(x, y))
+    assert all(live.at(number).is_exact for number in range(1, 17))

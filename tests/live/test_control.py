@@ -190,11 +190,84 @@ def test_a_learning_rate_can_be_steered_over_two_decades_each_way():
     assert optimizer.lr == 0.1
 
 
-@pytest.mark.parametrize("lr", [lambda step: 0.1, None, "fast", 0.0])
-def test_a_schedule_is_left_alone(lr):
+@pytest.mark.parametrize("lr", [None, "fast", 0.0])
+def test_a_rate_that_is_no_positive_number_is_left_alone(lr):
     controls = Controls()
     add_knobs(controls, None, Optimizer(lr))
     assert len(controls) == 0
+
+
+def test_a_schedule_is_multiplied_by_a_factor_and_stays_so_after_the_run():
+    def schedule(step):
+        return 0.1 / (1 + step)
+
+    controls, optimizer = Controls(), Optimizer(schedule)
+    (settle,) = add_knobs(controls, None, optimizer)
+    assert [control.name for control in controls] == ["learning rate factor"]
+    assert optimizer.lr is schedule
+    controls.set("learning rate factor", 0.5)
+    assert float(optimizer.lr(1)) == pytest.approx(0.025)
+    controls.set("learning rate factor", 1.0)
+    assert optimizer.lr is schedule
+    controls.set("learning rate factor", 4.0)
+    settle()
+    assert float(optimizer.lr(0)) == pytest.approx(0.4)
+
+
+def test_a_run_moves_the_factor_of_a_schedule_and_compiles_once_for_it():
+    import numpy as np
+    import optax
+
+    import nbmodule as nb
+
+    model, traces = nb.Module(w=nb.Parameter(jnp.zeros(3))), []
+    schedule = optax.linear_schedule(0.1, 0.0, 10)
+    optimizer = nb.SGD(schedule)
+
+    @nb.jit
+    def step():
+        traces.append(i)
+        optimizer.update(model, nb.grad(lambda m: m.w.value.sum())(model))
+
+    with nb.Live(model, optimizer, display=False, returns=None) as live:
+        for i in live.steps(range(8)):
+            if i in (3, 5):
+                live.controls.set("learning rate factor", 0.5 if i == 3 else 0.25)
+            step()
+        assert set(traces) == {0, 3}
+    step()
+    rates = np.array([float(schedule(i)) for i in range(9)]) * [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
+    np.testing.assert_allclose(model.w.value, -rates.sum(), rtol=1e-5)
+    assert float(optimizer.current_lr) == pytest.approx(0.25 * float(schedule(9)))
+
+
+def test_a_rate_that_a_function_of_nothing_gives_has_no_slider_beside_it():
+    import nbmodule as nb
+
+    with nb.Live(None, nb.SGD(lambda: 0.1), display=False) as live:
+        assert not [control.name for control in live.controls if "rate" in control.name]
+
+
+def test_a_rate_that_optax_has_only_after_the_first_step_gets_its_slider_then():
+    import optax
+
+    import nbmodule as nb
+
+    model = nb.Module(w=nb.Parameter(jnp.zeros(3)))
+    optimizer = nb.Optax(optax.inject_hyperparams(optax.sgd)(learning_rate=0.1))
+
+    @nb.jit
+    def step():
+        optimizer.update(model, nb.grad(lambda m: m.w.value.sum())(model))
+
+    with nb.Live(model, optimizer, display=False, returns=None) as live:
+        for _ in live.steps(range(10_000)):
+            step()
+            if "learning rate" in live.controls:
+                break
+        live.controls.set("learning rate", 0.5)
+    assert live.step < 10_000
+    assert float(optimizer.lr) == 0.5
 
 
 def test_a_learning_rate_that_cannot_be_set_gets_no_slider():
@@ -276,7 +349,7 @@ def test_the_learning_rate_of_a_real_optimizer_moves_without_a_compile():
         traces.append(1)
         optimizer.update(model, nb.grad(lambda m: m.w.value.sum())(model))
 
-    with nb.Live(model, optimizer, display=False) as live:
+    with nb.Live(model, optimizer, display=False, returns=None) as live:
         assert live.controls["learning rate"].value == pytest.approx(0.1)
         for i in live.steps(range(6)):
             if i == 3:

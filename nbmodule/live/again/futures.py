@@ -41,6 +41,7 @@ def run_futures(
     futures = []
     for trial in trials:
         repeat.go_back(mark)
+        tape.ask_again()
         try:
             trial.make()
             logged = [repeat.made(turn) for turn in turns]

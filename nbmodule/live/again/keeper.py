@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -76,6 +76,9 @@ class StepKeeper:
         self._iterator: Iterator[Any] | None = None
         self._taken: Turn | None = None
         self._controls: dict[str, Any] = {}
+        self._steered: dict[str, Any] = {}
+        """While steps are repeated, controls as they are set for it."""
+        self.tape.controls, self.tape.steer = run.controls, self._steer
         self._controls_of = -1
         self._is_within = False
         """Whether the calls were told to another run, around this one."""
@@ -311,11 +314,28 @@ class StepKeeper:
             repeated(self.tape, number)
             random.default._go_to(random.default._making.key, turn.made)
         self._set_controls(turn.controls)
+        self.tape.steer(None)
         cut = self.tape.cut(number)
+        self.tape.ask_again()
         self._again = deque([*cut, *self._again])
         self.outliers.cut(step)
         self.forget_futures()
         return number
+
+    def _steer(self, values: Mapping[str, Any] | None) -> None:
+        is_over = self._run.has_ended
+        for control in self._run.controls:
+            if control.again is None:
+                continue
+            set_now = self._steered.get(control.name, None if is_over else control.value)
+            wanted = control.value if values is None else values.get(control.name, control.value)
+            if set_now != wanted:
+                control.again.set(wanted)
+            self._steered[control.name] = wanted
+            if values is None and is_over:
+                control.again.settle()
+        if values is None:
+            self._steered.clear()
 
     def _set_controls(self, values: dict[str, Any]) -> None:
         controls = self._run.controls

@@ -17,6 +17,7 @@ from nbmodule.live.again.tape import (
     KeptCall,
     Output,
     Segment,
+    Steered,
     Switch,
     Tape,
     Turn,
@@ -63,6 +64,7 @@ class Repeat:
         turn = self.segment.turn(self.next)
         assert turn is not None
         self.next += 1
+        self.tape.steer(turn.controls)
         return self.made(turn)
 
     def made(self, turn: Turn) -> dict[str, Any]:
@@ -72,6 +74,8 @@ class Repeat:
                 self.call(act)
             elif isinstance(act, Switch):
                 apply_settings(act.settings)
+            elif isinstance(act, Steered):
+                self.tape.steer(act.values)
             else:
                 commit([act.box], as_arrays([act.value], copied=self.tape.donates))
         self._calls.append(turn.calls)
@@ -113,7 +117,9 @@ def as_it_was(tape: Tape) -> Iterator[None]:
         try:
             yield
         finally:
+            tape.steer(None)
             commit(boxes, values)
+            tape.ask_again()
             apply_settings(settings)
             random.default._go_to(*made)
 

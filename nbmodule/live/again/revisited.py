@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.base.sizes import bytes_of
 from nbmodule.errors import ArgumentError
+from nbmodule.live.run.control import RATE
 from nbmodule.live.run.future import Attempt, Future
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ ROOM = 64 * 2**20
 """Bytes that a run keeps of the values of its variables, and as many of its batches; of large models one set of values."""
 EVERY = 50
 RATES = (0.3, 1.0, 3.0)
-_RATE = "learning rate"
 
 
 class Revisited:
@@ -257,7 +257,7 @@ class Revisited:
 def _is_rate(control: Control) -> bool:
     """Whether a control holds a learning rate: of the optimizer, or of one of several, as `learning rate g`."""
     is_number = isinstance(control.value, (int, float)) and not isinstance(control.value, bool)
-    return is_number and (control.name == _RATE or control.name.startswith(f"{_RATE} "))
+    return is_number and (control.name == RATE or control.name.startswith(f"{RATE} "))
 
 
 def _together(label: str, attempts: list[Attempt]) -> Attempt:

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful
 from nbmodule.core.transforms.jit import _PLAIN, Jit, split_call
+from nbmodule.live.run.control import Controls
 from nbmodule.live.run.cost import SampledCost
 
 _value = attrgetter("_value")
@@ -75,6 +76,12 @@ class Switch(NamedTuple):
     settings: list[Any]
 
 
+class Steered(NamedTuple):
+    """Controls that no variable holds are others from here on."""
+
+    values: dict[str, Any]
+
+
 class Turn:
     """One turn of the loop: the item that it began with, what was done in it, and what was logged of it."""
 
@@ -84,7 +91,7 @@ class Turn:
         self.item, self.made, self.drawn = item, made, drawn
         self.number = self.epoch = 0
         self.controls = _NO_CONTROLS
-        self.acts: list[KeptCall | Write | Switch] = []
+        self.acts: list[KeptCall | Write | Switch | Steered] = []
         self.logged = _NOT_LOGGED
         """Which output of which call was logged under a name."""
         self.nbytes = 0
@@ -143,6 +150,12 @@ class Tape:
         self._boxes: list[Variable] = []
         self._index: dict[Variable, int] = {}
         self._seen: list[Any] = []
+        self._asked: list[Variable] = []
+        """Of the variables those whose value a function gives: no clock tells that it gives another."""
+        self.controls: Controls | None = None
+        self._controls_of = 0
+        self.steer: Callable[[Mapping[str, Any] | None], None] = lambda values: None
+        """Lets controls that no variable holds be as in a turn while it is repeated; with None as they are now."""
         self._clock = -1
         self._known: dict[Any, Any] = {}
         self._older: dict[int, Any] = {}
@@ -175,6 +188,7 @@ class Tape:
             return
         segment = self.segments[-1]
         self._turn, self._rests = turn, False
+        self._controls_of = 0 if self.controls is None else self.controls.version
         self._older, self._newer = self._newer, {}
         segment.turns.append(turn)
         turn.nbytes = _TURN_BYTES
@@ -285,7 +299,7 @@ class Tape:
         """Forget everything."""
         self.segments.clear()
         self._of_values = self._of_arguments = 0
-        self._boxes, self._index, self._seen = [], {}, []
+        self._boxes, self._index, self._seen, self._asked = [], {}, [], []
         self._known, self._older, self._newer, self._turn = {}, {}, {}, None
         self._met, self._settings = [], []
         self.functions = {}
@@ -344,6 +358,7 @@ class Tape:
         for box in new:
             self._index[box] = len(self._boxes)
             self._boxes.append(box)
+        self._asked += [box for box in new if hasattr(box, "ask_again")]
         segment = self.segments[-1] if self.segments else None
         if segment is None:
             return
@@ -373,8 +388,12 @@ class Tape:
     def _noted(self, turn: Turn, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall:
         if clock.values != self._clock:
             turn.acts += self._written()
+        elif self._asked:
+            turn.acts += self._answered()
         if clock.structure != self._structure:
             turn.acts += self._switched()
+        if self.controls is not None and self.controls.version != self._controls_of:
+            turn.acts += self._moved()
         segment = self.segments[-1]
         if not kwargs and all(type(arg) in _PLAIN for arg in args):
             leaves, tree = list(args), None
@@ -438,6 +457,28 @@ class Tape:
         self._note_seen()
         changed = [(box, new) for box, old, new in zip(self._boxes, before, self._seen, strict=False) if old is not new]
         return [Write(box, jax.device_put(new, may_alias=False) if self.donates else new) for box, new in changed]
+
+    def _answered(self) -> list[Write]:
+        """What functions answer now, where that is another number than before the last call."""
+        found = []
+        for box in self._asked:
+            place, answer = self._index[box], box.value
+            if self._seen[place] is not answer:
+                self._seen[place] = answer
+                found.append(Write(box, answer))
+        return found
+
+    def _moved(self) -> list[Steered]:
+        """What was moved within this turn; what was moved before it, the turn knows."""
+        assert self.controls is not None
+        self._controls_of = self.controls.version
+        values = {each.name: each.value for each in self.controls if each.again is not None}
+        return [Steered(values)] if values else []
+
+    def ask_again(self) -> None:
+        """After steps were repeated: functions are asked, and no longer answered for."""
+        for box in self._asked:
+            box.ask_again()  # type: ignore[attr-defined] - those that have it
 
     def _note_settings(self) -> None:
         self._settings, self._structure = self.settings(), clock.structure

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
@@ -20,6 +20,8 @@ _MOST_WAITING = 1000
 """Commands kept while the loop is in a long step; older ones are overtaken by newer ones anyway."""
 
 
+RATE, FACTOR = "learning rate", "learning rate factor"
+"""Names of the controls of an optimizer: its rate, or what its schedule is multiplied by. Of several, their names follow."""
 RECEIPT = "receipt"
 """A command of a page that has only to be noted: nothing is to be told because of it."""
 
@@ -78,6 +80,16 @@ class CommandQueue:
         return bool(self._commands)
 
 
+class Settable(Protocol):
+    """What a control moves that is no variable."""
+
+    def set(self, value: Any, /) -> None:
+        """Set it as the control does."""
+
+    def settle(self) -> None:
+        """Leave it as it is to be after the run."""
+
+
 class Control:
     """A value that a reader may change; `value` is what the steps use now.
 
@@ -90,6 +102,8 @@ class Control:
         self.name, self.group, self.apply = name, group, apply
         self.value = self.check(value)
         self.error: str | None = None
+        self.again: Settable | None = None
+        """Where `apply` changes what no variable holds, such as an attribute of a layer: sets it while steps are repeated, also after the run."""
 
     def check(self, value: Any) -> Any:
         """Give the value in the type of this control, or raise `ArgumentError`."""

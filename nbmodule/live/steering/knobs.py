@@ -1,16 +1,19 @@
 """The controls that every run has: learning rate, dropout, freezing of submodules, as far as model and optimizer offer them.
 
 Nothing here knows a class of a higher room. An optimizer offers a learning rate if its `lr` is a number that can be set, or as PyTorch and Keras keep it;
-a module offers dropout if it is called `Dropout...` and has a settable `rate` or `p` (without a retrace, if its
+where `lr` is a schedule, a factor of what that gives; a module offers dropout if it is called `Dropout...` and has a settable `rate` or `p` (without a retrace, if its
 `rate_may_follow` a function); freezing needs `requires_grad_` of the children, and compiles the step anew. `KNOBS` is the socket for more.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nbmodule.live.run.control import Controls
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.live.run.control import FACTOR, RATE, Controls
+from nbmodule.optim.rate import is_of_step
 
 MOST_SWITCHES = 24
 _SPAN = 100.0
@@ -27,14 +30,78 @@ def add_knobs(controls: Controls, model: object, optimizer: object) -> list[Undo
     return [undo for add in KNOBS if (undo := add(controls, model, optimizer)) is not None]
 
 
-def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> None:
-    """Add a slider for the learning rate of each optimizer, on a logarithmic scale; a schedule is left alone."""
+def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> Undo | None:
+    """Add a slider for the learning rate of each optimizer, on a logarithmic scale; where it follows a schedule, one for a factor.
+
+    A function of nothing is left alone: whoever gave it has a rate to steer already.
+    """
+    factors = []
     for name, each in _several(optimizer):
-        title = f"learning rate {name}".strip()
-        found = _rate_of(each)
+        title, found = f"{RATE} {name}".strip(), _rate_of(each)
         if found is not None and found[0] > 0 and title not in controls:
             rate, apply = found
             controls.slider(title, rate, apply, low=rate / _SPAN, high=rate * _SPAN, log=True)
+        title = f"{FACTOR} {name}".strip()
+        given: Any = getattr(each, "lr", None)
+        if title not in controls and _is_schedule(given) and _can_set(each, "lr", given):
+            factors.append(_Factor(each, given))
+            slider = controls.slider(title, 1.0, factors[-1].set, low=1 / _SPAN, high=_SPAN, log=True)
+            slider.again = factors[-1]
+
+    def settle() -> None:
+        for factor in factors:
+            factor.settle()
+
+    return settle if factors else None
+
+
+class _Factor:
+    """What the schedule of an optimizer is multiplied by; at 1 the schedule is asked as it is.
+
+    The factor is an input of compiled steps: the first move compiles them once, those that follow do not. At the end of the run it
+    becomes a number.
+    """
+
+    def __init__(self, optimizer: Any, given: Callable[..., Any]) -> None:
+        self._optimizer, self._given = optimizer, given
+        self._factor = 1.0
+        self._box: Any = None
+        self._steered: Callable[..., Any] | None = None
+
+    def set(self, factor: float) -> None:
+        self._factor = factor
+        wanted = self._given if factor == 1.0 else self._scaled(factor)
+        if self._optimizer.lr is not wanted:
+            self._optimizer.lr = wanted
+
+    def _scaled(self, factor: float) -> Callable[..., Any]:
+        if self._steered is None:
+            from nbmodule.core.boxes.variable import Buffer
+
+            self._box = Buffer(factor)
+            self._steered = _times(self._given, self._box)
+        else:
+            self._box.value = factor
+        return self._steered
+
+    def settle(self) -> None:
+        if self._factor != 1.0:
+            self._optimizer.lr = _times(self._given, self._factor)
+
+
+def _is_schedule(given: Any) -> bool:
+    try:
+        return callable(given) and is_of_step(given)
+    except ArgumentTypeError:
+        return False
+
+
+def _times(given: Callable[..., Any], factor: Any) -> Callable[..., Any]:
+    @functools.wraps(given, updated=())
+    def scaled(step: Any) -> Any:
+        return given(step) * getattr(factor, "value", factor)
+
+    return scaled
 
 
 def _several(things: object) -> list[tuple[str, Any]]:
@@ -87,50 +154,58 @@ def add_dropout(controls: Controls, model: Any, _optimizer: object) -> Undo | No
     rates = {_number_or_none(getattr(module, name)) for module, name in found}
     if len(rates) != 1 or "dropout rate" in controls:
         return None
-    followed = _Followed([module for module, name in found if getattr(module, "rate_may_follow", False)])
-
-    def apply(rate: float) -> None:
-        followed.set(rate)
-        for module, name in found:
-            if module not in followed.modules:
-                setattr(module, name, rate)
-
-    controls.slider("dropout rate", rates.pop() or 0.0, apply, low=0.0, high=0.95)
+    followed = _Followed(found, rates.pop() or 0.0)
+    slider = controls.slider("dropout rate", followed.first, followed.set, low=0.0, high=0.95)
+    slider.again = followed
     return followed.settle
 
 
 class _Followed:
-    """One rate that several layers follow, in a box that is no variable of theirs."""
+    """One rate of several layers.
 
-    def __init__(self, modules: list[Any]) -> None:
-        self.modules = modules
+    Those that can follow a function follow a box that is no variable of theirs; at the rate that the layers began with they hold the
+    number, as they did then.
+    """
+
+    def __init__(self, found: list[tuple[Any, str]], first: float) -> None:
+        self.first = self._rate = first
+        self._found = found
         self._box: Any = None
-        self._rate = 0.0
 
     def set(self, rate: float) -> None:
         """Let the layers use another rate from now on."""
         self._rate = rate
-        if self._box is not None:
-            self._box.value = rate
-            return
-        if not self.modules:
-            return
-        from nbmodule.core.boxes.variable import Buffer
-
-        box = self._box = Buffer(rate)
-
-        def steered() -> Any:
-            return box.value
-
-        for module in self.modules:
-            module.rate = steered
+        given = self._asked(rate) if rate != self.first else None
+        for module, name in self._found:
+            self._put(module, name, given if given is not None and _may_follow(module) else rate)
 
     def settle(self) -> None:
         """Let the layers hold the number again."""
-        if self._box is not None:
-            for module in self.modules:
-                module.rate = self._rate
-        self.modules, self._box = [], None
+        for module, name in self._found:
+            self._put(module, name, self._rate)
+
+    def _asked(self, rate: float) -> Callable[[], Any]:
+        if self._box is None:
+            from nbmodule.core.boxes.variable import Buffer
+
+            box = self._box = Buffer(rate)
+
+            def steered() -> Any:
+                return box.value
+
+            self._steered = steered
+        else:
+            self._box.value = rate
+        return self._steered
+
+    def _put(self, module: Any, name: str, rate: Any) -> None:
+        now = getattr(module, name)
+        if now is not rate and (callable(now) or callable(rate) or now != rate):
+            setattr(module, name, rate)
+
+
+def _may_follow(module: object) -> bool:
+    return bool(getattr(module, "rate_may_follow", False))
 
 
 def add_freezing(controls: Controls, model: Any, _optimizer: object) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_count, format_number
+from nbmodule.live.run.control import FACTOR, RATE
 from nbmodule.live.run.finding import Remedy, RunFinding
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import Strips
@@ -29,7 +30,6 @@ _EVERY = 1.0
 """Seconds after which a run is judged anew."""
 _PARTS = 1000
 """Elements that stand for those of a return, of which only shares are known."""
-_RATE = "learning rate"
 
 
 class RunFindings:
@@ -118,13 +118,14 @@ def _of_updates(run: RunState, strips: Strips) -> Iterator[RunFinding]:
 
 def _lower_rate(run: RunState, ratio: float) -> Remedy | None:
     """A rate at which the update would be of a usual size."""
-    if _RATE not in run.controls:
+    name = next((name for name in (RATE, FACTOR) if name in run.controls), None)
+    if name is None:
         return None
-    control: Any = run.controls[_RATE]
+    control: Any = run.controls[name]
     lower = float(f"{max(control.value * GOOD_UPDATE / ratio, getattr(control, 'low', 0.0)):.3g}")
     if not lower < control.value:
         return None
-    return Remedy(f"{_RATE} → {format_number(lower)}", {"kind": "set", "name": _RATE, "value": lower})
+    return Remedy(f"{name} → {format_number(lower)}", {"kind": "set", "name": name, "value": lower})
 
 
 def _of_stalls(run: RunState) -> Iterator[RunFinding]:
