@@ -15,9 +15,9 @@ from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.transforms.listening import deaf
 from nbmodule.live.again.tape import (
     KeptCall,
+    Moved,
     Output,
     Segment,
-    Steered,
     Switch,
     Tape,
     Turn,
@@ -74,7 +74,7 @@ class Repeat:
                 self.call(act)
             elif isinstance(act, Switch):
                 apply_settings(act.settings)
-            elif isinstance(act, Steered):
+            elif isinstance(act, Moved):
                 self.tape.steer(act.values)
             else:
                 commit([act.box], as_arrays([act.value], copied=self.tape.donates))

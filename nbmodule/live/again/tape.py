@@ -76,7 +76,7 @@ class Switch(NamedTuple):
     settings: list[Any]
 
 
-class Steered(NamedTuple):
+class Moved(NamedTuple):
     """Controls that no variable holds are others from here on."""
 
     values: dict[str, Any]
@@ -91,7 +91,7 @@ class Turn:
         self.item, self.made, self.drawn = item, made, drawn
         self.number = self.epoch = 0
         self.controls = _NO_CONTROLS
-        self.acts: list[KeptCall | Write | Switch | Steered] = []
+        self.acts: list[KeptCall | Write | Switch | Moved] = []
         self.logged = _NOT_LOGGED
         """Which output of which call was logged under a name."""
         self.nbytes = 0
@@ -468,12 +468,12 @@ class Tape:
                 found.append(Write(box, answer))
         return found
 
-    def _moved(self) -> list[Steered]:
+    def _moved(self) -> list[Moved]:
         """What was moved within this turn; what was moved before it, the turn knows."""
         assert self.controls is not None
         self._controls_of = self.controls.version
         values = {each.name: each.value for each in self.controls if each.again is not None}
-        return [Steered(values)] if values else []
+        return [Moved(values)] if values else []
 
     def ask_again(self) -> None:
         """After steps were repeated: functions are asked, and no longer answered for."""
