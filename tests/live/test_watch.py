@@ -383,7 +383,7 @@ def test_a_slow_watcher_is_asked_so_seldom_that_the_budget_holds(slow_watch):
             if time.monotonic() - begun > 4:
                 live.stop()
         cost = live.cost
-    assert 2 <= len(slow_watch.asked) <= 5
+    assert 2 <= len(slow_watch.asked) <= 6  # the first step is looked at whatever that costs
     assert len(live.watched["weight"]) >= 2
     assert 0 < cost < 0.04
     assert slow_watch.closed
