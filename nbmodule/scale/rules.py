@@ -235,7 +235,7 @@ def as_spec(pattern: object, spec: object) -> PartitionSpec:
 
 def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh) -> None:
     """Whether a variable can be split like that."""
-    what = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as {spec}'
+    what = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as P{tuple(spec)}'
     if len(spec) > len(leaf.shape):
         raise ShapeError(f"{what}: it has {len(leaf.shape)} axes, the spec names {len(spec)}. Nothing was moved.")
     used = [axis for part in spec if part is not None for axis in ((part,) if isinstance(part, str) else part)]

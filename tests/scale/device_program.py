@@ -94,7 +94,7 @@ def compare(make, batches, tensor_rules, chosen):
             "moved": kept(model, optimizer),
             "imbalance": shown.imbalance,
             "bytes": max(shown.bytes_per_device.values()),
-            "specs": {n: str(b.sharding.spec) for n, b in model.named_tensors()},
+            "specs": {n: f"P{tuple(b.sharding.spec)}" for n, b in model.named_tensors()},
         }
     return found
 
@@ -129,7 +129,8 @@ def written():
     model.v = {"w": np.zeros((16, 8), "float32"), "b": np.zeros(16, "float32")}
     second = model.weight.value.sharding == asked
     model.to("cpu:1")
-    return [first, second, str(model.weight.value.device), nb.layout(model).mesh]
+    device = model.weight.value.device
+    return [first, second, f"{device.platform}:{device.id}", nb.layout(model).mesh]
 
 
 def errors():
