@@ -308,13 +308,14 @@ def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool],
     leaves = [value for value, own in zip(values, of_leaf, strict=True) if own]
     if operation not in _COMPARED and all(leaf is None for leaf in leaves):
         return None
+    compute = _inverted if operation is operator.invert else operation
     try:
         if not any(isinstance(leaf, (list, tuple)) for leaf in leaves):
-            return operation(*map(unboxed, values))
+            return compute(*map(unboxed, values))
 
         def apply(*parts: object) -> Any:
             rest = iter(parts)
-            return operation(*(next(rest) if own else value for value, own in zip(values, of_leaf, strict=True)))
+            return compute(*(next(rest) if own else value for value, own in zip(values, of_leaf, strict=True)))
 
         return jax.tree.map(apply, *leaves)
     except Exception as error:
@@ -326,6 +327,11 @@ def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool],
             ) from error
         error.add_note(f'This was met at "{chain}" of a Container.')
         raise
+
+
+def _inverted(value: Any) -> Any:
+    """`~` of one leaf: of a bool its opposite, as in an array, where Python gives -1 or -2."""
+    return not value if isinstance(value, bool) else operator.invert(value)
 
 
 def _fit(operation: Callable[..., Any], first: tuple[int, ...], second: tuple[int, ...]) -> bool:

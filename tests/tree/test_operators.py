@@ -29,6 +29,15 @@ def test_comparison_gives_a_container_that_has_no_hash():
         hash(container)
 
 
+def test_a_bool_is_inverted_as_an_array_of_bools_is():
+    flags = ~Container(array=jnp.array([True, False]), yes=True, no=False, several=[True, 6])
+    assert flags.array.tolist() == [False, True]
+    assert (flags.yes, flags.no) == (False, True)
+    assert list(map(type, (flags.yes, flags.no))) == [bool, bool]
+    assert flags.several == [False, -7]
+    assert (~(Container(b=1) > 0)).b is False
+
+
 def test_in_place_operators_make_a_new_container():
     container = Container(a=jnp.ones(2), b=True)
     other = container
