@@ -36,9 +36,9 @@ def quiet(*args, **options) -> Live:
     return Live(*args, display=False, **options)
 
 
-def make(donate=False):
+def make(donate=False, optimizer=None):
     nb.seed(0)
-    model, optimizer = Net(), nb.Adam(1e-2)
+    model, optimizer = Net(), optimizer or nb.Adam(1e-2)
 
     @nb.jit(donate=donate)
     def step(x, y):
@@ -633,14 +633,8 @@ RATE_CONTROLS = {
 @pytest.mark.parametrize("keep_every", [7, 100])
 @pytest.mark.parametrize("control", RATE_CONTROLS)
 def test_steps_before_and_after_each_move_of_a_slider_are_repeated_bit_for_bit(control, keep_every):
-    model, _, _ = make()
-    optimizer, looked = RATE_CONTROLS[control](), {}
-
-    @nb.jit
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
-        optimizer.update(model, grads)
-        return loss
+    model, optimizer, step = make(optimizer=RATE_CONTROLS[control]())
+    looked = {}
 
     def each(live, done):
         if done in (10, 20):
@@ -659,15 +653,8 @@ def test_steps_before_and_after_each_move_of_a_slider_are_repeated_bit_for_bit(c
 
 
 def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
-    model, rates = Net(), iter(np.linspace(0.01, 0.2, 40))
-    rate = [0.01]
-    optimizer = nb.SGD(lambda: rate[0])
-
-    @nb.jit
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
-        optimizer.update(model, grads)
-        return loss
+    rate, rates = [0.01], iter(np.linspace(0.01, 0.2, 40))
+    model, optimizer, step = make(optimizer=nb.SGD(lambda: rate[0]))
 
     def each(live, done):
         rate[0] = float(next(rates))
