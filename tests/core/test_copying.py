@@ -1,6 +1,7 @@
 """Copies of models and of what belongs to them, also in other processes: what a notebook defines travels as cloudpickle takes it."""
 
 import copy
+import functools
 import json
 import pickle
 import subprocess
@@ -276,3 +277,21 @@ def test_joblib_runs_models_of_a_notebook_in_processes_of_its_own():
     with joblib.parallel_config(backend="loky"):
         found = joblib.Parallel(n_jobs=2)(joblib.delayed(work)() for _ in range(2))
     np.testing.assert_allclose(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        jax.nn.relu,
+        jnp.tanh,
+        jnp.add,
+        [jax.nn.silu],
+        {"act": jax.nn.gelu},
+        functools.partial(jax.nn.leaky_relu, negative_slope=0.1),
+    ],
+)
+def test_a_copy_of_a_model_with_a_function_of_jax_is_of_the_same_structure(act):
+    model = nb.Module(layer=nb.Linear(2, 2), act=act)
+    mean = jax.tree.map(lambda a, b: (a + b) / 2, model, copy.deepcopy(model))
+    np.testing.assert_array_equal(mean.layer.weight, model.layer.weight)
+    assert jax.tree.structure(copy.deepcopy(model)) == jax.tree.structure(model)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
+import types
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import jax
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.handing import at_one_moment
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
 
 _KEY = "nbmodule: parts that are copied before what holds them"  # in the memo of a copy that is under way
+_PLAIN = (int, float, bool, complex, str, bytes, type(None), type)
 _KEPT = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
 
 
@@ -53,12 +59,35 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
     make, arguments, *state = module.__reduce_ex__(4)
     other = memo[id(module)] = make(*copy.deepcopy(arguments, memo))
     if state and state[0] is not None:
+        memo.update((id(each), each) for each in _code_in(vars(module)))
         other.__setstate__(copy.deepcopy(state[0], memo))
     return other
 
 
+def _code_in(held: Mapping[Any, Any]) -> Iterator[Any]:
+    """Functions that JAX has wrapped, as `jax.nn.relu`: like those of Python they are one and the same in a copy.
+
+    What Python would make of them compares as another: a model and its copy would be of different structure.
+    """
+    for value in held.values():
+        inside = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+        yield from filter(_is_code, inside)
+
+
+def _is_code(value: Any) -> bool:
+    if type(value) is functools.partial:
+        given = (*value.args, *value.keywords.values())
+        is_plain = isinstance(value.func, types.FunctionType) or _is_code(value.func)
+        return is_plain and all(type(each) in _PLAIN for each in given)
+    if not type(value).__module__.startswith(("jax.", "jaxlib.")) or not callable(value):
+        return False
+    wrapped = getattr(value, "__wrapped__", None)
+    return isinstance(value, jax.numpy.ufunc) or isinstance(wrapped, types.FunctionType) or _is_code(wrapped)
+
+
 def restore(module: Hull, state: dict[str, Any]) -> None:
     inner = module._nbm
+    inner.deferred = None
     module.__dict__.update(state["attributes"])
     for name, value in state["inner"].items():
         setattr(inner, name, value)
