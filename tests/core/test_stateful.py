@@ -428,3 +428,38 @@ def test_a_call_says_what_it_takes_beside_the_arguments_of_forward():
         "submods_to_track", "track_submod_call_order", "expected_submod_rets", "replace_submod_rets", "kwargs",
     ]  # fmt: skip
     assert "If forward itself has a parameter" in nb.Module.__call__.__doc__
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_container_that_is_given_another_key_goes_its_own_way(inside):
+    model = nb.Module(part=nb.Linear(2, 2))
+
+    def act():
+        v = model.v
+        v.part.extra = jnp.ones(2)
+        assert model.v is not v
+        assert model.v.cont_all_key_chains() == ["part/b", "part/w"]
+        model.v = model.v * 1
+        v = model.v
+        del v.part.w
+        assert model.v.cont_all_key_chains() == ["part/b", "part/w"]
+        v.part.b = v.part.b + 1  # a container on its own changes only itself
+        return model.part.bias + 0
+
+    before = model.part.bias()
+    np.testing.assert_array_equal(nb.jit(act)() if inside else act(), before)
+
+
+@pytest.mark.parametrize("given", [None, object(), "text"])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_what_is_no_array_is_refused_as_a_variable(given, shape):
+    class Scaled(nb.Module):
+        def forward(self, x):
+            return x * self.scale
+
+    model = Scaled()
+    model.scale = nb.Parameter(jnp.ones(shape))
+    for act in (lambda: model(1.0, v={"scale": given}), lambda: setattr(model, "v", {"scale": given})):
+        with pytest.raises(nb.NbModuleError, match='"scale" is (None|object|str), not float32'):
+            act()
+    np.testing.assert_array_equal(model.scale, np.ones(shape))

@@ -10,12 +10,12 @@ old container gets its own copy of a part in the moment before the part is chang
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import jax
 
 from nbmodule.base.nesting import flat
 from nbmodule.core.boxes.clock import clock
@@ -49,7 +49,7 @@ class Tie:
             return value
         target = self.level.get(key)
         if target is None:
-            forget(module)
+            self.part_ways(module)
             return value
         if isinstance(target, dict):
             if not isinstance(value, Mapping):
@@ -75,7 +75,17 @@ class Tie:
         """Called before `del container[key]`: the container goes its own way from here on."""
         module = self.module()
         if module is not None and self.is_current(module):
-            forget(module)
+            self.part_ways(module)
+
+    def part_ways(self, module: Hull) -> None:
+        """Let the container of `module`, and those that hold it, go their own way: they are about to have other keys."""
+        for reference, _ in self.embedders:
+            outer = reference()
+            link = None if outer is None else outer._link
+            above = None if link is None else link.module()
+            if link is not None and above is not None and link.is_current(above):
+                link.part_ways(above)
+        forget(module)
 
     def is_current(self, module: Hull) -> bool:
         root = self.root() if self.root is not None else None
@@ -272,7 +282,7 @@ def matched(
     found = in_present_form(found, wanted)
     agree = (found.keys() <= wanted.keys()) if partial else (found.keys() == wanted.keys())
     if agree and shapes:
-        agree = all(tuple(jax.numpy.shape(array)) == wanted[chain].shape for chain, array in found.items())
+        agree = all(_shape_of(array) == wanted[chain].shape for chain, array in found.items())
     if not agree:
         expected = {"/".join(chain): box for chain, box in wanted.items() if not partial or chain in found}
         difference = structure_difference(expected, {"/".join(chain): array for chain, array in found.items()})
@@ -281,6 +291,14 @@ def matched(
     return [
         (chain, wanted[chain], array.value if isinstance(array, Variable) else array) for chain, array in found.items()
     ]
+
+
+def _shape_of(array: Any) -> tuple[int, ...] | None:
+    """The shape of an array or a number; None of anything else."""
+    if isinstance(array, numbers.Number):
+        return ()
+    shape = getattr(array, "shape", None)
+    return None if shape is None else tuple(shape)
 
 
 def set_v(module: Hull, given: Mapping[str, Any]) -> None:
