@@ -8,6 +8,7 @@ import functools
 import itertools
 import pickle
 import types
+import weakref
 from collections.abc import MutableMapping, MutableSequence
 from typing import Any, NamedTuple
 
@@ -442,3 +443,99 @@ def test_functions_that_use_parts_of_the_model_or_what_is_frozen_are_no_news():
     model.held, model.again, model.taught = by_closure(model.head), model.forward, by_closure(teacher)
     nb.grad(lambda m: m(jnp.ones(2)).sum())(model)
     nb.execute_with_gradients(lambda v: model(jnp.ones(2), v=v).sum(), model.v)
+
+
+class InAnyOrder(nb.Module):
+    """Names a layer in a set, as a key and in an iterator before it is an attribute, and itself in a set of its part."""
+
+    def __init__(self):
+        layer = nb.Linear(2, 2)
+        self.tied, self.notes, self.waiting = {layer}, {layer: "first"}, iter([layer])
+        assert list(self.state_dict()) == []
+        self.part = nb.Module()
+        self.part.users = {self}
+        self.part.more = {self}
+        self.child = Child(self)
+        self.layer = layer
+
+
+class Child(nb.Module):
+    def __init__(self, parent):
+        super().__init__()
+        self.above, self.head = {parent}, nb.Linear(2, 2)
+
+
+def test_a_set_may_name_what_becomes_part_of_the_model_before_the_constructor_ends():
+    model = InAnyOrder()
+    assert list(model.state_dict()) == ["child.head.bias", "child.head.weight", "layer.bias", "layer.weight"]
+    assert len(copy.deepcopy(model).state_dict()) == 4
+    model.tied.add(nb.Linear(2, 2))
+    with pytest.raises(nb.StructureError, match=r"InAnyOrder\.tied is a set"):
+        model.state_dict()
+
+
+def test_notes_that_are_weak_may_be_of_any_layer():
+    other = nb.Linear(2, 2)
+    model = Holder(weakref.WeakSet([other]))
+    model.again = weakref.WeakKeyDictionary({other: 1})
+    assert list(model.state_dict()) == list(copy.deepcopy(model).state_dict()) == ["head.bias", "head.weight"]
+
+
+def is_layer(thing):
+    return isinstance(thing, (nb.Linear, Holder))
+
+
+def test_an_iterator_whose_code_asks_what_a_thing_is_runs_over_data():
+    model = Holder(filter(is_layer, [1, 2]))
+    model.again = (is_layer(n) for n in range(2))
+    assert (list(model.held), list(model.again)) == ([], [False, False])
+    assert len(model.state_dict()) == 2
+
+
+# -- attributes of classes ---------------------------------------------------------------------------
+class Shared(nb.Module):
+    table = jnp.arange(2.0)
+    frozen = nb.Linear(2, 2).requires_grad_(False)
+    blocks = (nb.Linear(2, 2),)
+
+    def __init__(self):
+        super().__init__()
+        self.head = nb.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(self.blocks[0](self.frozen(x))) + self.table
+
+
+def test_the_first_gradient_tells_of_layers_of_a_class_that_are_no_part_of_the_model():
+    model = Shared()
+    with pytest.warns(UserWarning, match=r"Shared\.blocks is a Linear of the class.* no part of the model.*an attribute of"):
+        nb.grad(lambda m: m(jnp.ones(2)).sum())(model)
+    nb.grad(lambda m: m(jnp.ones(2)).sum())(model)  # said once
+
+
+def test_layers_of_a_class_that_instances_hold_are_no_news():
+    model = Shared()
+    model.blocks = (nb.Linear(2, 2),)
+    assert nb.grad(lambda m: m(jnp.ones(2)).sum())(model).cont_all_key_chains() == [
+        "blocks/v0/b", "blocks/v0/w", "head/b", "head/w",
+    ]  # fmt: skip
+
+
+# -- keys with a separator ---------------------------------------------------------------------------
+@pytest.mark.parametrize("key", ["encoder.0", "encoder/0"])
+def test_a_key_of_two_levels_is_two_levels_in_v_and_is_trained(key):
+    model = Holder({key: nb.Parameter(jnp.ones(2))})
+    assert model.v.held.cont_to_dict().keys() == {"encoder"}
+    assert f"held.{key}" in model.state_dict()
+    nb.SGD(0.5).update(model, nb.grad(lambda m: (m.held[key] ** 2).sum())(model))
+    np.testing.assert_array_equal(model.v["held/encoder/0"], [0.0, 0.0])
+    model.v = model.v + 1
+    np.testing.assert_array_equal(model.held[key], [1.0, 1.0])
+    np.testing.assert_array_equal(model.state_dict()[f"held.{key}"], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("key", ["encoder.0", "encoder/0"])
+def test_a_key_of_two_levels_beside_the_same_two_levels_is_refused(key):
+    model = Holder({key: nb.Parameter(jnp.ones(2)), "encoder": {"0": nb.Parameter(jnp.ones(2))}})
+    with pytest.raises(nb.StructureError, match="two places that are both spelled"):
+        _ = model.v

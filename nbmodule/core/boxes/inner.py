@@ -21,6 +21,7 @@ class Inner:
         "compiled",  # the compiled call, once asked for
         "config",  # `Config`: the constructor's choices
         "current",  # (tick of values, the container `v` that was current then)
+        "deferred",  # while the constructor runs: names of the sets and iterators that were assigned, else None
         "dials",  # what interventions are set to: kept, so that a compiled function takes another number as an input
         "given",  # variables handed to the constructor, to be used instead of fresh ones
         "home",  # where the module was made inside a trace, else None
@@ -50,6 +51,7 @@ class Inner:
         building: Any
         compiled: Any
         config: Any
+        deferred: tuple[str, ...] | None
         current: Any
         given: Any
         home: Any
@@ -64,9 +66,9 @@ class Inner:
     def __init__(self) -> None:
         self.args, self.kwargs = (), {}
         self.built = False
-        self.building = self.compiled = self.config = self.current = self.given = self.home = self.instead = (
-            self.leaves
-        ) = self.plan = self.released = self.returned = self.shown = self.slot = None
+        self.building = self.compiled = self.config = self.current = self.deferred = self.given = self.home = (
+            self.instead
+        ) = self.leaves = self.plan = self.released = self.returned = self.shown = self.slot = None
         self.dials: dict[Any, Any] = {}
         self.hooks: dict[int, Any] = {}
         self.pre_hooks: dict[int, Any] = {}

@@ -97,6 +97,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         module = object.__new__(cls)
         inner = Inner()
         inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
+        inner.deferred = ()
         object.__setattr__(module, "_nbm", inner)
         return module
 

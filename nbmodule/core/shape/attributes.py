@@ -58,8 +58,16 @@ def assign(module: Hull, name: str, value: Any) -> None:
         arguments = () if local or module._nbm.building is None else jax.tree.leaves(module._nbm.building)
         value = boxed(value, module.__dict__.get(name, ()), local=local, arguments=arguments)
     elif is_unplaced(value) and not is_property(type(module), name):
-        refuse(f"{type(module).__name__}.{name}", value, known_to(module, plan_of(module)))
+        if module._nbm.deferred is None:
+            refuse_held(module, name, value)
+        else:  # what it names may become part of the model until the constructor ends
+            module._nbm.deferred += (name,)
     bind(module, name, value)
+
+
+def refuse_held(module: Hull, name: str, value: object) -> None:
+    """Refuse a set or iterator that is, or is to be, an attribute, if only it holds layers or variables."""
+    refuse(f"{type(module).__name__}.{name}", value, known_to(module, plan_of(module)), is_begun=True)
 
 
 def own_box(module: Hull, name: str) -> Variable | None:

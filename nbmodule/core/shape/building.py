@@ -22,6 +22,7 @@ from nbmodule.core.boxes.layout import declared, spread
 from nbmodule.core.boxes.pending import Pending
 from nbmodule.core.boxes.placement import find_device, find_dtype, replicated
 from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.core.shape.attributes import refuse_held
 from nbmodule.core.shape.linked import matched, v_of
 from nbmodule.core.shape.older import in_older_form
 from nbmodule.core.shape.walk import plan_of
@@ -112,6 +113,12 @@ def finish(module: Hull) -> None:
     if not inner.built and inner.config.build_mode == "on_init":
         make(module, inner.args, inner.kwargs)
     settle(module)
+    for name in inner.deferred or ():
+        if name in vars(module):
+            refuse_held(module, name, vars(module)[name])
+    inner.deferred = None
+    if inner.plan is not None and inner.plan.is_begun:
+        inner.plan = None  # it was walked when not all of it was there
 
 
 def settle(module: Hull) -> None:

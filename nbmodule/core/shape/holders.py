@@ -5,7 +5,7 @@ the model that holds it. A *wrapper*, a Python class of sequences or mappings su
 is read as the wrapper itself.
 
 What has no order (a set), or is used up when it is looked at (a generator, a `map`), gives no names to what it holds; see
-`unplaced.py`. Code (functions, methods, `functools.partial`) is static.
+`unplaced.py`. What holds weakly (a `WeakSet`) takes notes of layers and holds none. Code (functions, methods, `functools.partial`) is static.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.FunctionT
               types.ModuleType, types.MethodType, np.ndarray, np.generic, jax.Array)  # fmt: skip
 _NEVER_OPENED = (*LEAF_TYPES, enum.Enum, BaseException)  # a copy of a member of an enumeration would be none
 _SETTLED = stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "scipy", "IPython", "matplotlib", "nbmodule"}  # fmt: skip
+_WEAK = ("weakref", "_weakrefset")
 _BUILT_IN = (list, tuple, dict, deque, types.MappingProxyType)
 _FILLED_BY_USERS = frozenset(
     {
@@ -83,6 +84,8 @@ def _manner(kind: type) -> Manner:
     if hasattr(kind, "_is_stateful"):
         return Manner(BRANCH, bool(kind.__dictoffset__))
     settled = kind.__module__.partition(".")[0] in _SETTLED
+    if kind.__module__ in _WEAK:
+        return Manner(None)
     if issubclass(kind, (set, frozenset)) or (settled and issubclass(kind, (Set, ValuesView))):
         return Manner(LOOSE)
     is_built_in = issubclass(kind, _BUILT_IN)

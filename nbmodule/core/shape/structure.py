@@ -352,6 +352,7 @@ class _Builder:
         else:
             thing = kind.__new__(kind)
             inner = thing._nbm
+            inner.deferred = None
         inner.training, inner.built, hooks, config, arguments, _ = header
         inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
         inner.home = self.home  # pyright: ignore[reportAttributeAccessIssue]

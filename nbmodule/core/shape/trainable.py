@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from nbmodule.core.boxes.variable import Buffer, Parameter
-from nbmodule.core.shape.unplaced import used_by_functions
+from nbmodule.core.shape.unplaced import used_besides
 from nbmodule.core.shape.walk import has_parents, plan_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def warn_if_nothing_trains(model: Hull, what: str) -> None:
 
 
 def warn_if_functions_train(model: Hull) -> None:
-    """Warn, once for each model, where a function that is an attribute uses a layer that is no part of the model.
+    """Warn, once for each model, where it uses a layer that is no part of it, by way of a function or of a class.
 
     Args:
         model: A module whose gradient is asked for.
@@ -63,12 +63,11 @@ def warn_if_functions_train(model: Hull) -> None:
     if plan.is_searched or has_parents(model):  # a part may use what the rest of the model holds
         return
     plan.is_searched = True
-    found = None if inner.told else next(used_by_functions(model, plan), None)
+    found = None if inner.told else next(used_besides(model, plan), None)
     if found is not None:
         inner.told = True
-        where, layer = found
         warnings.warn(
-            f"{where} is a function that uses a {type(layer).__name__} which is no part of the model: its gradient is not asked for, "
-            "and it is not saved. Make it an attribute, or freeze it with `requires_grad_(False)` where that is meant. (Said once.)",
+            f"{found[0]} which is no part of the model: its gradient is not asked for, and it is not saved. Make it an attribute of "
+            "the model, or freeze it with `requires_grad_(False)` where that is meant. (Said once.)",
             stacklevel=level_of_the_user(),
         )

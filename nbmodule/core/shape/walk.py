@@ -39,6 +39,7 @@ from nbmodule.core.shape.holders import (
 )
 from nbmodule.core.shape.unplaced import is_unplaced, known_to, refuse
 from nbmodule.errors import StructureError, TracerLeakError
+from nbmodule.tree.given import split
 
 if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
@@ -116,8 +117,14 @@ def _numbered(thing: Any) -> list[Item]:
 
 
 def _keyed(thing: Any) -> list[Item]:
-    named = [Item(DictKey(key), str(key), (str(key),), value) for key, value in thing.items()]
+    named = [Item(DictKey(key), str(key), _levels_of(key), value) for key, value in thing.items()]
     return sorted(named, key=lambda item: item.name)
+
+
+def _levels_of(key: object) -> tuple[str, ...]:
+    """The levels of `v` that a key of a dict names: `encoder/layer0` names two, as it does in a Container."""
+    levels = split(key) if isinstance(key, str) else ()
+    return levels if levels and all(levels) else (str(key),)
 
 
 def _attributes_of(kind: type, own: Mapping[str, Any], without: str | None) -> list[Item]:
@@ -170,6 +177,7 @@ class Plan:
         "embedded",
         "epoch",
         "flags",
+        "is_begun",
         "is_searched",
         "lists",
         "modules",
@@ -202,7 +210,9 @@ class Plan:
         self.names: dict[str, Variable] = {place.name: box for box, place in self.places.items()}
         self.partial = _partial(root, self, walker, chosen)
         _check_spellings(root, self)
-        if walker.unplaced and not has_parents(root):  # what a part names may be elsewhere in the model
+        self.is_begun = bool(walker.unplaced) and getattr(getattr(root, "_nbm", None), "deferred", None) is not None
+        # What a part, or a module whose constructor still runs, names may be elsewhere in the model.
+        if walker.unplaced and not self.is_begun and not has_parents(root):
             known = known_to(root, self)
             for thing, where in walker.unplaced:
                 refuse(where, thing, known)
