@@ -534,6 +534,15 @@ def test_a_key_of_two_levels_is_two_levels_in_v_and_is_trained(key):
     np.testing.assert_array_equal(model.state_dict()[f"held.{key}"], [1.0, 1.0])
 
 
+def test_a_number_with_a_point_and_an_attribute_of_two_levels_are_trained():
+    model = Holder({0.5: nb.Parameter(jnp.ones(2))})
+    setattr(model, "encoder.0", nb.Parameter(jnp.ones(2)))
+    assert model.v.cont_all_key_chains() == ["encoder/0", "head/b", "head/w", "held/0/5"]
+    nb.SGD(0.5).update(model, nb.grad(lambda m: m.held[0.5].sum() + getattr(m, "encoder.0").sum())(model))
+    np.testing.assert_array_equal(model.held[0.5], [0.5, 0.5])
+    np.testing.assert_array_equal(getattr(model, "encoder.0"), [0.5, 0.5])
+
+
 @pytest.mark.parametrize("key", ["encoder.0", "encoder/0"])
 def test_a_key_of_two_levels_beside_the_same_two_levels_is_refused(key):
     model = Holder({key: nb.Parameter(jnp.ones(2)), "encoder": {"0": nb.Parameter(jnp.ones(2))}})

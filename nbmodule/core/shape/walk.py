@@ -117,20 +117,20 @@ def _numbered(thing: Any) -> list[Item]:
 
 
 def _keyed(thing: Any) -> list[Item]:
-    named = [Item(DictKey(key), str(key), _levels_of(key), value) for key, value in thing.items()]
+    named = [Item(DictKey(key), str(key), _levels_of(str(key)), value) for key, value in thing.items()]
     return sorted(named, key=lambda item: item.name)
 
 
-def _levels_of(key: object) -> tuple[str, ...]:
-    """The levels of `v` that a key of a dict names: `encoder/layer0` names two, as it does in a Container."""
-    levels = split(key) if isinstance(key, str) else ()
-    return levels if levels and all(levels) else (str(key),)
+def _levels_of(name: str) -> tuple[str, ...]:
+    """The levels of `v` that a key of a dict, or a name, stands for: `encoder/layer0` names two, as it does in a Container."""
+    levels = split(name)
+    return levels if all(levels) else (name,)
 
 
 def _attributes_of(kind: type, own: Mapping[str, Any], without: str | None) -> list[Item]:
     short = getattr(kind, "_short_names", {})
     return [
-        Item(GetAttrKey(name), name, (short.get(name) or name.removeprefix("_"),), value)
+        Item(GetAttrKey(name), name, _levels_of(short.get(name) or name.removeprefix("_")), value)
         for name, value in own.items()
         if not isinstance(value, LEAF_TYPES) and name != without
     ]
