@@ -508,7 +508,9 @@ class Shared(nb.Module):
 
 def test_the_first_gradient_tells_of_layers_of_a_class_that_are_no_part_of_the_model():
     model = Shared()
-    with pytest.warns(UserWarning, match=r"Shared\.blocks is a Linear of the class.* no part of the model.*an attribute of"):
+    with pytest.warns(
+        UserWarning, match=r"Shared\.blocks is a Linear of the class.* no part of the model.*an attribute of"
+    ):
         nb.grad(lambda m: m(jnp.ones(2)).sum())(model)
     nb.grad(lambda m: m(jnp.ones(2)).sum())(model)  # said once
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-
 from nbmodule.base.nesting import flat
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import calling, now, write_all
