@@ -675,4 +675,4 @@ def test_a_slider_that_is_moved_within_a_step_is_moved_there_again():
             if live.step in (5, 9):
                 live.controls.set("dropout rate", 0.1 * live.step)
             live.log(loss=step(x, y))
-    assert all(live.at(number).is_exact for number in range(1, 17))
+    assert all(live.at(number).is_exact for number in (4, 5, 6, 9, 16))
