@@ -155,7 +155,6 @@ class Live(Steered, Revisited):
         self._loop.on_change = lambda _: self.look_soon()
         self._seen: set[Any] = set()
         """Names that were logged at this step, where `steps` is not used."""
-        self._undo: list[Any] = []
         self._background: BackgroundRun | None = None
         self._entered, self._process = False, os.getpid()
 
@@ -507,7 +506,7 @@ class Live(Steered, Revisited):
         run = self.state
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
-        self._undo = add_knobs(self.controls, self.model, self.optimizer)
+        add_knobs(self.controls, self.model, self.optimizer)
         self._boundary.late_controls = lambda: add_learning_rate(self.controls, self.model, self.optimizer)
         self._watching.add_control()
         self._boundary.compiles.start()
@@ -559,11 +558,11 @@ class Live(Steered, Revisited):
     def _let_go(self) -> None:
         for control in self.controls:
             control.apply = None
-            if self._keeper is None:
+            if control.again is not None:
+                control.again.settle()
+            if self._keeper is None:  # nothing will be repeated
                 control.again = None
-        for undo in self._undo:
-            undo()
-        self._undo, self.state.model, self.state.optimizer = [], None, None
+        self.state.model = self.state.optimizer = None
 
     def _say_how_it_ended(self, error: BaseException | None) -> None:
         if error is None:

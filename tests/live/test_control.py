@@ -202,7 +202,7 @@ def test_a_schedule_is_multiplied_by_a_factor_and_stays_so_after_the_run():
         return 0.1 / (1 + step)
 
     controls, optimizer = Controls(), Optimizer(schedule)
-    (settle,) = add_knobs(controls, None, optimizer)
+    add_knobs(controls, None, optimizer)
     assert [control.name for control in controls] == ["learning rate factor"]
     assert optimizer.lr is schedule
     controls.set("learning rate factor", 0.5)
@@ -210,7 +210,7 @@ def test_a_schedule_is_multiplied_by_a_factor_and_stays_so_after_the_run():
     controls.set("learning rate factor", 1.0)
     assert optimizer.lr is schedule
     controls.set("learning rate factor", 4.0)
-    settle()
+    controls["learning rate factor"].again.settle()
     assert float(optimizer.lr(0)) == pytest.approx(0.4)
 
 

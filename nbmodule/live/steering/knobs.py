@@ -19,23 +19,22 @@ MOST_SWITCHES = 24
 _SPAN = 100.0
 """How far the learning rate may be moved from where it begins, as a factor."""
 
-Undo = Callable[[], None]
-KNOBS: list[Callable[[Controls, Any, Any], Undo | None]] = []
-"""Each is called with the controls, the model and the optimizer of a run, and adds what it knows to steer. It may give a
-function that is called when the run is over."""
+KNOBS: list[Callable[[Controls, Any, Any], None]] = []
+"""Each is called with the controls, the model and the optimizer of a run, and adds what it knows to steer. What a control moves that
+is no variable, its `again`, is settled when the run is over."""
 
 
-def add_knobs(controls: Controls, model: object, optimizer: object) -> list[Undo]:
-    """Let each entry of `KNOBS` add its controls; those that the user has added before stay. Gives what ends them."""
-    return [undo for add in KNOBS if (undo := add(controls, model, optimizer)) is not None]
+def add_knobs(controls: Controls, model: object, optimizer: object) -> None:
+    """Let each entry of `KNOBS` add its controls; those that the user has added before stay."""
+    for add in KNOBS:
+        add(controls, model, optimizer)
 
 
-def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> Undo | None:
+def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> None:
     """Add a slider for the learning rate of each optimizer, on a logarithmic scale; where it follows a schedule, one for a factor.
 
     A function of nothing is left alone: whoever gave it has a rate to steer already.
     """
-    factors = []
     for name, each in _several(optimizer):
         title, found = f"{RATE} {name}".strip(), _rate_of(each)
         if found is not None and found[0] > 0 and title not in controls:
@@ -44,15 +43,9 @@ def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> 
         title = f"{FACTOR} {name}".strip()
         given: Any = getattr(each, "lr", None)
         if title not in controls and _is_schedule(given) and _can_set(each, "lr", given):
-            factors.append(_Factor(each, given))
-            slider = controls.slider(title, 1.0, factors[-1].set, low=1 / _SPAN, high=_SPAN, log=True)
-            slider.again = factors[-1]
-
-    def settle() -> None:
-        for factor in factors:
-            factor.settle()
-
-    return settle if factors else None
+            factor = _Factor(each, given)
+            slider = controls.slider(title, 1.0, factor.set, low=1 / _SPAN, high=_SPAN, log=True)
+            slider.again = factor
 
 
 class _Factor:
@@ -140,7 +133,7 @@ class _Grouped:
             group["lr"] = rate * share
 
 
-def add_dropout(controls: Controls, model: Any, _optimizer: object) -> Undo | None:
+def add_dropout(controls: Controls, model: Any, _optimizer: object) -> None:
     """Add one slider for the rate of all dropout layers that have the same rate.
 
     The first move makes the rate an input of compiled steps, so it compiles them once; those that follow compile nothing. At
@@ -153,11 +146,10 @@ def add_dropout(controls: Controls, model: Any, _optimizer: object) -> Undo | No
             found.append((module, name))
     rates = {_number_or_none(getattr(module, name)) for module, name in found}
     if len(rates) != 1 or "dropout rate" in controls:
-        return None
+        return
     followed = _Followed(found, rates.pop() or 0.0)
     slider = controls.slider("dropout rate", followed.first, followed.set, low=0.0, high=0.95)
     slider.again = followed
-    return followed.settle
 
 
 class _Followed:
