@@ -1,8 +1,8 @@
 """Tests with a compiler that makes as little effort as it can: more than half of their time goes into machine code that runs once.
 
-`NBMODULE_OPTIMIZE=some pytest` compiles so what `QUICK` names: what those tests ask does not hang on how well a program is compiled. The
-others have what users have: there the numbers of layers, steps, files and pages come from, and what is timed, profiled or repeated bit
-for bit. `NBMODULE_OPTIMIZE=0` compiles everything so; without it everything is compiled as it is for users.
+What `QUICK` names is compiled so: what those tests ask does not hang on how well a program is compiled. The others have what users have:
+there the numbers of layers, steps, files and pages come from, and what is timed, profiled or repeated bit for bit.
+`NBMODULE_OPTIMIZE=1 pytest` compiles everything as it is for users, `NBMODULE_OPTIMIZE=0` nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OWN = (
     ),
     *("tests/optim/test_functions.py", "tests/touch/test_beside_torch.py"),
 )
-CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "1")
+CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")
 
 EFFORT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 # Without it, elements are computed by the older way to write machine code, which takes half as long. JAX 0.12 has no such flag, and ends
