@@ -14,12 +14,11 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.jax_names import jit_state, jit_switch, make_user_context, pjit
+from nbmodule.base.jax_names import call_places, jit_state, jit_switch, make_user_context, pjit
 
 _switch_kind: Any = getattr(jit_state, "_Config", None)
 _set_switch: Any = getattr(jit_state, "set_disable_jit_state", None)
-_PLACES = ("_infer_params", "_run_python_pjit")
-_own: dict[str, Any] = {name: getattr(pjit, name, None) for name in _PLACES}
+_own: dict[str, Any] = {name: getattr(pjit, name, None) for name in call_places}
 _asked_anew = make_user_context(None)
 _answering: dict[object, None] = {}  # blocks that are open
 _lock = threading.Lock()
@@ -55,8 +54,8 @@ def answering(answer: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
             with _lock:
                 _answering[block] = None
                 _set_switch(_never())  # what was compiled asks it, and would call the function without asking anybody
-                pjit._infer_params = functools.partial(_inferred, answer)
-                pjit._run_python_pjit = _run
+                for name in call_places:
+                    setattr(pjit, name, functools.partial(_ways[name], answer))
             _asked_anew(1).__enter__()
             yield
         finally:
@@ -86,12 +85,28 @@ def _inferred(answer: Any, function: Any, settings: Any, args: tuple[Any, ...], 
         return _own["_infer_params"](function, settings, args, kwargs)
 
 
-def _run(found: Any, *call: Any) -> Any:
+def _run(_: Any, found: Any, *call: Any) -> Any:
     __tracebackhide__ = True
     if type(found) is _Answered:
-        return found.outputs, [], None, [], found, None, None, []
+        return _as_run(found)
     with _asked_anew(None):
         return _own["_run_python_pjit"](found, *call)
+
+
+def _inferred_and_run(answer: Any, function: Any, settings: Any, /, *args: Any, **kwargs: Any) -> Any:
+    __tracebackhide__ = True
+    outputs = answer(function, settings, args, kwargs)
+    if outputs is not GO_ON:
+        return _as_run(_Answered(outputs))
+    with _asked_anew(None):
+        return _own["_python_pjit_helper"](function, settings, *args, **kwargs)
+
+
+def _as_run(answered: _Answered) -> Any:
+    return answered.outputs, [], None, [], answered, None, None, []
+
+
+_ways = {"_infer_params": _inferred, "_run_python_pjit": _run, "_python_pjit_helper": _inferred_and_run}
 
 
 def is_answering() -> bool:

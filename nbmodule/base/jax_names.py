@@ -21,8 +21,8 @@ from jax.extend.core import Literal, Primitive
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "INLINE", "Literal", "Primitive", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "concrete_value", "current_trace",
-    "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated", "jaxprs_in_params", "jit_state",
+    "INLINE", "Literal", "Primitive", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "call_places", "concrete_value",
+    "current_trace", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated", "jaxprs_in_params", "jit_state",
     "jit_switch", "line_of_user", "make_user_context", "outside_traces", "partial_eval", "pjit", "raw_frames", "reaches",
     "reset_compilation_cache", "scan_counts", "source_info_util", "source_of_now", "stop_listening", "trace_context", "trace_settings",
     "unfit",
@@ -226,6 +226,10 @@ def reaches(trace: Any) -> bool:
 
 # Calls of functions that `jax.jit` has made, see `answering.py`: without these nobody is asked.
 pjit: Any = _find("jax._src.pjit")
+# What such a call goes through in there: one function until 0.8, later one that finds the program and one that runs it.
+call_places: tuple[str, ...] = (
+    ("_python_pjit_helper",) if hasattr(pjit, "_python_pjit_helper") else ("_infer_params", "_run_python_pjit")
+)
 jit_switch: Any = _find("jax._src.config.disable_jit")
 jit_state: Any = _find("jax._src.lib.jax_jit")
 
