@@ -10,6 +10,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Matplotlib draws into memory, also where a screen exists.
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -65,7 +66,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure() -> None:
-    """Check the shapes of annotated functions at each call; `NBMODULE_CHECK_TYPES=0` turns this off."""
+    """Check the shapes of annotated functions at each call; `NBMODULE_CHECK_TYPES=0` turns this off.
+
+    A shell has what it starts in the background ignore the interrupt key; the tests press it, and their processes inherit this.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("NBMODULE_CHECK_TYPES", "1") != "0":
         from jaxtyping import install_import_hook
 

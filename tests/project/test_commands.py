@@ -103,6 +103,13 @@ def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
     assert done.stdout.splitlines()[-1].startswith("2 failed, 2 rerun")
 
 
+def test_tests_that_a_shell_starts_in_the_background_press_the_interrupt_key_all_the_same():
+    test = "tests/live/test_interrupt.py::test_the_first_press_ends_the_loop_at_the_next_boundary"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    done = subprocess.run(["sh", "-c", '"$@" & wait $!', "sh", *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1].startswith("1 passed"), done.stdout
+
+
 def test_tests_are_compiled_with_little_effort_and_as_for_users_in_one_process(run_python):
     code = """
     import os
