@@ -28,6 +28,7 @@ from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
 from nbmodule.base.format import describe_shape
 from nbmodule.base.inlining import Inlined
 from nbmodule.base.jax_names import INLINE
+from nbmodule.base.promotion import mixed_ranks
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
@@ -104,9 +105,10 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
     @functools.wraps(fn)
     def of_arrays(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then JAX hands on what it was given
-            return fn(**_as_compiled(_bind(fn, args, kwargs), static, numbers))
-        return fn(*args, **kwargs)
+        with mixed_ranks():  # a user's own are told apart by the checks in `fn`
+            if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then JAX hands on what it was given
+                return fn(**_as_compiled(_bind(fn, args, kwargs), static, numbers))
+            return fn(*args, **kwargs)
 
     compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=INLINE)
     inlined = Inlined(compiled, {*constant, *(names.index(name) for name in constant)})

@@ -402,3 +402,35 @@ def test_a_layer_called_again_copies_nothing_to_the_device(name, mode):
         layer(*arrays)
     with jax.transfer_guard("disallow"):
         layer(*arrays)
+
+
+MIXING_RANKS = (
+    "Linear",
+    "Bilinear",
+    "DepthwiseConv2d",
+    "LayerNorm",
+    "RMSNorm",
+    "RNN",
+    "LSTMCell",
+    "GRUCell",
+    "MultiHeadAttention",
+    "LearnedPositionalEncoding",
+)
+
+
+@pytest.mark.parametrize("name", MIXING_RANKS)
+def test_a_layer_adds_a_vector_to_each_row_where_jax_refuses_that_of_a_user(name):
+    make, inputs = LAYERS[name]
+    layer = make()
+
+    def gradients(*inputs: Any) -> Any:
+        return nb.grad(lambda layer: sum((y**2).sum() for y in jax.tree.leaves(layer(*inputs))))(layer)
+
+    wanted = str(jax.make_jaxpr(gradients)(*inputs))
+    with jax.numpy_rank_promotion("raise"):
+        assert str(jax.make_jaxpr(gradients)(*inputs)) == wanted
+
+
+def test_what_a_user_adds_up_of_two_ranks_stays_refused_where_jax_is_set_so():
+    with jax.numpy_rank_promotion("raise"), pytest.raises(ValueError, match="rank_promotion"):
+        nb.Sequential(nb.Linear(3, 2), lambda y: y + jnp.ones(2))(floats(5, 3))

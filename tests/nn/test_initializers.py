@@ -178,6 +178,12 @@ def test_another_generator_draws_with_jax():
     np.testing.assert_allclose(x, jax.random.normal(key, (4, 6)) * 2, rtol=1e-6)
 
 
+def test_an_orthogonal_weight_of_another_generator_is_drawn_where_jax_refuses_two_ranks():
+    with jax.numpy_rank_promotion("raise"):
+        x = ini.Orthogonal().create_variables((4, 3), key=jax.random.key(8, impl="rbg")).value
+    np.testing.assert_allclose(np.asarray(x).T @ np.asarray(x), np.eye(3), atol=1e-6)
+
+
 @random
 def test_an_empty_weight_is_no_division_by_zero(initializer):
     assert drawn(initializer, (4, 0)).shape == (4, 0)

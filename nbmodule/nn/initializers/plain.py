@@ -219,7 +219,7 @@ class Orthogonal(Initializer):
         normal = draw_normal(key, (max(rows, columns), min(rows, columns)), work)
         library: Any = jnp if isinstance(normal, jax.Array) else np
         q, r = library.linalg.qr(normal)
-        q = q * library.sign(library.diagonal(r))
+        q = q * library.sign(library.diagonal(r))[None]
         return scaled((q.T if rows < columns else q).reshape(shape), self.gain).astype(dtype)
 
 
