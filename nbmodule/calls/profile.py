@@ -159,8 +159,9 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     """Measure where the time of a compiled function goes, by module: in the forward and backward pass, the optimizer, the rest.
 
     The function runs warm, as it runs in training: first by itself, to know its own time, then under JAX's profiler, which gives the
-    time of each instruction; the compiled program says which module each was written in. Nothing is changed by it: what a step
-    would write is thrown away, and where it takes its arguments over (`donate`), it gets copies.
+    time of each instruction; the compiled program says which module each was written in. It is compiled for this also where JAX's
+    setting `jax_disable_jit` is on. Nothing is changed by it: what a step would write is thrown away, and where it takes its
+    arguments over (`donate`), it gets copies.
 
     Args:
         fn: A function of `nb.jit` or `jax.jit`, any other function (it is compiled by `nb.jit`), a module, or a model of Flax, Equinox,
@@ -186,7 +187,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     """
     if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
         raise ArgumentError(f"runs counts the measured runs: a number of at least 1 is wanted, found {runs!r}.")
-    with untracked():
+    with untracked(), jax.disable_jit(False):
         if is_foreign(fn):
             fn, args, kwargs = socket("as_it_stands")("profile", fn, args, kwargs)
         made = _prepared(fn, args, kwargs)

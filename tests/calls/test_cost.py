@@ -45,6 +45,7 @@ def test_compiling_within_a_call_is_measured_apart_and_gone_the_next_time():
     assert [call.compiling for call in again] == [0.0, 0.0]
 
 
+@pytest.mark.not_under("eager", reason="counts what is compiled")
 def test_a_step_that_is_not_tracked_is_the_very_same_executable(net, x):
     traces = []
 
@@ -67,6 +68,7 @@ def test_a_step_that_is_not_tracked_is_the_very_same_executable(net, x):
     assert len(traces) == 2
 
 
+@pytest.mark.not_under("eager", reason="counts what is compiled")
 def test_tracking_again_in_the_same_way_does_not_compile_again(net, x):
     traces = []
 
@@ -94,6 +96,7 @@ def test_small_returns_leave_in_one_vector_for_each_dtype(net, x):
     assert kept.values.hosts is not None
 
 
+@pytest.mark.not_under("eager", reason="what goes in is kept as well, as by a call that is not compiled")
 def test_large_returns_leave_as_they_are(net):
     net.to(dtype="float32")
     step = nb.jit(lambda x: net(x))
@@ -113,6 +116,7 @@ def test_the_budget_bounds_what_is_kept(net):
     assert calls.nbytes <= 40_000
 
 
+@pytest.mark.not_under("eager", reason="thousands of steps take minutes where nothing is compiled")
 @pytest.mark.parametrize("count", [2000, pytest.param(20_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("around", ["each step", "all steps"])
 def test_thousands_of_tracked_steps_do_not_grow(around, count, net, x):
@@ -161,6 +165,12 @@ def test_profiling_measures_each_submodule_alone(net, x):
         step(x)
     assert all(call.seconds > 0 and call.start is None for call in calls)
     assert calls["blocks.0.act"].seconds == calls["blocks.0.act", 1].seconds
+
+
+def test_profiling_compiles_each_submodule_where_jax_is_set_to_compile_nothing(net, x):
+    with jax.disable_jit(), track(net, profile=True) as calls:
+        net(x)
+    assert all(call.seconds > 0 and call.start is None for call in calls)
 
 
 def test_costs_are_the_compilers_own(net, x):

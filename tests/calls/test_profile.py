@@ -155,6 +155,14 @@ def test_loops_are_counted_once_and_by_what_runs_inside():
     assert flops == pytest.approx(7 * 2 * 32 * 64 * 64, rel=0.05)
 
 
+def test_a_step_is_compiled_to_be_measured_where_jax_is_set_to_compile_nothing(trained):
+    _, _, step, x = trained
+    with jax.disable_jit():
+        made = nb.profile(step, x, runs=1)
+        assert jax.config.jax_disable_jit
+    assert made["head"].backward > 0 and made["adam"].optimizer > 0
+
+
 def test_what_cannot_be_profiled_says_why(trained):
     model = trained[0]
     with pytest.raises(

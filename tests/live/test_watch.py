@@ -58,6 +58,19 @@ def test_the_statistics_of_a_submodule_are_those_of_all_its_arrays(variables):
         np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_weights_are_measured_where_jax_is_set_to_compile_nothing(variables):
+    arrays = {name: jnp.asarray(a) for name, a in variables.items()}
+    wanted, watch = measured(arrays)  # the first is made on the host, the next are compiled
+    deadline, samples = time.monotonic() + 120, ()
+    with jax.disable_jit():
+        while not samples:
+            watch.request(2)
+            samples = watch.take(3)
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    np.testing.assert_allclose(samples[0].values, wanted["weight"].values, rtol=1e-5, atol=1e-6)
+
+
 def test_the_histogram_counts_every_finite_element(variables):
     samples, _ = measured({name: jnp.asarray(a) for name, a in variables.items()})
     sample = samples["weight"]

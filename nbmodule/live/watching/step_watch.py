@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nbmodule.base.compiling import compiled_ahead
 from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.statistics import Statistics
@@ -326,7 +327,7 @@ def _compiled(
 def _reducing(x: Array) -> Aside:
     """Compile the reduction of arrays of one kind."""
     spec = jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
-    return Aside(lambda: jax.jit(_reduce).lower(spec), lambda lowered: lowered.compile())
+    return Aside(lambda: jax.jit(_reduce).lower(spec), compiled_ahead)
 
 
 def _reduce(x: Shaped) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from nbmodule.base.compiling import compiled_ahead
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import BINS, Statistics, statistics_of_elements
 from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
@@ -169,7 +170,7 @@ class WeightWatch:
             specs = [jax.ShapeDtypeStruct(first.shape, first.dtype, sharding=first.sharding)] * len(names)
             self._compiled[key] = found = Aside(
                 lambda: jax.jit(_measure).lower(specs, specs if with_old else None),
-                lambda lowered: lowered.compile(),
+                compiled_ahead,
                 rank=_RANK,
             )
         return found.result
