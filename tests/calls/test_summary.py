@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import nbmodule as nb
 from nbmodule.views import html_of
@@ -84,6 +85,7 @@ def test_a_model_of_sixty_billion_parameters_is_summed_up_without_its_memory(run
     assert parameters > 59e9 and megabytes < 600
 
 
+@pytest.mark.not_under("eager", reason="counts what is traced")
 def test_compiled_functions_do_not_trace_anew_after_a_summary():
     traces = []
 

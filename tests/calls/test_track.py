@@ -344,7 +344,7 @@ def test_a_container_among_arguments_and_returns_is_told_by_its_leaves():
         def forward(self, values):
             return values * 2.0
 
-    model, values = Scaling(), nb.Container(b=jnp.ones(2), w=jnp.ones((2, 3)))
+    model, values = Scaling(), nb.Container(b=jnp.ones(2, "float32"), w=jnp.ones((2, 3), "float32"))
     with nb.track(model) as calls:
         nb.jit(lambda v: model(v))(values)
     assert "{b: float32[2], w: float32[2, 3]}" in str(calls)

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from jax_settings import FLOAT
+
 SETTING = """
 import jax, jax.numpy as jnp, nbmodule as nb
 
@@ -96,7 +98,7 @@ def test_the_traceback_of_a_wrong_shape_is_the_readers_lines_and_the_note(traceb
     shown = tracebacks[call]
     assert len(shown.splitlines()) < 25, shown
     assert (
-        "self.layers(x) @ jnp.ones((5, 2))" in shown and "in the called module (Net), called with float32[" in shown
+        "self.layers(x) @ jnp.ones((5, 2))" in shown and f"in the called module (Net), called with {FLOAT}[" in shown
     ), shown
     assert "nbmodule/" not in shown and "jax/_src" not in shown, shown
 
@@ -105,7 +107,7 @@ def test_the_traceback_of_a_wrong_shape_is_the_readers_lines_and_the_note(traceb
 def test_the_traceback_of_an_error_of_ours_is_the_readers_lines_and_the_note(tracebacks, call):
     shown = tracebacks[call]
     assert len(shown.splitlines()) < 15, shown
-    assert "linear: x must have 5 features" in shown and "in 1 (Linear), called with float32[2, 4]" in shown, shown
+    assert "linear: x must have 5 features" in shown and f"in 1 (Linear), called with {FLOAT}[2, 4]" in shown, shown
     assert "nbmodule/" not in shown, shown
 
 

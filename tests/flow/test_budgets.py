@@ -45,7 +45,7 @@ def test_its_page_takes_less_than_80_kb(gpt):
 
 
 def test_5000_different_operations_are_laid_out_in_200_ms(make_gpt):
-    forward, arguments = make_gpt(layers=56, width=16, heads=2)
+    forward, arguments = make_gpt(layers=58, width=16, heads=2)
     graph = read_graph(forward, arguments, variables=1)
     for node in graph.nodes:
         if node.kind == "operation":

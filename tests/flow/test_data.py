@@ -33,6 +33,7 @@ def model(x):
         return y.sum(), jnp.exp(y) + x
 
 
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
 def test_the_data_are_plain_json():
     found = data(trace_graph(model, X))
 
@@ -176,6 +177,7 @@ def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path
 FIXTURE = ROOT / "tests" / "views" / "page" / "graph_fixture.json"
 
 
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
 def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today():
     """Write it again with `NBMODULE_WRITE_FIXTURES=1 pytest tests/graph/test_data.py -k fixture`."""
     values = {"head": {"shape": (2, 3), "mean": 0.25, "std": 1.5, "histogram": [1, 4, 2], "non_finite": 3}}
