@@ -26,7 +26,9 @@ SHAPES = [
 ]
 FLOATS = ["float16", "bfloat16", "float32"]
 
-SUBNORMAL = pytest.param(1e-38, marks=pytest.mark.not_under("eager", reason="XLA on the CPU takes subnormal numbers for 0"))
+SUBNORMAL = pytest.param(
+    1e-38, marks=pytest.mark.not_under("eager", reason="XLA on the CPU takes subnormal numbers for 0")
+)
 pytestmark = pytest.mark.not_under("nans", reason="makes NaN on purpose")
 
 
