@@ -29,8 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "matrix"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 JAXES = ("0.8.0", "0.8.3", "0.9.2", "0.10.0", "newest")
+DEBIAN = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nbmodule" / "debian"
+"""The chroot. Outside of the project, which is mounted in it: a right that Landlock gives on the project would hold for what is around it."""
 WITHIN = Path("/project")
-"""Where the project lies inside a chroot."""
+"""Where the project lies inside the chroot."""
 
 
 class Interpreter(NamedTuple):
@@ -70,9 +72,10 @@ def find_interpreter(version: str) -> Interpreter | None:
 @contextmanager
 def debian(versions: list[str]) -> Iterator[list[Interpreter]]:
     """Interpreters of Debian's unstable suite, with the project mounted beside them."""
-    root = PLACE / "debian"
+    root = DEBIAN
     if not all((root / "usr" / "bin" / f"python{version}").exists() for version in versions):
         wanted = ",".join(f"python{version}" for version in versions)
+        root.parent.mkdir(parents=True, exist_ok=True)
         make = ["debootstrap", "--variant=minbase", f"--include={wanted}", "sid", str(root)]
         subprocess.run(make, check=True, stdout=sys.stderr)
     mounts = [(ROOT, root / WITHIN.relative_to("/")), (Path("/proc"), root / "proc"), (Path("/dev"), root / "dev")]
