@@ -52,10 +52,18 @@ def _sample(fn: Callable[[], Any], repeats: int, clock: Callable[[], float] = ti
 
 
 def interleave(
-    title: str, variants: dict[str, Callable[[], Any]], floor: str | None = None, *, targets: dict[str, float] | None = None,
-    rounds: int = 15, seconds: float = 0.01, warm: int = 3, by: str = "wall", note: str = "",
+    title: str,
+    variants: dict[str, Callable[[], Any]],
+    floor: str | None = None,
+    *,
+    targets: dict[str, float] | None = None,
+    rounds: int = 15,
+    seconds: float = 0.01,
+    warm: int = 3,
+    by: str = "wall",
+    note: str = "",
     clock: Callable[[], float] = time.thread_time,
-) -> Table:  # fmt: skip
+) -> Table:
     """Time all variants side by side.
 
     Args:

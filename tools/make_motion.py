@@ -134,9 +134,15 @@ class Film:
         kept[-1][1] += 2500
         for quality in (60, 45, 30, 20):
             kept[0][0].save(
-                path, save_all=True, append_images=[picture for picture, _ in kept[1:]], duration=[ms for _, ms in kept],
-                loop=0, quality=quality, method=6, minimize_size=False,
-            )  # fmt: skip
+                path,
+                save_all=True,
+                append_images=[picture for picture, _ in kept[1:]],
+                duration=[ms for _, ms in kept],
+                loop=0,
+                quality=quality,
+                method=6,
+                minimize_size=False,
+            )
             if path.stat().st_size < MOST:
                 break
         print(f"wrote {path.name}: {len(kept)} frames, {path.stat().st_size / 1024:.0f} KiB")

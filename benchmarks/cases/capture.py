@@ -31,12 +31,28 @@ def run(quick: bool = False) -> list[Table]:
     rounds = 7 if quick else 15
     title = f"Tracking a training step, transformer of {layers} layers, width 256, 128 tokens"
     return [
-        _table(title, model, lambda m, x: m(x).mean(), tokens, {"statistics": 1.05, "all returns": 1.15}, rounds, 0.2,
-               peers.transformer({**SIZE, "layers": layers}, tokens)),
-        _table("Tracking a training step, MLP of 50 layers of width 8", mlp, lambda m, x: mean_square(m(x), 1.0), x,
-               {"statistics": 1.15, "all returns": 1.15}, rounds * 3, 0.02, peers.mlp(50, 8, x)),
+        _table(
+            title,
+            model,
+            lambda m, x: m(x).mean(),
+            tokens,
+            {"statistics": 1.05, "all returns": 1.15},
+            rounds,
+            0.2,
+            peers.transformer({**SIZE, "layers": layers}, tokens),
+        ),
+        _table(
+            "Tracking a training step, MLP of 50 layers of width 8",
+            mlp,
+            lambda m, x: mean_square(m(x), 1.0),
+            x,
+            {"statistics": 1.15, "all returns": 1.15},
+            rounds * 3,
+            0.02,
+            peers.mlp(50, 8, x),
+        ),
         *_statistics(quick),
-    ]  # fmt: skip
+    ]
 
 
 def _step(loss: Callable[..., Any]) -> Any:
@@ -101,13 +117,27 @@ def _statistics(quick: bool) -> list[Table]:
     title = f"Statistics of returns, transformer of {shape['layers']} layers, 8 x 64 tokens"
     return [
         *(
-            _watched(f"{title}: forward pass, width {width}", lambda: nb.jit(forward), model, text,
-                     {"returns": "stats"}, 1.04 if width > 16 else 1.3, quick)
+            _watched(
+                f"{title}: forward pass, width {width}",
+                lambda: nb.jit(forward),
+                model,
+                text,
+                {"returns": "stats"},
+                1.04 if width > 16 else 1.3,
+                quick,
+            )
             for model, width in passes.values()
         ),
-        _watched(f"{title}: training step with gradients, width 256", lambda: _step(forward), passes[256][0], text,
-                 {"returns": "stats", "gradients": True}, 1.04, quick),
-    ]  # fmt: skip
+        _watched(
+            f"{title}: training step with gradients, width 256",
+            lambda: _step(forward),
+            passes[256][0],
+            text,
+            {"returns": "stats", "gradients": True},
+            1.04,
+            quick,
+        ),
+    ]
 
 
 def _watched(

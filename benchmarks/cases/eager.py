@@ -114,8 +114,16 @@ def raw_transformer(layers: int, width: int, heads: int, vocabulary: int, contex
     def norm() -> dict[str, Any]:
         return {"s": jnp.ones(width), "b": jnp.zeros(width)}
 
-    block = lambda: {"ln1": norm(), "qkv": linear(width, 3 * width), "proj": linear(width, width), "ln2": norm(),  # noqa: E731
-                     "fc": linear(width, 4 * width), "out": linear(4 * width, width)}  # fmt: skip
+    def block():
+        return {
+            "ln1": norm(),
+            "qkv": linear(width, 3 * width),
+            "proj": linear(width, width),
+            "ln2": norm(),
+            "fc": linear(width, 4 * width),
+            "out": linear(4 * width, width),
+        }
+
     return {
         "tok": jnp.ones((vocabulary, width)),
         "pos": jnp.ones((context, width)),

@@ -48,9 +48,27 @@ def _tables(
     loads["nbmodule, mapped"] = lambda: _nothing(nb.load(folder / "nbmodule", mmap=True))
     floor = "plain file"
     return [
-        interleave(f"Save {title}", saves, floor, targets={} if save is None else {"nbmodule": save}, rounds=rounds, seconds=0, warm=0, note=note),
-        interleave(f"Load {title}", loads, floor, targets={} if load is None else {"nbmodule": load}, rounds=rounds, seconds=0, warm=0, note=note),
-    ]  # fmt: skip
+        interleave(
+            f"Save {title}",
+            saves,
+            floor,
+            targets={} if save is None else {"nbmodule": save},
+            rounds=rounds,
+            seconds=0,
+            warm=0,
+            note=note,
+        ),
+        interleave(
+            f"Load {title}",
+            loads,
+            floor,
+            targets={} if load is None else {"nbmodule": load},
+            rounds=rounds,
+            seconds=0,
+            warm=0,
+            note=note,
+        ),
+    ]
 
 
 def _bound(fn: Callable[[Path, Arrays], Any], path: Path, arrays: Arrays) -> Callable[[], Any]:

@@ -124,9 +124,15 @@ def _compare(title: str, make: Callable[[], Trainer], quick: bool, seconds: floa
             if name in variants:  # they draw once a loop: as often as their own examples do in an epoch
                 loops[name] = lambda loop=variants[name]: loop(count)
         table = interleave(
-            f"{title}: {count} steps", loops, "no view", targets={"nb.Live": 1.02, "nb.Live, returns=None": 1.005},
-            rounds=5 if quick else 15, seconds=0.0, warm=1, by="wall",
-        )  # fmt: skip
+            f"{title}: {count} steps",
+            loops,
+            "no view",
+            targets={"nb.Live": 1.02, "nb.Live, returns=None": 1.005},
+            rounds=5 if quick else 15,
+            seconds=0.0,
+            warm=1,
+            by="wall",
+        )
     for row in table.rows:
         row.more["µs a step"] = row.us / count
     return table
@@ -237,9 +243,17 @@ def _logged(live: Any, trainer: Trainer, count: int) -> Any:
 
 def _timed(title: str, loops: dict[str, Callable[[], Any]], floor: str, quick: bool) -> Table:
     return interleave(
-        title, loops, floor, targets={"nb.Live": 1.02, "keep=True": 1.02}, rounds=5 if quick else 15, seconds=0.0, warm=1,
-        by="wall", note="cpu is the time of the whole process, with the threads of XLA.", clock=time.process_time,
-    )  # fmt: skip
+        title,
+        loops,
+        floor,
+        targets={"nb.Live": 1.02, "keep=True": 1.02},
+        rounds=5 if quick else 15,
+        seconds=0.0,
+        warm=1,
+        by="wall",
+        note="cpu is the time of the whole process, with the threads of XLA.",
+        clock=time.process_time,
+    )
 
 
 def _peers() -> dict[str, Callable[[Trainer], Callable[[int], Any]]]:

@@ -39,8 +39,14 @@ def _gathered(ask: Callable[[Any], Variants]) -> Variants:
 
 
 def steps(
-    name: str, how: str, params: Any, plain: Callable[..., Any], capturing: Callable[..., Any], x: Any, target: Any = None
-) -> Variants:  # fmt: skip
+    name: str,
+    how: str,
+    params: Any,
+    plain: Callable[..., Any],
+    capturing: Callable[..., Any],
+    x: Any,
+    target: Any = None,
+) -> Variants:
     """A compiled step with and without capturing; `plain` gives the outputs, `capturing` also what it has captured."""
 
     def step(params: Any, x: Any, captures: bool) -> Any:

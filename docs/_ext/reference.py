@@ -14,7 +14,19 @@ import nbmodule as nb
 from nbmodule.base.lazy import by_name
 
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "models": ("Models, variables and paths", ("doors.module", "core.boxes", "core.shape.hooks", "core.shape.tree_text", "tree", "doors.graphs", "flow", "nn.batches")),
+    "models": (
+        "Models, variables and paths",
+        (
+            "doors.module",
+            "core.boxes",
+            "core.shape.hooks",
+            "core.shape.tree_text",
+            "tree",
+            "doors.graphs",
+            "flow",
+            "nn.batches",
+        ),
+    ),
     "transforms": ("Transforms and random streams", ("core.transforms", "core.running.explain", "core.numbers")),
     "state": ("The functional way", ("core.shape.state",)),
     "tracking": ("What ran", ("calls",)),
@@ -22,24 +34,50 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "views": ("Views", ("views",)),
     "live": ("Live", ("live",)),
     "files": ("Files", ("files", "doors.files")),
-    "layers": ("Layers", ("nn.linear", "nn.convolution", "nn.pooling", "nn.normalization", "nn.dropout", "nn.containers", "nn.recurrent",
-                          "nn.attention", "nn.transformer", "nn.positions", "nn.resizing", "nn.spectral", "nn.weight_normalization")),
+    "layers": (
+        "Layers",
+        (
+            "nn.linear",
+            "nn.convolution",
+            "nn.pooling",
+            "nn.normalization",
+            "nn.dropout",
+            "nn.containers",
+            "nn.recurrent",
+            "nn.attention",
+            "nn.transformer",
+            "nn.positions",
+            "nn.resizing",
+            "nn.spectral",
+            "nn.weight_normalization",
+        ),
+    ),
     "activations": ("Activations", ("nn.activation",)),
     "functions": ("Functions and losses", ("nn.functional",)),
     "initializers": ("Initializers", ("nn.initializers",)),
     "optimizers": ("Optimizers", ("optim",)),
     "errors": ("Errors", ("errors",)),
     "others": ("Other frameworks and more than one device", ("",)),
-}  # fmt: skip
+}
 
 
 SPACES: dict[str, tuple[str, ...]] = {
-    "nb: models, and what is done with them": ("models", "transforms", "state", "tracking", "touch", "views", "live", "files", "others"),
+    "nb: models, and what is done with them": (
+        "models",
+        "transforms",
+        "state",
+        "tracking",
+        "touch",
+        "views",
+        "live",
+        "files",
+        "others",
+    ),
     "nb.nn: layers": ("layers", "activations", "initializers"),
     "nb.F: functions": ("functions",),
     "nb.optim: optimizers": ("optimizers",),
     "nb.errors: what is raised": ("errors",),
-}  # fmt: skip
+}
 """The pages by the namespace that holds their names too; every name is in `nb` itself."""
 
 
@@ -76,7 +114,8 @@ def _group_of(home: str) -> str:
 
 def _entry(name: str) -> str:
     thing = getattr(nb, name)
-    kind = "autoexception" if inspect.isclass(thing) and issubclass(thing, BaseException) else "autoclass" if inspect.isclass(thing) else "autofunction"  # fmt: skip
+    is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
+    kind = "autoexception" if is_error else "autoclass" if inspect.isclass(thing) else "autofunction"
     members = "\n:members:" if kind == "autoclass" else ""
     return f"```{{eval-rst}}\n.. {kind}:: nbmodule.{name}" + members.replace("\n", "\n   ") + "\n```\n"
 

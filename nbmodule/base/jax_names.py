@@ -21,12 +21,41 @@ from jax.extend.core import Literal, Primitive
 from nbmodule.errors import MissingDependencyError
 
 __all__ = [
-    "INLINE", "Literal", "Primitive", "WRAPPERS", "argument_tables", "batched_device_put", "bind", "call_places", "concrete_value",
-    "current_trace", "enable_x64", "here", "is_eager", "is_jit_being_traced", "is_only_looked_at", "is_repeated", "jaxprs_in_params", "jit_state",
-    "jit_switch", "line_of_user", "make_user_context", "outside_traces", "partial_eval", "pjit", "raw_frames", "reaches",
-    "reset_compilation_cache", "scan_counts", "source_info_util", "source_of_now", "stop_listening", "trace_context", "trace_settings",
+    "INLINE",
+    "Literal",
+    "Primitive",
+    "WRAPPERS",
+    "argument_tables",
+    "batched_device_put",
+    "bind",
+    "call_places",
+    "concrete_value",
+    "current_trace",
+    "enable_x64",
+    "here",
+    "is_eager",
+    "is_jit_being_traced",
+    "is_only_looked_at",
+    "is_repeated",
+    "jaxprs_in_params",
+    "jit_state",
+    "jit_switch",
+    "line_of_user",
+    "make_user_context",
+    "outside_traces",
+    "partial_eval",
+    "pjit",
+    "raw_frames",
+    "reaches",
+    "reset_compilation_cache",
+    "scan_counts",
+    "source_info_util",
+    "source_of_now",
+    "stop_listening",
+    "trace_context",
+    "trace_settings",
     "unfit",
-]  # fmt: skip
+]
 
 OLDEST = "0.8"
 NEWEST_KNOWN = "0.12"

@@ -14,6 +14,22 @@ from nbmodule.calls.tap import tap
 from nbmodule.calls.track import track
 
 __all__ = [
-    "Call", "Calls", "Comparison", "Difference", "Memory", "NonFinite", "Profile", "Recorder", "Statistics", "check", "compare", "diff",
-    "first_nonfinite", "load_calls", "memory", "profile", "tap", "track",
-]  # fmt: skip
+    "Call",
+    "Calls",
+    "Comparison",
+    "Difference",
+    "Memory",
+    "NonFinite",
+    "Profile",
+    "Recorder",
+    "Statistics",
+    "check",
+    "compare",
+    "diff",
+    "first_nonfinite",
+    "load_calls",
+    "memory",
+    "profile",
+    "tap",
+    "track",
+]

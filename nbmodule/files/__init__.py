@@ -13,13 +13,26 @@ from nbmodule.files.safetensors_format import save_safetensors
 from nbmodule.files.weights import load, load_tree, save
 
 __all__ = [
-    "save", "load", "load_tree", "read", "Contents",
-    "save_checkpoint", "restore_checkpoint", "checkpoint_steps",
+    "save",
+    "load",
+    "load_tree",
+    "read",
+    "Contents",
+    "save_checkpoint",
+    "restore_checkpoint",
+    "checkpoint_steps",
     "save_safetensors",
-    "in_background", "wait_for_saving", "Saving",
-    "compare_trees", "TreeComparison", "PlaceDifference",
-    "summarize", "show_text", "diff_files", "FileSummary",
-]  # fmt: skip
+    "in_background",
+    "wait_for_saving",
+    "Saving",
+    "compare_trees",
+    "TreeComparison",
+    "PlaceDifference",
+    "summarize",
+    "show_text",
+    "diff_files",
+    "FileSummary",
+]
 
 # What `Container.cont_to_disk_as_hdf5` and `cont_from_disk_as_hdf5` ask for.
 plug("save_hdf5", save)

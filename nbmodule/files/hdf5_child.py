@@ -28,9 +28,15 @@ FLOATS = {
 }
 COMPLEXES = {"float16": "complex32", "bfloat16": "bcomplex32", "float32": "complex64", "float64": "complex128"}
 CLASSES = {
-    h5py.h5t.STRING: "texts", h5py.h5t.COMPOUND: "records", h5py.h5t.REFERENCE: "references", h5py.h5t.VLEN: "rows of any length",
-    h5py.h5t.OPAQUE: "opaque bytes", h5py.h5t.ENUM: "named values", h5py.h5t.ARRAY: "nested arrays", h5py.h5t.TIME: "times",
-}  # fmt: skip
+    h5py.h5t.STRING: "texts",
+    h5py.h5t.COMPOUND: "records",
+    h5py.h5t.REFERENCE: "references",
+    h5py.h5t.VLEN: "rows of any length",
+    h5py.h5t.OPAQUE: "opaque bytes",
+    h5py.h5t.ENUM: "named values",
+    h5py.h5t.ARRAY: "nested arrays",
+    h5py.h5t.TIME: "times",
+}
 FILTERS = {
     1,
     2,

@@ -23,12 +23,30 @@ from nbmodule.tree.given import is_mapping
 from nbmodule.tree.nested import Nested
 
 SYMBOLS: dict[Callable[..., Any], str] = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
-    operator.mod: "%", operator.pow: "**", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
-    operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>", operator.eq: "==", operator.ne: "!=",
-    operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
-    operator.neg: "-", operator.pos: "+", operator.invert: "~", operator.abs: "abs",
-}  # fmt: skip
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.matmul: "@",
+    operator.and_: "&",
+    operator.or_: "|",
+    operator.xor: "^",
+    operator.lshift: "<<",
+    operator.rshift: ">>",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.neg: "-",
+    operator.pos: "+",
+    operator.invert: "~",
+    operator.abs: "abs",
+}
 _PUT_OFF = frozenset(SYMBOLS) - {operator.matmul}
 _COMPARED = frozenset({operator.eq, operator.ne})
 _LARGEST_POWER = 64

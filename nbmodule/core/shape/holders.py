@@ -26,10 +26,25 @@ import numpy as np
 from nbmodule.base.signals import is_of_signal
 from nbmodule.tree.container import Container
 
-LEAF_TYPES = (str, bytes, int, float, bool, complex, type(None), types.FunctionType, types.BuiltinFunctionType, type,
-              types.ModuleType, types.MethodType, np.ndarray, np.generic, jax.Array)  # fmt: skip
+LEAF_TYPES = (
+    str,
+    bytes,
+    int,
+    float,
+    bool,
+    complex,
+    type(None),
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    type,
+    types.ModuleType,
+    types.MethodType,
+    np.ndarray,
+    np.generic,
+    jax.Array,
+)
 _NEVER_OPENED = (*LEAF_TYPES, enum.Enum, BaseException)  # a copy of a member of an enumeration would be none
-_SETTLED = stdlib_module_names | {"jax", "jaxlib", "numpy", "ml_dtypes", "optax", "scipy", "IPython", "matplotlib", "nbmodule"}  # fmt: skip
+_SETTLED = stdlib_module_names | set("jax jaxlib numpy ml_dtypes optax scipy IPython matplotlib nbmodule".split())
 _WEAK = ("weakref", "_weakrefset")
 _BUILT_IN = (list, tuple, dict, deque, types.MappingProxyType)
 _FILLED_BY_USERS = frozenset(

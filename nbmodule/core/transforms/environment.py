@@ -67,8 +67,16 @@ _NOT_READ = frozenset(
 _MAKING = frozenset(
     "__init__ __new__ __post_init__ __init_subclass__ __class_getitem__ __setstate__ __reduce__ __getstate__".split()
 )
-_C_CALLABLES = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
-    types.MethodWrapperType, types.MemberDescriptorType, types.GetSetDescriptorType, np.ufunc)  # fmt: skip
+_C_CALLABLES = (
+    types.BuiltinFunctionType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.MethodWrapperType,
+    types.MemberDescriptorType,
+    types.GetSetDescriptorType,
+    np.ufunc,
+)
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace)
 _BASES = (object, Generic, Protocol, dict, list, tuple)
 _MOST = 1000  # items of a list or dict that are compared

@@ -465,9 +465,15 @@ def jit(
         options["device"] = find_device(options["device"])
     check_passed_on(options)
     asked = {
-        "donate": donate, "static_argnums": static_argnums, "static_argnames": static_argnames, "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames, "in_shardings": in_shardings, "out_shardings": out_shardings, **options,
-    }  # fmt: skip
+        "donate": donate,
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
+        **options,
+    }
     lists = 2 if donate else 1  # of arrays, before the user's arguments
     static = places_of(fn, "static", static_argnums, static_argnames)
     for which, places in (("static", static), ("donate", places_of(fn, "donate", donate_argnums, donate_argnames))):

@@ -70,9 +70,16 @@ class _Builder:
     def leaf(self, node: Node) -> _Part:
         name = _short_name(node.name) if node.kind in PILLS else node.title
         record = Record(
-            node.operation, node.kind, node.parameters, node.outputs, node.source, node.flops, node.bytes, node.dead,
+            node.operation,
+            node.kind,
+            node.parameters,
+            node.outputs,
+            node.source,
+            node.flops,
+            node.bytes,
+            node.dead,
             tuple(i for i in range(len(node.outputs)) if Ref(node.index, i) in self.sides),
-        )  # fmt: skip
+        )
         record = self.records.setdefault(record, record)
         entries = tuple(x for x in node.inputs if isinstance(x, Ref))
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))

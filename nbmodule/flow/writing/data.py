@@ -89,18 +89,33 @@ class _Writer:
         notes = self.notes(graph)
         numbers = options.numbers
         return {
-            "view": "graph", "title": headline(graph).split(" · "), "notes": notes, "forms": forms, "plans": plans,
-            "records": self.record_columns(), "texts": self.texts.all, "values": [str(v) for v in self.values.all],
-            "bytes": [v.bytes for v in self.values.all], "files": self.files.all, "sources": self.source_columns(),
+            "view": "graph",
+            "title": headline(graph).split(" · "),
+            "notes": notes,
+            "forms": forms,
+            "plans": plans,
+            "records": self.record_columns(),
+            "texts": self.texts.all,
+            "values": [str(v) for v in self.values.all],
+            "bytes": [v.bytes for v in self.values.all],
+            "files": self.files.all,
+            "sources": self.source_columns(),
             "labels": [label.name for label in drawing.forms.labels],
-            "aliases": dict(drawing.forms.aliases), "shared": {i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared}, "focus": spelled(drawing.focus),
-            "open": sorted(map(spelled, drawing.opened)), "highlight": sorted(map(spelled, drawing.highlight)),
+            "aliases": dict(drawing.forms.aliases),
+            "shared": {i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared},
+            "focus": spelled(drawing.focus),
+            "open": sorted(map(spelled, drawing.opened)),
+            "highlight": sorted(map(spelled, drawing.highlight)),
             "color": options.color if isinstance(options.color, str) else "value" if numbers else "",
-            "numbers": dict(options.color) if isinstance(options.color, Mapping) else None, "seconds": dict(options.seconds or {}),
+            "numbers": dict(options.color) if isinstance(options.color, Mapping) else None,
+            "seconds": dict(options.seconds or {}),
             "returns": {path: returns_of(found) for path, found in options.returns.items()},
-            "edges": int(options.with_edge_labels), "ins": int(options.with_arg_labels),
-            "outs": int(options.with_output_labels), "writes": int(options.with_writes), "jitter": float(options.randomness_factor),
-        }  # fmt: skip
+            "edges": int(options.with_edge_labels),
+            "ins": int(options.with_arg_labels),
+            "outs": int(options.with_output_labels),
+            "writes": int(options.with_writes),
+            "jitter": float(options.randomness_factor),
+        }
 
     def notes(self, graph: Computation) -> list[str]:
         notes = []
@@ -128,10 +143,17 @@ class _Writer:
         """What stands on a folded box."""
         exits = [self.values[form.exit_value(i)] for i in range(len(form.exits))]
         return {
-            "k": self.texts[form.kind], "n": form.count, "note": self.texts[group_note(form)],
-            "facts": self.texts[group_facts(form)], "f": form.flops, "b": form.bytes, "v": form.variables, "o": exits,
-            **({"u": 1} if form.is_function else {}), **({"z": list(form.side_exits)} if form.side_exits else {}),
-        }  # fmt: skip
+            "k": self.texts[form.kind],
+            "n": form.count,
+            "note": self.texts[group_note(form)],
+            "facts": self.texts[group_facts(form)],
+            "f": form.flops,
+            "b": form.bytes,
+            "v": form.variables,
+            "o": exits,
+            **({"u": 1} if form.is_function else {}),
+            **({"z": list(form.side_exits)} if form.side_exits else {}),
+        }
 
     def form(self, plan: FormRows) -> dict[str, Any]:
         form = plan.form

@@ -25,8 +25,14 @@ GRAPH = {
     "ranksep": "0.4",
 }
 NODE = {
-    "shape": "box", "style": "filled", "fillcolor": "white", "color": "#8b97a7", "fontname": "Helvetica", "fontsize": "11", "height": "0.3",
-}  # fmt: skip
+    "shape": "box",
+    "style": "filled",
+    "fillcolor": "white",
+    "color": "#8b97a7",
+    "fontname": "Helvetica",
+    "fontsize": "11",
+    "height": "0.3",
+}
 EDGE = {"color": "#8b97a7", "fontname": "Helvetica", "fontsize": "9", "fontcolor": "#5b6776", "arrowsize": "0.6"}
 MARKED = {"color": "#c4302b", "penwidth": "2.5"}
 

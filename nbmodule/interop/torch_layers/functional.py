@@ -208,9 +208,15 @@ def pixel_shuffled(x: Array, upscale_factor: int) -> Any:
 
 
 def cross_entropy(
-    logits: Array, target: Array, weight: Array | None = None, size_average: bool | None = None, ignore_index: int = -100, reduce: bool | None = None,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+    logits: Array,
+    target: Array,
+    weight: Array | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
     if weight is not None or label_smoothing or target.dtype.kind == "f":
         raise NotImplementedError("cross_entropy with weight=, label_smoothing= or probabilities as targets")
     logs = jax.nn.log_softmax(logits, axis=1)
@@ -234,23 +240,41 @@ def one_hot(x: Array, num_classes: int) -> Any:
 
 
 FUNCTIONAL: dict[str, Callable[..., Any]] = {
-    "linear": linear, "dropout": dropout, "layer_norm": layer_norm, "rms_norm": rms_norm, "group_norm": group_norm,
-    "embedding": embedding, "interpolate": interpolate, "pad": pad, "unflatten": unflattened, "pixel_shuffle": pixel_shuffled,
-    "cross_entropy": cross_entropy, "mse_loss": mse_loss, "one_hot": one_hot,
+    "linear": linear,
+    "dropout": dropout,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
+    "embedding": embedding,
+    "interpolate": interpolate,
+    "pad": pad,
+    "unflatten": unflattened,
+    "pixel_shuffle": pixel_shuffled,
+    "cross_entropy": cross_entropy,
+    "mse_loss": mse_loss,
+    "one_hot": one_hot,
     **{f"conv{n}d": convolved(n) for n in FORMATS},
     **{f"max_pool{n}d": max_pool(n) for n in FORMATS},
     **{f"avg_pool{n}d": avg_pool(n) for n in FORMATS},
     **{f"adaptive_avg_pool{n}d": adaptive(n) for n in FORMATS},
-    **{f"dropout{n}d": channel_dropout(kind, FORMATS[n]) for n, kind in enumerate((dropout1d, dropout2d, dropout3d), 1)},
+    **{
+        f"dropout{n}d": channel_dropout(kind, FORMATS[n]) for n, kind in enumerate((dropout1d, dropout2d, dropout3d), 1)
+    },
     "hardtanh": lambda x, min_val=-1.0, max_val=1.0, inplace=False: jnp.clip(x, min_val, max_val),
     "_threshold": lambda x, threshold, value, inplace=False: jnp.where(x > threshold, x, value),
-    "relu6": lambda x, inplace=False: jax.nn.relu6(x), "selu": lambda x, inplace=False: jax.nn.selu(x),
-    "celu": lambda x, alpha=1.0, inplace=False: jax.nn.celu(x, alpha), "mish": lambda x, inplace=False: jax.nn.mish(x),
+    "relu6": lambda x, inplace=False: jax.nn.relu6(x),
+    "selu": lambda x, inplace=False: jax.nn.selu(x),
+    "celu": lambda x, alpha=1.0, inplace=False: jax.nn.celu(x, alpha),
+    "mish": lambda x, inplace=False: jax.nn.mish(x),
     "hardswish": lambda x, inplace=False: x * jnp.clip(x + 3, 0, 6) / 6,
     "hardsigmoid": lambda x, inplace=False: jnp.clip(x + 3, 0, 6) / 6,
-    "logsigmoid": jax.nn.log_sigmoid, "softsign": jax.nn.soft_sign, "glu": lambda x, dim=-1: jax.nn.glu(x, axis=dim),
-    "softmin": lambda x, dim, _stacklevel=3, dtype=None: jax.nn.softmax(-x, axis=dim), "tanhshrink": lambda x: x - jnp.tanh(x),
+    "logsigmoid": jax.nn.log_sigmoid,
+    "softsign": jax.nn.soft_sign,
+    "glu": lambda x, dim=-1: jax.nn.glu(x, axis=dim),
+    "softmin": lambda x, dim, _stacklevel=3, dtype=None: jax.nn.softmax(-x, axis=dim),
+    "tanhshrink": lambda x: x - jnp.tanh(x),
     "prelu": lambda x, weight: jnp.where(x > 0, x, along_channels(x, weight, None) if weight.size > 1 else x * weight),
-    "cosine_similarity": lambda a, b, dim=1, eps=1e-8: (a * b).sum(dim)
-    / jnp.maximum(jnp.linalg.norm(a, axis=dim) * jnp.linalg.norm(b, axis=dim), eps),
-}  # fmt: skip
+    "cosine_similarity": lambda a, b, dim=1, eps=1e-8: (
+        (a * b).sum(dim) / jnp.maximum(jnp.linalg.norm(a, axis=dim) * jnp.linalg.norm(b, axis=dim), eps)
+    ),
+}

@@ -18,10 +18,26 @@ from nbmodule.nn.initializers.scaled import (
 )
 
 __all__ = [
-    "Initializer", "compute_fans", "FromFunction", "InitializerLike", "as_initializer",
-    "Constant", "Zeros", "Ones", "RandomNormal", "TruncatedNormal", "Orthogonal",
-    "Uniform", "GlorotUniform", "GlorotNormal", "KaimingUniform", "KaimingNormal", "LecunNormal", "FirstLayerSiren", "Siren",
-]  # fmt: skip
+    "Initializer",
+    "compute_fans",
+    "FromFunction",
+    "InitializerLike",
+    "as_initializer",
+    "Constant",
+    "Zeros",
+    "Ones",
+    "RandomNormal",
+    "TruncatedNormal",
+    "Orthogonal",
+    "Uniform",
+    "GlorotUniform",
+    "GlorotNormal",
+    "KaimingUniform",
+    "KaimingNormal",
+    "LecunNormal",
+    "FirstLayerSiren",
+    "Siren",
+]
 
 
 def __dir__() -> list[str]:

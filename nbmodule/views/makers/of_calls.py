@@ -242,11 +242,17 @@ def difference_record(difference: Difference) -> DifferenceTree:
     """Make the record of `nb.diff`."""
     rows = [
         DifferenceRow(
-            change.path.replace("/", "."), change.path, change.status, describe(change.a) if change.status != "unexpected" else "",
-            describe(change.b) if change.status != "missing" else "", change.relative, change.largest, change.where,
+            change.path.replace("/", "."),
+            change.path,
+            change.status,
+            describe(change.a) if change.status != "unexpected" else "",
+            describe(change.b) if change.status != "missing" else "",
+            change.relative,
+            change.largest,
+            change.where,
         )
         for change in difference
-    ]  # fmt: skip
+    ]
     return DifferenceTree("a", "b", rows, "nb.diff(a, b)")
 
 

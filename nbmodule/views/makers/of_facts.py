@@ -184,15 +184,22 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
     numbers = actual.dtype.kind in "biufc"
     gap = gap_between(actual, expected, 0.0, 0.0) if numbers else None
     row = PairRow(
-        told.path, told.number, told.number, status="changed", fault="module", given="not compared",
-        a=describe_shape(expected), b=describe_shape(actual),
+        told.path,
+        told.number,
+        told.number,
+        status="changed",
+        fault="module",
+        given="not compared",
+        a=describe_shape(expected),
+        b=describe_shape(actual),
         change=relative_norm(expected, actual) if numbers else None,
         largest=None if gap is None else gap.largest,
         where=None if gap is None else gap.where,
         values=None if gap is None else (gap.expected, gap.actual),
         pictures=three_pictures(expected, actual, told.path) if numbers else (),
-        remark="at fault", place=told.path,
-    )  # fmt: skip
+        remark="at fault",
+        place=told.path,
+    )
     return ComparisonTable("expected", "actual", [row], 0, "error", title=(head,))
 
 
