@@ -127,13 +127,13 @@ class Steps(Log):
         order: Whether calls are listed in the order in which they began.
     """
 
-    __slots__ = ("budget", "count", "kept", "last", "lock", "nbytes", "order", "outer", "unlisted", "watch")
+    __slots__ = ("budget", "count", "kept", "last", "lock", "nbytes", "order", "outer", "watch")
 
     def __init__(self, watch: Choice, last: int, budget: int, order: bool) -> None:
         super().__init__()
         self.watch, self.last, self.budget, self.order = watch, last, budget, order
         self.kept: deque[Step] = deque()
-        self.count = self.nbytes = self.unlisted = 0
+        self.count = self.nbytes = 0
         self.lock = threading.RLock()
         self.outer: Log | None = None  # of a tracker around this one
 
@@ -162,7 +162,6 @@ class Steps(Log):
             self.outer.merge(infos, values)
         facts, gradients_of = self.watch.seen(infos)
         if not facts and not gradients_of:
-            self.unlisted += 1
             return
         if not facts and self.kept and self.count and not isinstance(values, Parcel):
             last = self.kept[-1]

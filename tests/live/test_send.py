@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,13 +116,6 @@ def test_pages_that_come_and_go_do_not_pile_up():
         sender.hello(f"page {i}", float(i))
     assert len(sender.pages) <= 50
     assert "page 999" in sender.pages
-
-
-def test_the_round_trip_is_measured():
-    sender = Sender()
-    sender.hello("a", 0.0)
-    sender.acknowledge("a", sender.note_sent(10, 1.0), 1.25)
-    assert sender.round_trip == pytest.approx(0.25)
 
 
 @settings(max_examples=30, deadline=None)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from nbmodule.base.statistics import BINS
 from nbmodule.live.run.thinned import Thinned
 
-QUANTITIES = ("weight", "gradient", "return", "update")
 FIELDS = ("mean", "std", "low", "high", "nonfinite", "zero")
 """`nonfinite` is a count of elements, `zero` the share of elements that are exactly 0."""
 MOST_SAMPLES = 256

@@ -53,8 +53,6 @@ class Sender:
         self.bytes_per_second = bytes_per_second
         self.sent = 0
         """Number of the last message."""
-        self.round_trip: float | None = None
-        """Seconds from sending to acknowledgment, of the page that is ahead."""
         self.pages: dict[str, Page] = {}
         self._next = 0.0
         self._debt = 0.0
@@ -75,7 +73,7 @@ class Sender:
         found.heard = now
         found.acknowledged = max(found.acknowledged, min(number, self.sent))
         while found.on_the_way and found.on_the_way[0][0] <= found.acknowledged:
-            self.round_trip = now - found.on_the_way.popleft()[1]
+            found.on_the_way.popleft()
 
     def leave(self, page: str) -> None:
         """Note that a page was closed."""
