@@ -1,0 +1,236 @@
+"""No program serves a function that reads another value: a rate in a cell, a default, a list, behind a property, in an array ..."""
+
+import itertools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from tests.core.rerunning import Net, X, notebook
+
+from jax_settings import FLOAT
+
+
+def rate_in_a_cell(value):
+    model = nb.Linear(3, 2, key=0)
+    return nb.jit(lambda x: model(x) * value), lambda x: model(x) * value
+
+
+def rate_as_a_default(value):
+    model = nb.Linear(3, 2, key=0)
+    return nb.jit(lambda x, rate=value: model(x) * rate), lambda x: model(x) * value
+
+
+def rate_as_a_keyword_default(value):
+    model = nb.Linear(3, 2, key=0)
+
+    def step(x, *, rate=value):
+        return model(x) * rate
+
+    return nb.jit(step), lambda x: model(x) * value
+
+
+def rate_as_a_global(value):
+    names = {"model": nb.Linear(3, 2, key=0), "rate": value}
+    exec("def step(x):\n    return model(x) * rate", names)
+    return nb.jit(names["step"]), lambda x: names["model"](x) * value
+
+
+def rate_as_a_global_of_a_helper(value):
+    names = {"model": nb.Linear(3, 2, key=0), "rate": value}
+    exec("def helper(y):\n    return y * rate\ndef step(x):\n    return helper(model(x))", names)
+    return nb.jit(names["step"]), lambda x: names["model"](x) * value
+
+
+def rate_in_a_helper_that_is_passed_along(value):
+    model = nb.Linear(3, 2, key=0)
+    helper = lambda y: y * value
+    return nb.jit(lambda x: helper(model(x))), lambda x: model(x) * value
+
+
+def rate_in_a_list(value):
+    model, rates = nb.Linear(3, 2, key=0), [1, value]
+    return nb.jit(lambda x: model(x) * rates[1]), lambda x: model(x) * value
+
+
+def rate_in_a_dict(value):
+    model, settings = nb.Linear(3, 2, key=0), {"inner": {"rate": value}}
+    return nb.jit(lambda x: model(x) * settings["inner"]["rate"]), lambda x: model(x) * value
+
+
+def rate_in_a_namespace(value):
+    model, settings = nb.Linear(3, 2, key=0), types.SimpleNamespace(rate=value)
+    return nb.jit(lambda x: model(x) * settings.rate), lambda x: model(x) * value
+
+
+class Settings:
+    def __init__(self, rate):
+        self._rate = rate
+
+    @property
+    def rate(self):
+        return self._rate
+
+    def scaled(self, y):
+        return y * self._rate
+
+
+def rate_behind_a_property(value):
+    model, settings = nb.Linear(3, 2, key=0), Settings(value)
+    return nb.jit(lambda x: model(x) * settings.rate), lambda x: model(x) * value
+
+
+def rate_behind_a_method(value):
+    model, settings = nb.Linear(3, 2, key=0), Settings(value)
+    return nb.jit(lambda x: settings.scaled(model(x))), lambda x: model(x) * value
+
+
+def rate_behind_getattr(value):
+    model, settings = nb.Linear(3, 2, key=0), types.SimpleNamespace(rate_1=value)
+    return nb.jit(lambda x: model(x) * getattr(settings, f"rate_{1}")), lambda x: model(x) * value
+
+
+def rate_in_a_partial(value):
+    import functools
+
+    model = nb.Linear(3, 2, key=0)
+    scale = functools.partial(lambda rate, y: y * rate, value)
+    return nb.jit(lambda x: scale(model(x))), lambda x: model(x) * value
+
+
+def rate_in_an_array(value):
+    model, rate = nb.Linear(3, 2, key=0), np.array(value, FLOAT)
+    return nb.jit(lambda x: model(x) * rate), lambda x: model(x) * value
+
+
+def rate_in_a_jax_array(value):
+    model, rate = nb.Linear(3, 2, key=0), jnp.array(value)
+    return nb.jit(lambda x: model(x) * rate), lambda x: model(x) * value
+
+
+def rate_of_the_model(value):
+    class Scaled(nb.Module):
+        def __init__(self):
+            self.inner, self.rate = nb.Linear(3, 2, key=0), value
+
+        def forward(self, x):
+            return self.inner(x) * self.rate
+
+    model = Scaled()
+    return nb.jit(lambda x: model(x)), lambda x: model.inner(x) * value
+
+
+class Shared(nb.Module):
+    def __init__(self, fn):
+        self.inner, self.fn = nb.Linear(3, 2, key=0), fn
+
+    def forward(self, x):
+        return self.fn(self.inner(x))
+
+
+def rate_in_a_function_of_the_model(value):
+    model = Shared(lambda y: y * value)
+    return nb.jit(lambda x: model(x)), lambda x: model.inner(x) * value
+
+
+def rate_in_a_class(value):
+    kind = type("Scale", (), {"rate": value, "__call__": lambda self, y: y * self.rate})
+    model, scale = nb.Linear(3, 2, key=0), kind()
+    return nb.jit(lambda x: scale(model(x))), lambda x: model(x) * value
+
+
+def rate_in_a_jitted_helper(value):
+    model = nb.Linear(3, 2, key=0)
+    helper = jax.jit(lambda y: y * value)
+    return nb.jit(lambda x: helper(model(x))), lambda x: model(x) * value
+
+
+def rate_in_a_generator(value):
+    model, rates = nb.Linear(3, 2, key=0), itertools.repeat(value)
+    return nb.jit(lambda x: model(x) * next(rates)), lambda x: model(x) * value
+
+
+def rate_by_eval(value):
+    names = {"model": nb.Linear(3, 2, key=0), "rate": value}
+    exec("def step(x):\n    return model(x) * eval('ra' + 'te')", names)
+    return nb.jit(names["step"]), lambda x: names["model"](x) * value
+
+
+def rate_in_the_rule_of_a_derivative(value):
+    model, names = nb.Linear(3, 2, key=0), {"jax": jax, "rate": value}
+    exec("same = jax.custom_jvp(lambda y: y)\n@same.defjvp\ndef rule(y, t):\n    return y[0], t[0] * rate", names)
+    same = names["same"]
+    return (
+        nb.jit(lambda x: jax.jvp(lambda y: same(model(y)), (x,), (x,))[1]),
+        lambda x: (model(x) - model.bias()) * value,
+    )
+
+
+class Doubles:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def apply(self, y):
+        return y * 2
+
+
+class Triples(Doubles):
+    def apply(self, y):
+        return y * 3
+
+
+def test_things_of_a_compiled_module_are_not_taken_for_those_of_another():
+    class Scaled(nb.Module):
+        def __init__(self):
+            self.inner = nb.Linear(3, 2, key=0)
+
+        def forward(self, x, thing):
+            return thing.apply(self.inner(x))
+
+    for kind, factor in ((Doubles, 2), (Triples, 3), (Doubles, 2)):
+        model = Scaled()
+        plain = model.inner(X) * factor
+        model.compile()
+        found = model(X, kind(1.0), arg_stateful_idxs=[[1]])
+        np.testing.assert_allclose(found, plain, rtol=1e-6)
+
+
+MAKERS = [make for name, make in list(globals().items()) if name.startswith("rate_")]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_value_that_differs_is_never_taken_from_another_program(make):
+    for value in (0.1, 0.0, -0.0, 1, 0.1):
+        step, plain = make(value)
+        found, expected = step(X), plain(X)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("a", "b"), [(jax.nn.relu, jnp.tanh), (lambda y: y + 1, lambda y: y + 2), (jnp.sin, jnp.cos)])
+def test_another_activation_function_traces_again(a, b):
+    for act in (a, b, a):
+        model = nb.Linear(3, 2)
+        step = nb.jit(lambda x, act=act, model=model: act(model(x)))
+        np.testing.assert_allclose(step(X), act(model(X)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_setting_that_changes_with_the_model_is_noticed():
+    names = notebook(["@nb.jit\ndef step():\n    return model(X) * rate"], names={"rate": 0.1})
+    for rate in (0.1, 0.2, 0.1, 3):
+        names.update(model=Net(), rate=rate)
+        np.testing.assert_allclose(names["step"](), names["model"](X) * rate, rtol=1e-6)
+
+
+def test_a_value_that_a_later_trace_has_seen_differently_ends_the_sharing():
+    names = notebook(["@nb.jit\ndef step(x):\n    return model(x) * rate"], names={"rate": 0.1})
+    names["model"] = Net()
+    names["step"](X)
+    names["rate"] = 0.2
+    names["step"](X[:2])  # traced with 0.2, as JAX does
+    names.update(model=Net(), rate=0.1)
+    for x in (X, X[:2]):
+        np.testing.assert_allclose(names["step"](x), names["model"](x) * 0.1, rtol=1e-6)
