@@ -252,6 +252,20 @@ def test_a_class_that_has_no_model_and_then_one_is_noticed():
         np.testing.assert_allclose(step(x), model(x), rtol=1e-6)
 
 
+def test_a_model_that_its_class_no_longer_has_is_missed_by_its_name():
+    class Registry:
+        model = nb.Linear(3, 2)
+
+    step = nb.jit(lambda x: Registry.model(x))
+    for _ in range(3):
+        step(jnp.ones((4, 3)))
+    del Registry.model
+    with pytest.raises(AttributeError, match="has no attribute 'model'"):
+        step(jnp.ones((4, 3)))
+    Registry.model = nb.Linear(3, 2)
+    np.testing.assert_allclose(step(jnp.ones((4, 3))), Registry.model(jnp.ones((4, 3))), rtol=1e-6)
+
+
 def test_a_way_to_a_model_keeps_neither_it_nor_what_holds_it_alive():
     holder = Here(nb.Linear(3, 2))
     gone = [weakref.ref(holder), weakref.ref(holder.model)]

@@ -1,6 +1,7 @@
-"""The way from a function to what it has captured, by names, items and attributes.
+"""What holds what, and the ways through it: from a function by names, items and attributes to what it has captured.
 
-Another thing that has come to stand at the end of such a way is noticed, wherever it is held.
+Another thing that has come to stand at the end of such a way is noticed, wherever it is held. A way costs each compiled call
+its steps, so ways are for what `captured.py` cannot compare in a list or a dict.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ import numpy as np
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.functions import LIBRARIES
 from nbmodule.core.transforms.methods import Method
+from nbmodule.core.transforms.names import contents, global_names, inherited, is_users, settings_of
 
 _MOST = 1000  # items of one list or dict that are looked at
 _MOST_LOOKS = 5000  # things that are looked at in all
@@ -32,22 +35,33 @@ Step = tuple[Callable[[Any, Any], Any], Any]
 
 
 class AccessPath(NamedTuple):
-    """A way to a thing; it holds the function where it begins, and nothing else."""
+    """A way to a thing, or to a place where no model stands yet; it holds the function where it begins, and nothing else."""
 
     root: Any
     steps: tuple[Step, ...]
-    end: int
+    end: int = 0
     """The `id` of the thing."""
+    kind: type | None = None
+    """Of what stands there in place of a model; None if a thing does."""
 
     def leads(self) -> bool:
-        """Whether the same thing still stands at its end."""
+        """Whether the same thing still stands at its end, or one of the kind that it was."""
         value = self.root
         try:
             for fetch, key in self.steps:
                 value = fetch(value, key)
         except _LOST:
-            return False
-        return id(value) == self.end
+            value = None
+        return id(value) == self.end if self.kind is None else type(value) is self.kind
+
+    def value(self) -> Any:
+        """What stands at its end; None if it has come to an end before."""
+        value = self.root
+        with suppress(*_LOST):
+            for fetch, key in self.steps:
+                value = fetch(value, key)
+            return value
+        return None
 
 
 def access_paths(things: Sequence[Any], roots: Iterable[Callable[..., Any]]) -> list[AccessPath]:
@@ -75,33 +89,10 @@ def access_paths(things: Sequence[Any], roots: Iterable[Callable[..., Any]]) -> 
     return found
 
 
-class OpenPath(NamedTuple):
-    """A way to a place where no model stands yet."""
-
-    root: Any
-    steps: tuple[Step, ...]
-    kind: type | None
-    """Of what stands there; None if it is empty."""
-
-    def value(self) -> Any:
-        """What stands at its end; None if it has come to an end before."""
-        value = self.root
-        try:
-            for fetch, key in self.steps:
-                value = fetch(value, key)
-        except _LOST:
-            return None
-        return value
-
-    def leads(self) -> bool:
-        """Whether what stands at its end is of the kind that it was."""
-        return type(self.value()) is self.kind
-
-
-def open_paths(roots: Iterable[Callable[..., Any]], names: frozenset[str]) -> list[OpenPath]:
+def open_paths(roots: Iterable[Callable[..., Any]], names: frozenset[str]) -> list[AccessPath]:
     """Ways to slots and context variables, by these names, in which no model stands: no list or dict is there to be watched."""
     waiting: deque[tuple[Any, Any, tuple[Step, ...]]] = deque((root, root, ()) for root in roots)
-    found: list[OpenPath] = []
+    found: list[AccessPath] = []
     seen: dict[int, Any] = {}
     while waiting and len(found) < _FEW and len(seen) < _FEW_LOOKS:
         root, value, steps = waiting.popleft()
@@ -109,9 +100,8 @@ def open_paths(roots: Iterable[Callable[..., Any]], names: frozenset[str]) -> li
             continue
         seen[id(value)] = value
         for fetch, key in _open_places(value, names):
-            path = OpenPath(root, (*steps, (fetch, key)), type(None))
-            now = path.value()
-            if not is_stateful(now):
+            path = AccessPath(root, (*steps, (fetch, key)))
+            if not is_stateful(now := path.value()):
                 found.append(path._replace(kind=type(now)))
         for fetch, key, part in _parts(value):
             if isinstance(part, _SIMPLE) or (type(key) is str and fetch in _BY_NAME and key not in names):
@@ -141,19 +131,6 @@ def reached(value: object) -> list[int]:
     return found
 
 
-def global_names(code: types.CodeType) -> Iterator[str]:
-    """Names that the code, or a function inside it, mentions."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from global_names(constant)
-
-
-def is_users(fn: object) -> bool:
-    """Whether a function or class is code that a user may be editing, not part of a library that is settled."""
-    return (getattr(fn, "__module__", None) or "__main__").partition(".")[0] not in LIBRARIES
-
-
 def is_plain_object(value: object) -> bool:
     """Whether an object has a dict of attributes of its own; a proxy's, which it makes up or has elsewhere, is none."""
     kind = type(value)
@@ -179,10 +156,6 @@ def is_settled(value: object) -> bool:
     return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in LIBRARIES
 
 
-dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
-"""A view of the attributes of a class that follows it; that of a class of modules leaves out what is derived, and is a copy."""
-
-
 def _slots_of(value: object) -> list[str]:
     """The attributes of an object that has a place for each in its class."""
     return [
@@ -194,29 +167,9 @@ def _slots_of(value: object) -> list[str]:
     ]
 
 
-def settings_of(kind: type) -> dict[str, Any]:
-    """What a user's class has beside its methods."""
-    return {
-        name: value
-        for base in reversed(kind.__mro__)
-        if is_users(base)
-        for name, value in vars(base).items()
-        if not (name.startswith("__") or isinstance(value, _OF_CLASSES))
-    }
-
-
-def contents(cell: types.CellType) -> Any:
-    """What a closure's cell holds; None for a name that is not bound yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
-
-
 _SIMPLE = (int, float, complex, str, bytes, type(None), jax.Array, np.ndarray)
 _NO_DATA = (*_SIMPLE, type, types.FunctionType, types.ModuleType)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
-_OF_CLASSES = (types.FunctionType, classmethod, staticmethod, property, *_DESCRIPTORS)
 
 
 def _parts(value: Any) -> Iterator[tuple[Callable[[Any, Any], Any], Any, Any]]:
@@ -239,7 +192,7 @@ def _parts(value: Any) -> Iterator[tuple[Callable[[Any, Any], Any], Any, Any]]:
     elif kind is functools.partial:
         yield from ((getattr, name, getattr(value, name)) for name in ("func", "args", "keywords"))
     elif issubclass(kind, type):
-        yield from ((_inherited, name, part) for name, part in settings_of(value).items())
+        yield from ((inherited, name, part) for name, part in settings_of(value).items())
     elif issubclass(kind, weakref.ref):
         yield _referent, None, value()
     elif kind is ContextVar:
@@ -284,10 +237,6 @@ def _member(things: Any, known: int) -> Any:
     raise KeyError(known)
 
 
-def _inherited(kind: type, name: str) -> Any:
-    return next(dict_of(base)[name] for base in kind.__mro__ if name in dict_of(base))
-
-
 def _slot(value: Any, name: str) -> Any:
     return object.__getattribute__(value, name)
 
@@ -316,4 +265,4 @@ def _named_default(fn: types.FunctionType, name: str) -> Any:
     return (fn.__kwdefaults__ or {})[name]
 
 
-_BY_NAME = (_own, _slot, _inherited)  # attributes, which a function comes to by their names
+_BY_NAME = (_own, _slot, inherited)  # attributes, which a function comes to by their names

@@ -18,11 +18,11 @@ from nbmodule.core.boxes.frame import Frame
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.structure import Structure, functions_of, is_lasting, structure_of
 from nbmodule.core.shape.walk import is_module, plan_of
-from nbmodule.core.transforms.access import is_users
 from nbmodule.core.transforms.binding import Binding, boxes_of
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.environment import Address, Environment, Place, environment_of, signature_of
 from nbmodule.core.transforms.explain_facts import TraceHistory
+from nbmodule.core.transforms.names import is_users
 from nbmodule.core.transforms.program import Program
 
 _MOST_LOOKS = 16

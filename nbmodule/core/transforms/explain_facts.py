@@ -24,7 +24,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.structure import Static, Structure, _Same, static_key, structure_of
 from nbmodule.core.shape.walk import plan_of
-from nbmodule.core.transforms.access import contents
+from nbmodule.core.transforms.names import contents
 
 MOST_TRACES = 16
 LONGEST = 60
