@@ -22,7 +22,7 @@ from hypothesis import settings
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 
-pytest_plugins = ["compiler", "jax_settings", "missing_tools", "order", "patience", "harness.fixtures"]
+pytest_plugins = ["compiler", "heap", "jax_settings", "missing_tools", "order", "patience", "harness.fixtures"]
 
 # Sphinx runs these itself.
 collect_ignore_glob = ["docs/*.py", "docs/_ext/*.py", "docs/notebooks/*"]

@@ -110,6 +110,27 @@ def test_tests_that_a_shell_starts_in_the_background_press_the_interrupt_key_all
     assert done.stdout.splitlines()[-1].startswith("1 passed"), done.stdout
 
 
+def test_the_collector_looks_through_what_the_tests_of_one_file_have_made(tmp_path):
+    node = "class Node:\n    def __init__(self):\n        self.own = self\n\n\n"
+    (tmp_path / "test_first.py").write_text(
+        f"import builtins, weakref\n\n\n{node}"
+        "def test_that_leaves_something():\n    builtins.kept, builtins.left = Node(), weakref.ref(Node())\n"
+    )
+    (tmp_path / "test_second.py").write_text(
+        f"import builtins, gc, weakref\n\n\n{node}"
+        "def test_what_is_alive_is_set_aside_and_what_is_not_was_freed():\n"
+        "    assert builtins.left() is None\n"
+        "    assert all(each is not builtins.kept for each in gc.get_objects())\n\n\n"
+        "def test_what_a_test_makes_is_freed():\n"
+        "    gone = weakref.ref(Node())\n    gc.collect()\n    assert gone() is None\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "heap", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PLUGINS},
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1].startswith("3 passed"), done.stdout
+
+
 def test_tests_are_compiled_with_little_effort_and_as_for_users_in_one_process(run_python):
     code = """
     import os
