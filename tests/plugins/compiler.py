@@ -38,9 +38,9 @@ OWN = (
 CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")
 
 EFFORT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-# Without it, elements are computed by the older way to write machine code, which takes half as long. JAX 0.12 has no such flag, and ends
-# the process at one that it does not know.
-EMITTERS = "xla_cpu_use_fusion_emitters"
+# Without emitters, elements are computed by the older way to write machine code, which takes half as long; one part for all of a small
+# program spares what is done for each part. JAX 0.12 has no flag for the former, and ends the process at one that it does not know.
+FLAGS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 BEFORE = {name: os.environ.get(name) for name in (EFFORT, "XLA_FLAGS")}
 
 
@@ -55,6 +55,10 @@ def knows(flag: str) -> bool:
         return text.find(b"\0%s\0" % flag.encode()) >= 0
 
 
+def known_flags() -> dict[str, Any]:
+    return {name: value for name, value in FLAGS.items() if knows(name)}
+
+
 def is_quick(name: str) -> bool:
     """Whether a test, by the name that pytest gives it, is compiled with little effort."""
     return CHOICE == "0" or (CHOICE == "some" and name.startswith(QUICK) and not name.startswith(OWN))
@@ -63,7 +67,9 @@ def is_quick(name: str) -> bool:
 def flags() -> str:
     """Those of XLA, for a process that is about to start."""
     given = BEFORE["XLA_FLAGS"] or ""
-    return f"{given} --{EMITTERS}=false" if EMITTERS not in given and knows(EMITTERS) else given
+    return " ".join(
+        [given, *(f"--{name}={str(value).lower()}" for name, value in known_flags().items() if name not in given)]
+    )
 
 
 class Effort:
@@ -98,14 +104,14 @@ def reach_the_options() -> None:
     from jax._src import compiler
 
     own = getattr(compiler, "get_compile_options", None)
-    if own is None or not knows(EMITTERS):
+    if own is None or not known_flags():
         return
 
     @wraps(own)
     def asked(*args: Any, **kwargs: Any) -> Any:
         options = own(*args, **kwargs)
         if effort.is_little:
-            options.env_option_overrides = [*options.env_option_overrides, (EMITTERS, False)]
+            options.env_option_overrides = [*options.env_option_overrides, *known_flags().items()]
         return options
 
     compiler.get_compile_options = asked

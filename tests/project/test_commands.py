@@ -152,8 +152,9 @@ def test_tests_are_compiled_with_little_effort_and_as_for_users_in_one_process(r
         )
     print(jax.device_count(), *map(is_quick, ("tests/core/test_frame.py::test", "tests/nn/functional/test_losses.py::test", "docs/index.md")))
     """
-    flag = "xla_cpu_use_fusion_emitters"
-    by_program, by_process = ([(flag, False)], [f"--{flag}=false"]) if knows(flag) else ([], [])
+    flags = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+    by_program = [(name, value) for name, value in flags.items() if knows(name)]
+    by_process = [f"--{name}={str(value).lower()}" for name, value in by_program]
     users, little = "True False [] 0 []", f"True True {by_program} 1 {by_process}"
     env = {"NBMODULE_OPTIMIZE": "some", "PYTHONPATH": PLUGINS, "XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
     printed = run_python(code, devices=2, env=env).splitlines()
