@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -19,7 +20,7 @@ from nbmodule.marking.notebook import read_cells
 from tests.notebooks.mistakes import MISTAKES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from nbformat import NotebookNode
 
@@ -29,24 +30,68 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 CPU_SECONDS = 120
 
 
-class Run:
-    """A notebook that has run in a process of its own, with its page."""
+# Answers each line of arguments with the exit code of the command and what it printed. What kernels print goes elsewhere.
+COMMAND = """
+import json, os, sys, traceback
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
-    def __init__(self, source: Path, folder: Path) -> None:
+from tools.make_page import main
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for line in sys.stdin:
+    code, said = 1, StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        try:
+            code = main(json.loads(line))
+        except Exception:
+            traceback.print_exc()
+    print(json.dumps([code, said.getvalue()]), file=answers, flush=True)
+"""
+
+
+class PageMaker:
+    """The command that `make demo` calls, loaded once for all notebooks; each of them has a kernel of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "kernels.txt"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
+            )
+
+    def make(self, *arguments: str | Path) -> tuple[int, str]:
+        """The exit code and what was printed."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps([str(each) for each in arguments]) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            pytest.fail(f"the command ended:\n{self.log.read_text()}", pytrace=False)
+        code, said = json.loads(answer)
+        return code, said
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+class Run:
+    """A notebook that has run in a kernel of its own, with its page."""
+
+    def __init__(self, source: Path, folder: Path, maker: PageMaker) -> None:
         self.source, self.page, self.file = source, folder / f"{source.stem}.html", folder / f"{source.stem}.ipynb"
         # The meter is appended to a copy, so that the kernel itself says what the whole notebook has cost; the wrong answers come after it.
         copy = folder / source.name
         copy.write_text(
             f"{source.read_text()}\n# %%\nimport time\n\nprint('CPU seconds', time.process_time())\n{wrong_answers(source)}"
         )
-        self.done = subprocess.run(
-            [sys.executable, ROOT / "tools" / "make_page.py", copy, self.page, "--keep", self.file],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
-        )
+        self.code, self.said = maker.make(copy, self.page, "--keep", self.file)
 
     @property
     def notebook(self) -> NotebookNode:
@@ -86,17 +131,18 @@ def verdicts(cell: NotebookNode) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Run]:
-    finished: dict[Path, Run] = {}
+def run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Run]]:
+    maker, finished = PageMaker(tmp_path_factory.mktemp("command")), dict[Path, Run]()
 
     def run(source: Path) -> Run:
         if source not in finished:
-            finished[source] = Run(source, tmp_path_factory.mktemp("notebook"))
-        if finished[source].done.returncode:
-            pytest.fail(finished[source].done.stdout + finished[source].done.stderr, pytrace=False)
+            finished[source] = Run(source, tmp_path_factory.mktemp("notebook"), maker)
+        if finished[source].code:
+            pytest.fail(finished[source].said, pytrace=False)
         return finished[source]
 
-    return run
+    yield run
+    maker.end()
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
