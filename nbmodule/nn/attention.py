@@ -18,6 +18,7 @@ from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
 from nbmodule.nn.functional.checks import check_floating, check_number
 from nbmodule.nn.functional.positions import rotary_embedding
+from nbmodule.nn.functional.primitives import nan_where
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
@@ -290,9 +291,8 @@ def _turned(x: ArrayLike, start: Any, *, num_heads: int, base: float) -> Any:
 def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
     """The cache with further keys and values, NaN where there is no room, and which of them each of these positions may see."""
     most, count = key.shape[-2], k.shape[-2]
-    fits = length + count <= most
     key, value = (
-        lax.dynamic_update_slice_in_dim(kept, jnp.where(fits, new, jnp.nan).astype(kept.dtype), length, -2)
+        lax.dynamic_update_slice_in_dim(kept, nan_where(length + count > most, new).astype(kept.dtype), length, -2)
         for kept, new in ((key, k), (value, v))
     )
     return key, value, jnp.arange(most) <= (length + jnp.arange(count))[:, None]

@@ -1,5 +1,6 @@
 """The nine rules of the frame, each by the trap that taught it."""
 
+import contextlib
 import copy
 import gc
 import weakref
@@ -280,6 +281,23 @@ def test_jit_checks_for_leaks_cleanly():
     with jax.checking_leaks():
         step(jnp.ones(3)), step(jnp.ones(3))
     assert float(model.count) == 2.0
+
+
+def test_a_compiled_function_that_failed_keeps_nothing_of_the_one_that_called_it():
+    scale = nb.Parameter(2.0)
+
+    @nb.jit
+    def inner(x):
+        raise ValueError("not today")
+
+    @nb.jit
+    def outer(x):
+        with contextlib.suppress(ValueError):
+            inner(scale * x)
+        return scale * x
+
+    with jax.checking_leaks():
+        assert float(outer(3.0)) == 6.0
 
 
 @pytest.mark.parametrize(

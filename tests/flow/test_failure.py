@@ -170,6 +170,15 @@ def test_no_tracer_is_kept():
     assert leaks(graph) == []
 
 
+def test_the_graph_of_a_model_keeps_no_traced_value_of_it():
+    model = nb.Sequential(nb.Linear(4, 3), nb.BatchNorm1d(3), nb.Dropout(0.5))
+    with jax.checking_leaks():
+        graph = nb.graph(model, X)
+
+    assert graph.failure is None
+    assert [(node.kind, node.name) for node in graph.nodes] == [(n.kind, n.name) for n in nb.graph(model, X).nodes]
+
+
 def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_named():
     """Two exceptions come in between while the error passes through the layers."""
     layers = nb.Sequential(nb.Linear(4, 8), nb.ReLU(), nb.Linear(7, 2))

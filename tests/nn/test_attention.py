@@ -292,6 +292,15 @@ def test_a_cache_is_filled_where_jax_has_64_bit_numbers():
         np.testing.assert_allclose(np.concatenate(parts, 1), layer(x, is_causal=True), rtol=1e-10)
 
 
+def test_a_cache_with_room_makes_no_nan_on_the_way(draws):
+    layer = nb.MultiHeadAttention(E, 2)
+    x = jnp.asarray(draws.normal(size=(1, 3, E)), "float32")
+    wanted, _ = layer(x, cache=layer.init_cache(4, batch=1))
+    with jax.debug_nans(True), jax.disable_jit():
+        found, _ = layer(x, cache=layer.init_cache(4, batch=1))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.not_under("nans", reason="makes NaN on purpose")
 @pytest.mark.not_under("eager", reason="nothing is compiled")
 def test_a_full_cache_gives_nan_in_compiled_code():

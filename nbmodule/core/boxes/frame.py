@@ -215,6 +215,7 @@ class Frame:
     is_open = True  # until it is closed, when it leaves the gate
 
     __slots__ = (
+        "__weakref__",
         "_context",
         "axes",
         "base",

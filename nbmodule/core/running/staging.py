@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -107,7 +108,7 @@ class _Stage:
 
     def __init__(self, fn: Callable[..., Any], given: list[Any], things: list[Any]) -> None:
         self.fn, self.given, self.things = fn, given, things
-        self.frame: Frame | None = None
+        self.frame: Callable[[], Frame | None] = lambda: None  # of the last trace, as long as somebody else holds it
         self.boxes: list[Variable] = []
 
     def make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Staged:
@@ -137,7 +138,8 @@ class _Stage:
     def _pure(self, names: dict[Variable, str]) -> Callable[..., tuple[Any, dict[str, Any]]]:
         def pure(values: Sequence[Any], *args: object, **kwargs: object) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
-            self.frame = frame = Frame(zip(self.boxes, values), wall=True)
+            frame = Frame(zip(self.boxes, values), wall=True)
+            self.frame = weakref.ref(frame)  # it holds traced values, which are not to outlive the trace
             with closing(frame), frame:
                 filled, given = fill((args, kwargs), self.given)
                 if is_module(self.fn):
@@ -158,7 +160,7 @@ class _Stage:
 
     def extend(self, missed: Missed) -> Any:
         """Take what was missed along: the outermost module under way that holds it, else the box itself."""
-        if missed.frame is not self.frame:
+        if missed.frame is not self.frame():
             raise missed
         if any(missed.box is box for box in self.boxes):
             raise TraceError(

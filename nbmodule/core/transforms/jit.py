@@ -138,7 +138,7 @@ class Jit(Generic[P, R]):
                             outputs = binding.run(plain, kwargs)
                             return outputs if type(outputs) is not Packed else unpacked(outputs)
                         except Missed as missed:
-                            if missed.frame is not binding.program.frame:
+                            if missed.frame is not binding.program.frame():
                                 raise
             return self._call(args, kwargs)
         except Exception as error:
@@ -201,7 +201,7 @@ class Jit(Generic[P, R]):
                 self._keep(key, binding.program)
                 return outputs, binding
             except Missed as missed:
-                if missed.frame is not binding.program.frame:
+                if missed.frame is not binding.program.frame():
                     raise
                 if any(missed.box is box for box in (*met, *binding.boxes)):
                     raise TraceError(

@@ -7,6 +7,7 @@ same code and static values (`environment.py`). A program holds neither the func
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -85,7 +86,7 @@ class Program:
             True  # whether all traces wrote the same; whether making the outputs runs no Python
         )
         self.is_warm = False  # whether JAX has the function at hand
-        self.frame: Frame | None = None  # of the last trace
+        self.frame: Callable[[], Frame | None] = lambda: None  # of the last trace, as long as somebody else holds it
         self.current: Callable[[], Binding | None] = lambda: None  # what the steady state has called last
         self.terms: Terms | None = None  # on which another function may take it over
         self.is_tied = False  # whether none may
@@ -137,7 +138,8 @@ class Program:
         captured = closure.captured_now()
         trace = trace_of(closure.fn, closure.holes, things, captured, closure.watch.codes, args, kwargs)
         before = closure.environment(things)
-        self.frame = frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
+        frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
+        self.frame = weakref.ref(frame)  # it holds boxes and traced values, here and outside
         with closing(frame), frame:
             filled, kwargs = fill((list(args), kwargs), things)
             for position, number in closure.holes:
@@ -154,7 +156,6 @@ class Program:
             self.traces = [*self.traces[1 - MOST_TRACES :], closure.history.add(trace, closure.touched())]
         index = {box: i for i, box in enumerate(boxes)}
         places = tuple(index.get(box, box.slot) for box in frame.written)
-        self.frame = None  # it holds boxes and traced values
         infos = self._placed(effects.names[1], things)
         records, tree, tree_of_records = effects.records, None, None
         if self.donates:

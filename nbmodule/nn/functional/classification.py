@@ -27,7 +27,7 @@ from nbmodule.nn.functional.checks import (
     check_shape,
     known,
 )
-from nbmodule.nn.functional.primitives import along, promoted, where
+from nbmodule.nn.functional.primitives import along, nan_where, promoted, where
 from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.functional.reduction import equal_pair, reduce, refuse_swapped
 from nbmodule.nn.kernel import kernel, plain
@@ -118,17 +118,19 @@ def _of_labels(
         target, widened(target.dtype, jnp.int32) if target.dtype.kind == "i" else jnp.int32
     )
     is_label = lax.broadcasted_iota(target.dtype, log_p.shape, axis) == lax.expand_dims(target, (axis,))
-    values = -jnp.sum(where(is_label, _weighted(log_p, weight), 0), axis)
+    share = None if weight is None else jnp.sum(where(is_label, weight, 0), axis)
+    values = _weighted(-jnp.sum(where(is_label, log_p, 0), axis), share)
     if label_smoothing:
         spread = -jnp.sum(_weighted(log_p, weight), axis)
         values = (1 - label_smoothing) * values + (label_smoothing / classes) * spread
-    values = where((target >= 0) & (target < classes), values, jnp.nan)
-    share = None if weight is None else jnp.sum(where(is_label, weight, 0), axis)
+    is_wrong = (target < 0) | (target >= classes)
     if ignore_index is not None:
         check_index(name, "ignore_index", ignore_index, 1 << 31)
         counted = target != ignore_index
+        is_wrong = is_wrong & counted
         values = where(counted, values, 0)
         share = where(counted, 1 if share is None else share, jnp.zeros((), values.dtype))
+    values = nan_where(is_wrong, values)
     if share is None:
         return reduce(name, values, reduction)
     count = jnp.sum(share)
@@ -226,7 +228,7 @@ def kl_div(
 
     Args:
         prediction: Logarithms of probabilities.
-        target: Probabilities, of the same shape; a zero adds nothing.
+        target: Probabilities, of the same shape; a zero adds nothing, nor does its logarithm.
         axis: Axis of the classes, for `from_logits`.
         from_logits: True if `prediction` holds logits, whose log-softmax is taken.
         log_target: True if the target holds logarithms as well.
@@ -246,7 +248,8 @@ def kl_div(
     if from_logits:
         prediction = log_softmax(prediction, axis=axis)
     if log_target:
-        values = lax.exp(target) * (target - prediction)
+        some = target > -jnp.inf
+        values = lax.exp(target) * (where(some, target, 0) - where(some, prediction, 0))
     else:
         some = target > 0
         values = where(some, target * (lax.log(where(some, target, 1)) - where(some, prediction, 0)), 0)
@@ -335,17 +338,23 @@ def ctc_loss(
         flat = lax.reshape(lengths, (lengths.size, 1))
         absent.append(
             lax.convert_element_type(
-                lax.broadcasted_iota(flat.dtype, (flat.shape[0], size), 1) >= flat, prediction.dtype
+                lax.broadcasted_iota(flat.dtype, (flat.shape[0], size), 1) >= flat, widened(prediction.dtype)
             )
         )
-    flat_prediction = lax.reshape(prediction, (-(-prediction.size // max(time * classes, 1)), time, classes))
+    # Zeros are multiplied with log-probabilities: a class that cannot be has a large number there, and far from overflow.
+    wide = lax.convert_element_type(prediction, widened(prediction.dtype))
+    never = float(jnp.finfo(wide.dtype).min) / (4 * (time + 1))
+    wide = where(wide == -jnp.inf, never, wide)
+    flat_prediction = lax.reshape(wide, (-(-prediction.size // max(time * classes, 1)), time, classes))
     flat_target = lax.reshape(target, (flat_prediction.shape[0], labels))
-    values = optax.ctc_loss(flat_prediction, absent[0], flat_target, absent[1], blank_id=blank % classes)
-    values = where(_fits(flat_target, absent), values, jnp.inf)
+    values = optax.ctc_loss(
+        flat_prediction, absent[0], flat_target, absent[1], blank_id=blank % classes, log_epsilon=never
+    )
+    values = where(_fits(flat_target, absent) & ~(values > -never / 2), values, jnp.inf)
     if reduction == "mean":
         present = jnp.sum(1 - absent[1], -1)
         values = values / where(present < 1, 1, present)
-    return reduce(name, lax.reshape(values, batch), reduction)
+    return reduce(name, lax.convert_element_type(lax.reshape(values, batch), prediction.dtype), reduction)
 
 
 def _fits(target: Array, absent: list[Array]) -> Array:

@@ -27,6 +27,17 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
     return lax.select(*(spread(part, shape, kind) for part, kind in ((condition, bool), (x, dtype), (y, dtype))))
 
 
+def nan_where(condition: Any, x: jax.Array) -> jax.Array:
+    """NaN where the condition holds, else `x`. No NaN goes in, which `jax_debug_nans` would take for one that came out.
+
+    Example:
+        >>> nan_where(jnp.array([True, False]), jnp.array([1.0, 2.0]))
+        Array([nan,  2.], dtype=float32)
+    """
+    far = where(condition, jnp.inf, jnp.zeros((), x.dtype))
+    return where(condition, 0, x) + (far - far)
+
+
 def spread(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """Broadcast to `shape` by NumPy's rule, in `dtype`.
 

@@ -81,7 +81,8 @@ def huber_loss(
     check_number("huber_loss", "delta", delta, above=0)
     difference = prediction - target
     size = _size(difference)
-    values = where(size <= delta, 0.5 * difference * difference, delta * (size - 0.5 * delta))
+    near = where(size <= delta, difference, 0)  # of what is far, the gradient of the square may be no number
+    values = where(size <= delta, 0.5 * near * near, delta * (size - 0.5 * delta))
     return reduce("huber_loss", values, reduction)
 
 

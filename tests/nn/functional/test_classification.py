@@ -273,6 +273,92 @@ def test_ctc_takes_any_leading_axes_and_another_blank(draws):
     np.testing.assert_allclose(many[1, 2], ctc_loss(x[1, 2], labels[1, 2], blank=-1, reduction="none"), rtol=1e-5)
 
 
+MASKED = np.array([[1.0, -np.inf, 0.0], [-200.0, 200.0, -np.inf]], "f")
+SOME = np.array([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]], "f")
+# Loss, the same in PyTorch, predictions. Zero times infinity stands in each of them, or a position that counts for nothing.
+EDGES = {
+    "labels": (
+        lambda x: cross_entropy(x, np.array([0, 1])),
+        lambda x: F.cross_entropy(x, torch.tensor([0, 1])),
+        MASKED,
+    ),
+    "weighted labels": (
+        lambda x: cross_entropy(x, np.array([2, 1]), weight=np.array([0.0, 3.0, 2.0], "f")),
+        lambda x: F.cross_entropy(x, torch.tensor([2, 1]), weight=torch.tensor([0.0, 3.0, 2.0]).double()),
+        MASKED,
+    ),
+    "an ignored label": (
+        lambda x: cross_entropy(x, np.array([-100, 1]), label_smoothing=0.1),
+        lambda x: F.cross_entropy(x, torch.tensor([-100, 1]), label_smoothing=0.1),
+        SOME,
+    ),
+    "probabilities for targets": (
+        lambda x: cross_entropy(x, SOME, reduction="none"),
+        lambda x: -torch.where(torch.tensor(SOME) > 0, torch.tensor(SOME) * x.log_softmax(-1), 0.0).sum(-1),
+        MASKED,
+    ),
+    "probabilities": (
+        lambda x: cross_entropy(x, np.array([0, 1]), from_logits=False),
+        lambda x: F.nll_loss(x.clamp(min=1e-30).log(), torch.tensor([0, 1])),
+        SOME,
+    ),
+    "yes and no": (
+        lambda x: binary_cross_entropy(x, SOME, from_logits=True),
+        lambda x: F.binary_cross_entropy_with_logits(x, torch.tensor(SOME).double()),
+        np.array([[3e38, -3e38, 0.0], [-1e4, 1e4, 200.0]], "f"),
+    ),
+    "log-probabilities": (
+        lambda x: kl_div(x, np.log([[0.25, 0.75], [1.0, 1e-30]]).astype("f"), log_target=True),
+        lambda x: F.kl_div(x, torch.tensor(np.log([[0.25, 0.75], [1.0, 1e-30]])), log_target=True),
+        np.array([[0.0, -1.0], [-2.0, -300.0]], "f"),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:reduction")  # of torch, which plans to change its mean
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_a_finite_loss_raises_nothing_while_jax_looks_for_nan(name, eager):
+    loss, theirs, x = EDGES[name]
+    given = torch.tensor(x).double().requires_grad_()
+    theirs(given).sum().backward()
+    with jax.debug_nans(True), jax.disable_jit(eager):
+        value, gradient = jax.value_and_grad(lambda x: loss(x).sum())(jnp.asarray(x))
+    np.testing.assert_allclose(value, theirs(given).sum().detach(), rtol=1e-5)
+    np.testing.assert_allclose(gradient, given.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_target_of_no_probability_adds_nothing_to_the_divergence():
+    p, x = jnp.array([[1.0, 0.0]]), jnp.array([[-0.5, -jnp.inf]])
+    loss = jax.value_and_grad(lambda x, t: kl_div(x, t, log_target=True, reduction="sum"), (0, 1))
+    value, (of_prediction, of_target) = loss(x, jnp.log(p))
+    np.testing.assert_allclose(value, 0.5)
+    np.testing.assert_allclose(of_prediction, [[-1.0, 0.0]])
+    np.testing.assert_allclose(of_target, [[1.5, 0.0]])
+
+
+def test_a_masked_class_has_no_part_in_the_ctc_loss():
+    """PyTorch's own gradient is NaN there: it is given a very small logit."""
+    x = np.array([[[0.0, 1.0, 2.0, -np.inf]] * 4, [[0.0, -np.inf, 1.0, 2.0], [-np.inf, 3.0, 1.0, 0.0]] * 2], "f")
+    labels = np.array([[1, 2], [1, 2]])
+    given = torch.tensor(x).double().requires_grad_()
+    log_p = given.clamp(min=-1e4).log_softmax(-1).movedim(0, 1)
+    theirs = F.ctc_loss(log_p, torch.tensor(labels), (4, 4), (2, 2), reduction="sum")
+    theirs.backward()
+    with jax.debug_nans(True):
+        value, gradient = jax.value_and_grad(lambda x: ctc_loss(x, labels, reduction="sum"))(jnp.asarray(x))
+    np.testing.assert_allclose(value, theirs.item(), rtol=1e-5)
+    np.testing.assert_allclose(gradient, given.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_labels_that_have_no_probability_at_any_time_have_an_infinite_ctc_loss():
+    x = jnp.zeros((3, 4)).at[:, 2].set(-jnp.inf)
+    for dtype in ("float32", "bfloat16", "float16"):
+        found = ctc_loss(x.astype(dtype), jnp.array([2]))
+        assert found.dtype == dtype and np.isposinf(found)
+        assert np.isfinite(ctc_loss(x.astype(dtype), jnp.array([1])))
+
+
 X, LABELS = jnp.ones((2, 3)), jnp.array([0, 2])
 BAD = [
     (

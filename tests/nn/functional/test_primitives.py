@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.nn.functional.primitives import along, promoted, spread, where
+from nbmodule.nn.functional.primitives import along, nan_where, promoted, spread, where
 
 from jax_settings import FLOAT
 
@@ -25,6 +25,16 @@ def test_numbers_take_the_dtype_of_the_array():
     half = jnp.ones(2, jnp.bfloat16)
     assert where(half > 0, half, 0).dtype == where(half > 0, 1.0, half).dtype == jnp.bfloat16
     assert promoted(half, 1.0)[0].dtype == jnp.bfloat16
+
+
+def test_nan_comes_where_it_is_asked_for_and_only_there():
+    x, half = jnp.array([1.0, jnp.inf, -2.0]), jnp.ones((2, 2), jnp.bfloat16)
+    for how in (nan_where, jax.jit(nan_where)):
+        with jax.debug_nans(False):
+            np.testing.assert_array_equal(how(jnp.array([False, False, True]), x), [1, np.inf, np.nan])
+        with jax.debug_nans(True):
+            np.testing.assert_array_equal(how(x > jnp.inf, x), x)
+            assert how(jnp.array(False), half).dtype == jnp.bfloat16
 
 
 def test_none_stays_none_when_promoting():

@@ -109,3 +109,14 @@ BAD = [
 def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
     with pytest.raises(error, match=spelled(message)):
         call()
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_the_gradient_of_an_infinite_error_is_that_of_torch(eager):
+    x, zeros = np.array([np.inf, -np.inf, 0.1, 3.0], "f"), np.zeros(4, "f")
+    torch = pytest.importorskip("torch")
+    given = torch.tensor(x, requires_grad=True)
+    F.huber_loss(given, torch.tensor(zeros), delta=0.5, reduction="sum").backward()
+    with jax.debug_nans(True), jax.disable_jit(eager):
+        gradient = jax.grad(lambda x: huber_loss(x, zeros, delta=0.5, reduction="sum"))(jnp.asarray(x))
+    np.testing.assert_allclose(gradient, given.grad, rtol=1e-6)
