@@ -31,7 +31,7 @@ def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch
         running_in_notebook=lambda: True, Thread=threading.Thread, output=types.SimpleNamespace(append=shown.append)
     )
     monkeypatch.setitem(sys.modules, "marimo", marimo)
-    monkeypatch.setattr("nbmodule.live.telling.widget.RunLink", Widget)
+    monkeypatch.setattr("nbmodule.live.telling.view.RunLink", Widget)
     with Live(name="run") as live:
         run = live.run(lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True)
         (widget,) = shown

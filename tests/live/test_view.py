@@ -225,7 +225,7 @@ def notebook(monkeypatch):
     """A place that looks like a notebook, with nothing behind it."""
     handle = Handle()
     monkeypatch.setattr(importlib.import_module("nbmodule.views.showing.show"), "in_notebook", lambda: True)
-    monkeypatch.setattr("nbmodule.live.telling.widget.RunLink", Line)
+    monkeypatch.setattr("nbmodule.live.telling.view.RunLink", Line)
     monkeypatch.setattr(view_module, "LINK_AFTER", 0.0)
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: handle)
     return handle
