@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,6 @@ from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
 from nbmodule.files.leaves import NOTHING, TEXT, StoredLeaf
 from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
 from nbmodule.files.sparse_file import SparseFile
-from nbmodule.files.threads import submit
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _ALIGNED_FROM = 1 << 16
@@ -260,3 +259,23 @@ def _in_order(
     yield place, piece, []
     for place, piece in pieces:
         yield place, piece, []
+
+
+def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], *args: object, **options: object) -> Future[Any]:
+    """Call a function in a pool of threads; at the end of the interpreter, when pools take nothing more, at once.
+
+    A file that is written in the background is finished even then, see `background`.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> from nbmodule.files.hdf5_write import submit
+        >>> with ThreadPoolExecutor(1) as pool:
+        ...     submit(pool, max, 3, 4).result()
+        4
+    """
+    try:
+        return pool.submit(function, *args, **options)
+    except RuntimeError:
+        done: Future[Any] = Future()
+        done.set_result(function(*args, **options))
+        return done

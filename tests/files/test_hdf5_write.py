@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nbmodule.files.threads import submit
+from nbmodule.files.hdf5_write import submit
 
 
 def test_a_pool_that_takes_nothing_more_is_done_without():
