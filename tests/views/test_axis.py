@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.forms.axis import Axis, axis_of, strip
 from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.forms.text import text_of
-from nbmodule.views.records.axis import Axis, axis_of, strip
+from nbmodule.views.forms.union import union_of
 from nbmodule.views.records.records import CallRow, CallTable, ModuleRow, ModuleTree, ShownStatistics
-from nbmodule.views.records.union import union_of
 
 
 def numbers(mean, std, size=64, **more):

@@ -10,7 +10,7 @@ from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.views.arrays import statistics
 from nbmodule.views.arrays.host_statistics import SMALL, statistics_on_host
 from nbmodule.views.arrays.statistics import statistics_of
-from nbmodule.views.records.union import union_of
+from nbmodule.views.forms.union import union_of
 
 NOISE = np.random.default_rng(0).normal(size=SMALL + 1000)
 DOUBLE = {

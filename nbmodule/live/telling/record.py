@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from nbmodule.base.format import format_number, plain
 from nbmodule.base.series_names import group_of
-from nbmodule.live.run.encode import base64_of, heights_of, json_number, points_of, to_float32
 from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import Series, reduce_curve
 from nbmodule.live.run.shelf import ShelfItem
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import FIELDS, Strips
+from nbmodule.live.telling.encode import base64_of, heights_of, json_number, points_of, to_float32
 from nbmodule.live.telling.verdicts import RunFindings
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.forms.html import Markup, tag

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import plain
-from nbmodule.live.run.encode import base64_of, heights_of, to_float32
 from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import reduce_curve
 from nbmodule.live.run.state import RunState
+from nbmodule.live.telling.encode import base64_of, heights_of, to_float32
 from nbmodule.live.telling.record import (
     STRIP_ROWS,
     cost_of,

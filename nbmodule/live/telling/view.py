@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import plain
 from nbmodule.live.run.cost import Pace
-from nbmodule.live.run.encode import base64_of
 from nbmodule.live.run.failure import guard
 from nbmodule.live.run.state import RunState
+from nbmodule.live.telling.encode import base64_of
 from nbmodule.live.telling.record import bins_over_steps, plain_form, record_of, text_form
 from nbmodule.live.telling.send import Sender
 from nbmodule.live.telling.stream import Stream

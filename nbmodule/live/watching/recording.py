@@ -12,9 +12,9 @@ from typing import Any
 
 from nbmodule.base.statistics import Statistics
 from nbmodule.live.run.failure import guard
-from nbmodule.live.run.rows import grouped, one_each
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import MOST_ROWS, Sample
+from nbmodule.live.watching.rows import grouped, one_each
 
 _READ_AFTER = 2
 """Steps after which a recorded step is read."""

@@ -32,9 +32,9 @@ from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.recording.tracker import Tracker
 from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.live.run.rows import grouped, one_each
 from nbmodule.live.run.watch import MOST_ROWS, WATCHES, Sample
 from nbmodule.live.watching.aside import Aside
+from nbmodule.live.watching.rows import grouped, one_each
 
 _SIDE = 32
 """Elements along each side of the picture of a return."""

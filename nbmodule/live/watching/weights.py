@@ -19,9 +19,9 @@ from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import BINS, Statistics, statistics_of_elements
 from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.shape.walk import is_module
-from nbmodule.live.run.rows import grouped, groups_of, norm, owner_of
 from nbmodule.live.run.watch import WATCHES, Sample
 from nbmodule.live.watching.aside import Aside
+from nbmodule.live.watching.rows import grouped, groups_of, norm, owner_of
 from nbmodule.live.watching.sources import source_of
 from nbmodule.tree.leaves import without_torch
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from nbmodule.base.format import format_array, plain
 from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.forms.axis import axis_of
 from nbmodule.views.forms.payload_values import (
     filled,
     moment_payload,
@@ -31,7 +32,7 @@ from nbmodule.views.forms.trees import (
     shown_rows,
     variable_outline,
 )
-from nbmodule.views.records.axis import axis_of
+from nbmodule.views.forms.union import union_of
 from nbmodule.views.records.findings import findings_of, worst_of
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import (
@@ -51,7 +52,6 @@ from nbmodule.views.records.records import (
     SeriesRecord,
     VariableTree,
 )
-from nbmodule.views.records.union import union_of
 
 _CODE = {
     "modules": "nb.show({root})",

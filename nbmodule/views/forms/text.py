@@ -24,6 +24,7 @@ from nbmodule.base.format import (
 )
 from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.calls.call import NOT_CAPTURED
+from nbmodule.views.forms.axis import axis_of, strip
 from nbmodule.views.forms.layout import MOST_LINES, Line, align, branches, cap, is_terminal, paint, terminal_width
 from nbmodule.views.forms.titles import COMPILING_SHARE, title_of
 from nbmodule.views.forms.trees import (
@@ -37,7 +38,6 @@ from nbmodule.views.forms.trees import (
     shown_rows,
     variable_outline,
 )
-from nbmodule.views.records.axis import axis_of, strip
 from nbmodule.views.records.findings import findings_of, findings_text
 from nbmodule.views.records.outline import Outline, visible
 from nbmodule.views.records.records import (

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from nbmodule.base.format import ordinal
 from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.forms.union import union_of
 from nbmodule.views.records.outline import SMALLEST_GROUP, Outline, group_neighbors, join_levels, outline_of_keys
 from nbmodule.views.records.records import (
     CallRow,
@@ -17,7 +18,6 @@ from nbmodule.views.records.records import (
     VariableRow,
     VariableTree,
 )
-from nbmodule.views.records.union import union_of
 
 MOST_GROUPED = 20_000
 """Rows beyond which neighbors are not looked for: such a tree is searched, not read."""

@@ -70,7 +70,7 @@ export function spread(stats) {
 }
 
 /**
- * Several arrays as if they were one: what a folded row says of those within; as `records/union.py` joins them.
+ * Several arrays as if they were one: what a folded row says of those within; as `forms/union.py` joins them.
  * @param {Stats[]} parts
  * @returns {Stats}
  */

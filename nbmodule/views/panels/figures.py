@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.format import count_noun, cut_middle, plain
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
-from nbmodule.views.forms.figure_parts import (
+from nbmodule.views.forms.text import best_of
+from nbmodule.views.forms.titles import title_of
+from nbmodule.views.makers.registry import record_for
+from nbmodule.views.panels.figure_parts import (
     call_names,
     draw_calls,
     draw_changes,
@@ -27,9 +30,6 @@ from nbmodule.views.forms.figure_parts import (
     draw_picture,
     draw_shares,
 )
-from nbmodule.views.forms.text import best_of
-from nbmodule.views.forms.titles import title_of
-from nbmodule.views.makers.registry import record_for
 from nbmodule.views.panels.of_inspections import Panel
 from nbmodule.views.records.records import (
     ArrayCard,
