@@ -22,7 +22,7 @@ from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.boundary import Boundary, Verbs
-from nbmodule.live.run.control import RECEIPT, Route
+from nbmodule.live.run.control import RECEIPT, Field, Route, Slider, Toggle
 from nbmodule.live.run.cost import SampledCost
 from nbmodule.live.run.earlier import EarlierRun, current_cell, earlier_runs, forget_runs, remember_run
 from nbmodule.live.run.failure import describe_caught
@@ -36,7 +36,6 @@ from nbmodule.live.steering.interrupt import SoftInterrupt, shield
 from nbmodule.live.steering.knobs import add_knobs, add_learning_rate
 from nbmodule.live.steering.loop import Loop
 from nbmodule.live.steering.pump import CommPump, running_kernel
-from nbmodule.live.steering.steered import Steered
 from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
 from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
 from nbmodule.live.watching.recording import Recording
@@ -54,7 +53,7 @@ _PATIENCE = 1.0
 """Seconds for which the last values are waited for after an interrupt or an exception."""
 
 
-class Live(Steered, Revisited):
+class Live(Revisited):
     """Watch and steer a training loop while it runs.
 
     ```python
@@ -308,6 +307,57 @@ class Live(Steered, Revisited):
         """
         self._boundary.add_condition(condition)
         return condition
+
+    # What code may do to a run, as a reader does by clicks.
+
+    def pause(self) -> None:
+        """Hold the loop at the next boundary, until `resume`, a button, or the interrupt key; from any thread."""
+        self._loop.pause()
+
+    def resume(self) -> None:
+        """Go on after a pause; from any thread."""
+        self._loop.resume()
+
+    def stop(self, reason: str = "") -> None:
+        """End the loop at the next boundary; what comes after the loop runs. From any thread."""
+        self._loop.stop(reason)
+
+    def set(self, name: str, value: object) -> None:
+        """Give a control another value at the next boundary, as if a reader had moved it; from any thread.
+
+        Args:
+            name: The control, such as `learning rate`.
+            value: A value that is not one for this control is shown as an error, and the old one stays.
+
+        Raises:
+            PathError: if there is no such control.
+
+        Example:
+            >>> import nbmodule as nb
+            >>> optimizer = nb.SGD(0.1)
+            >>> with nb.Live(optimizer=optimizer, display=False) as live:
+            ...     for i in live.steps(range(3)):
+            ...         live.set('learning rate', 0.5)
+            >>> optimizer.lr
+            Array(0.5, dtype=float32)
+        """
+        self.controls[name]
+        self._loop.commands.put("page", message={"kind": "set", "name": name, "value": value})
+
+    def slider(self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any) -> Slider:
+        """Add a slider; its `.value` is what the reader chose, `apply` is called with it between two steps.
+
+        Options are `low` and `high`, the limits, and `log` for a logarithmic scale.
+        """
+        return self.controls.slider(name, value, apply, **options)
+
+    def field(self, name: str, value: float | str, apply: Callable[[Any], None] | None = None, **options: Any) -> Field:
+        """Add a number or a text to type in; with `choices=` one of several."""
+        return self.controls.field(name, value, apply, **options)
+
+    def toggle(self, name: str, value: bool, apply: Callable[[bool], None] | None = None) -> Toggle:
+        """Add a switch."""
+        return self.controls.toggle(name, value, apply)
 
     def run(
         self, function: Callable[[T], Any], iterable: Iterable[T], *, epochs: int = 1, background: bool = False
