@@ -123,6 +123,18 @@ class Displayed:
         return socket("display")(self)
 
 
+class Shown(Displayed):
+    """What can be put on the screen and drawn as well: the results of tracking, comparing, changing."""
+
+    def show(self) -> None:
+        """Put it on the screen, also outside of notebooks."""
+        socket("show")(self)
+
+    def plot(self, file: object = None) -> Any:
+        """Draw it as a matplotlib figure, and write that to an `.svg`, `.png` or `.pdf` file if one is named; see `nb.plot`."""
+        return socket("plot")(self, file)
+
+
 def _check(name: str) -> None:
     if name not in _HOMES:
         raise ArgumentError(f'there is no socket "{name}"{hint(str(name), _HOMES)} They are {", ".join(_HOMES)}.')

@@ -9,9 +9,8 @@ from typing import Any, overload
 
 from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.paths import hint, match
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import Call
-from nbmodule.calls.shown import Shown
 from nbmodule.errors import ArgumentTypeError, PathError
 
 _GLOB = frozenset("*?[")

@@ -13,11 +13,11 @@ import numpy as np
 from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.base.format import shown
 from nbmodule.base.signals import is_of_signal
+from nbmodule.base.sockets import Shown
 from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import as_calls
-from nbmodule.calls.shown import Shown
 from nbmodule.errors import ArgumentError
 
 

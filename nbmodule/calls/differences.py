@@ -14,11 +14,10 @@ from nbmodule.base.differing import ABSENT, holds_numbers, kind_apart, paired
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import plain, shown
 from nbmodule.base.kinds import Shaped
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import exponent_of
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
-from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.shape.walk import is_module, plan_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_bytes, shown
-from nbmodule.calls.shown import Shown
+from nbmodule.base.sockets import Shown
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = weakref.WeakKeyDictionary()
 

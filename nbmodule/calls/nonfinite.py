@@ -14,9 +14,8 @@ import numpy as np
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import shown
 from nbmodule.base.kinds import Shaped
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.calls.shown import Shown
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import StaticLeaf, as_values

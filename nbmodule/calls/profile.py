@@ -14,9 +14,8 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, format_number, format_percent, format_seconds, shown
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.instructions import CONTAINERS, Instruction, Shares, read_instructions, record_events, share_out
-from nbmodule.calls.shown import Shown
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import Jit, jit

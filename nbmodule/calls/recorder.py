@@ -17,12 +17,11 @@ import jax
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, format_bytes, shown
 from nbmodule.base.sizes import bytes_of
-from nbmodule.base.sockets import socket
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
-from nbmodule.calls.shown import Shown
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
 from nbmodule.core.shape.walk import plan_of

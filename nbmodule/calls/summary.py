@@ -11,8 +11,7 @@ import numpy as np
 from nbmodule.base.foreign import is_foreign, read
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
 from nbmodule.base.signals import is_of_signal
-from nbmodule.base.sockets import socket
-from nbmodule.calls.shown import Shown
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.running.staging import staged

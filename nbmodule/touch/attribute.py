@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.format import format_number, shown
-from nbmodule.calls.shown import Shown
+from nbmodule.base.sockets import Shown
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentError, PathError, ShapeError

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import format_number, shown
-from nbmodule.calls.shown import Shown
+from nbmodule.base.sockets import Shown
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.touch.acts import Dials

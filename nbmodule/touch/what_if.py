@@ -13,8 +13,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import format_number, shown
-from nbmodule.base.sockets import socket
-from nbmodule.calls.shown import Shown
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.looking import unchanged
