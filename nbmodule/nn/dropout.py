@@ -61,11 +61,15 @@ class Dropout(Layer):
         """The rate of a call made now: a number, or an array where `rate` is a function."""
         return self.rate() if callable(self.rate) else self.rate
 
+    @property
+    def _moved_stream(self) -> RandomStream | None:
+        """The stream that a call moves on."""
+        return getattr(self, "stream", random.default) if self.training and self.rate != 0 else None
+
     def next_key(self) -> Any:
         """The key of one draw, which moves the stream on; None where nothing is dropped. For layers that drop inside a kernel."""
-        if not self.training or self.rate == 0:
-            return None
-        return getattr(self, "stream", random.default).draw()
+        stream = self._moved_stream
+        return None if stream is None else stream.draw()
 
     def _drop(self, x: Array, key: KeyLike) -> Any:
         return dropout(x, self.current_rate, key)

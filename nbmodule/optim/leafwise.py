@@ -7,7 +7,7 @@ at each call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
@@ -29,7 +29,7 @@ from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import next_count, own_box, values_of
+from nbmodule.optim.boxes import next_count, own_box, parameters_of, values_of
 from nbmodule.optim.clipping import check_max_norm, clip_factor, shared_kernels
 from nbmodule.optim.group import make_groups
 from nbmodule.optim.kernels import Rule, averaged, chunks_of, counted, emptied, kernel, placement
@@ -251,8 +251,7 @@ class Leafwise(Optimizer):
         for known, layout in self._memo.layouts:
             if known == key:
                 return layout
-        groups = self._grouped(part)
-        frozen = {number + 1 for number, group in enumerate(own["_groups"].all) if group.frozen}
+        groups, frozen = self._grouped(part), self._frozen_groups()
         active = [i for i, waits in enumerate(idle) if not waits and groups[i] not in frozen]
         self._make_state(part, active)
         slots, work = self._by_chain(), []
@@ -289,6 +288,9 @@ class Leafwise(Optimizer):
         if part.model is not None:
             names = {place.chain: place.name for place in plan_of(part.model).places.values()}
         return groups.assign(part.chains, names, type(self).__name__)
+
+    def _frozen_groups(self) -> set[int]:
+        return {number + 1 for number, group in enumerate(vars(self)["_groups"].all) if group.frozen}
 
     # -- state ---------------------------------------------------------------------------------------
     def _all_slots(self) -> list[str]:
@@ -365,6 +367,29 @@ class Leafwise(Optimizer):
             return False
         self._make_state(Pairs(chains, [boxes[chain] for chain in chains], [], model), list(range(len(chains))))
         return True
+
+    def _begin_ahead(self, model: CoreModule) -> Any:
+        if vars(self)["_slots"] or type(self)._step is not Leafwise._step:
+            return None
+        boxes, chains, _ = parameters_of(model)
+        self._make_state(Pairs(chains, list(boxes), [], model), self._trained(model))
+        return self._chains_of_state() or None
+
+    def _forget_ahead(self, mark: tuple[Chain, ...]) -> None:
+        made = frozenset(mark)
+        kept = {name: {c: box for c, box in boxes.items() if c not in made} for name, boxes in self._by_chain().items()}
+        self._forget_state()
+        self._add_state(kept)
+
+    def _has_used_state(self, written: Collection[Variable]) -> bool:
+        used = {chain[1:] for chain, box in self._state_boxes() if box in written}
+        return super()._has_used_state(written) and used == self._known().keys()
+
+    def _trained(self, model: CoreModule) -> list[int]:
+        boxes, chains, _ = parameters_of(model)
+        groups = self._grouped(Pairs(chains, list(boxes), [], model))
+        frozen = self._frozen_groups()
+        return [i for i in super()._trained(model) if groups[i] not in frozen]
 
     def _forget_state(self) -> None:
         vars(self)["_slots"] = {}

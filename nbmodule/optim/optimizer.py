@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -321,6 +321,29 @@ class Optimizer:
             f"{type(self).__name__} cannot take a step", part.chains, part.weights, idle, grads, ignore_missing
         )
         return jax.named_scope(type(self).__name__.lower())(self._advance)(part)  # a group of its own in graphs
+
+    # What a first step does, ahead of it: see `core/transforms/ahead.py`.
+    def _begin_ahead(self, model: CoreModule) -> Any:
+        """Make the state that `update(model, ...)` makes in a first step; gives what tells it from other state, None if none was made."""
+        return None
+
+    def _forget_ahead(self, mark: Any) -> None:
+        """Forget the state that was made ahead; what a step has made stays."""
+
+    def _has_used_state(self, written: Collection[Variable]) -> bool:
+        """Whether a step that has written these boxes has used the state, and all of it."""
+        return self._counter in written
+
+    def _written_by_update(self, model: CoreModule) -> list[Variable]:
+        """The boxes that `update(model, ...)` writes, as far as can be told before a step."""
+        boxes = parameters_of(model)[0]
+        rates = set(filter(is_number_box, vars(self)["_rates"]))
+        return [*(boxes[i] for i in self._trained(model)), *(box for box in plan_of(self).boxes if box not in rates)]
+
+    def _trained(self, model: CoreModule) -> list[int]:
+        """Which of the parameters of a model `update` changes, if it is given a gradient for each."""
+        _, chains, idle = parameters_of(model)
+        return [i for i, chain in enumerate(chains) if chain not in idle]
 
     def _compiles(self, extra: Mapping[str, Any] | None) -> bool:
         """Whether this step is compiled as a whole; functions among the extra arguments cannot be."""

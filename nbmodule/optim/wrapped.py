@@ -19,6 +19,7 @@ from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.older import in_present_form
 from nbmodule.core.shape.walk import is_module
+from nbmodule.core.transforms.binding import settle
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import known_values, next_count, own_box, parameters_of, values_of
@@ -251,6 +252,19 @@ class Optax(Optimizer):
         return list(map(jax.lax.stop_gradient, new)) if own["_stop_gradients"] else new, form.arrays(after)
 
     # -- state ---------------------------------------------------------------------------------------
+    def _begin_ahead(self, model: CoreModule) -> Any:
+        own = vars(self)
+        if own["_form"] is not None or own["_given"] is not None or type(self)._step is not Optimizer._step:
+            return None
+        boxes, chains, _ = parameters_of(model)
+        settle(list(boxes))  # all at once
+        return self._shaped(Pairs(chains, known_values(boxes), [], model))[0]
+
+    def _forget_ahead(self, mark: StateForm) -> None:
+        if vars(self)["_form"] is mark:
+            vars(self).update(_form=None, _leaves=())
+            attributes.note_change(self)
+
     def _shaped(self, part: Pairs) -> tuple[StateForm, list[int]]:
         """The form of the state for these variables, made or extended if need be, and the places of floating variables."""
         own = vars(self)

@@ -73,6 +73,12 @@ def guess(fn: Callable[..., Any]) -> list[Any]:
     return list(found.values())
 
 
+def names_reached(fn: Callable[..., Any]) -> set[str]:
+    """Names that the code of `fn` mentions, and that of the user's functions which it can reach."""
+    functions = [each for each in _surroundings(fn, set()) if isinstance(each, types.FunctionType) and is_users(each)]
+    return {name for each in functions for name in global_names(each.__code__)}
+
+
 def _inside(thing: Any) -> Iterator[Any]:
     if is_stateful(thing):
         yield thing

@@ -295,13 +295,15 @@ class _Shelf:
     """The programs that were used last, of those that others may take over."""
 
     def __init__(self) -> None:
-        self._programs: OrderedDict[int, tuple[Any, Program]] = OrderedDict()
+        self._programs: OrderedDict[int, tuple[list[Any], Program]] = OrderedDict()
         self._lock = threading.Lock()
 
     def put(self, family: object, program: Program) -> None:
-        """Keep a program, as the one that was used last."""
+        """Keep a program, as the one that was used last: for one more family, if others know it by the state that an optimizer had."""
         with self._lock:
-            self._programs[id(program)] = (family, program)
+            families, _ = self._programs.setdefault(id(program), ([], program))
+            if family not in families:
+                families.append(family)
             self._programs.move_to_end(id(program))
             while len(self._programs) > _MOST:
                 self._programs.popitem(last=False)
@@ -310,7 +312,7 @@ class _Shelf:
         """The programs of one family, those used last first."""
         with self._lock:
             known = list(self._programs.values())
-        return (program for other, program in reversed(known) if other == family)
+        return (program for families, program in reversed(known) if family in families)
 
     def __len__(self) -> int:
         return len(self._programs)

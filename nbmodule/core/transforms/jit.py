@@ -20,6 +20,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.structure import static_key
+from nbmodule.core.transforms.ahead import Ahead, Astray
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
@@ -31,7 +32,7 @@ from nbmodule.core.transforms.listening import call_heard, ears, is_heard, told
 from nbmodule.core.transforms.methods import Method, Methods, is_given_class, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program
-from nbmodule.errors import TraceError
+from nbmodule.errors import ShapeStructureError, TraceError
 
 _PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
 _MOST_IDLE = (
@@ -155,9 +156,10 @@ class Jit(Generic[P, R]):
             return self.__get__(given[0])(*given[1:], **given_kwargs)
         args, kwargs, things, holes = split_call(given, given_kwargs)
         key = self._key(things, holes, len(args))
-        binding = self._bound(key, things)
+        ahead = Ahead()
+        binding = self._bound(key, things, ahead)
         with apart() if now.taps is not None else nullcontext():  # a trace holds the zeros of this very gradient
-            outputs, binding = self._traced(key, binding, things, lambda b: b.run(args, kwargs), args, kwargs)
+            outputs, binding = self._traced(key, binding, things, lambda b: b.run(args, kwargs), args, kwargs, ahead)
         _PLAIN.update(type(arg) for arg in args if isinstance(arg, jax.Array) and not isinstance(arg, jax.core.Tracer))
         if now.frame is None and not kwargs and not things_inside(args):
             numbers = dict(holes)
@@ -186,30 +188,63 @@ class Jit(Generic[P, R]):
         use: Callable[[Binding], Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        ahead: Ahead,
     ) -> Any:
         """Use the binding; each box that is met for the first time is added, and the function is traced again."""
         __tracebackhide__ = True
         asked = now.taps.mark() if now.taps is not None else None
         met: list[Variable] = []
-        while True:
-            if now.taps is not None:
-                now.taps.rewind(asked)
-            try:
-                if not binding.program.learned:
-                    binding.program.learn(binding, args, kwargs)
-                outputs = use(binding)
-                self._keep(key, binding.program)
-                return outputs, binding
-            except Missed as missed:
-                if missed.frame is not binding.program.frame():
-                    raise
-                if any(missed.box is box for box in (*met, *binding.boxes)):
-                    raise TraceError(
-                        f"{self!r} met {missed.box.describe()} as unknown although it is an input: an error of nbmodule, not "
-                        "of the function. Nothing was changed; please report it."
-                    ) from None
-                met.append(missed.box)
-                binding = self._extended(key, binding, things, missed)
+        try:
+            while True:
+                if now.taps is not None:
+                    now.taps.rewind(asked)
+                try:
+                    outputs = self._used(binding, use, args, kwargs, ahead)
+                    self._keep(key, binding.program)
+                    return outputs, binding
+                except Missed as missed:
+                    if missed.frame is not binding.program.frame():
+                        raise
+                    if any(missed.box is box for box in (*met, *binding.boxes)):
+                        raise TraceError(
+                            f"{self!r} met {missed.box.describe()} as unknown although it is an input: an error of nbmodule, not "
+                            "of the function. Nothing was changed; please report it."
+                        ) from None
+                    met.append(missed.box)
+                    captured = [*binding.closure.captured_now(), missing(missed.box, missed.modules)]
+                    captured += ahead.look(self.fn, [*things, *captured])
+                except (Astray, ShapeStructureError):  # the latter, of state that is another model's
+                    if not ahead.is_open():
+                        raise
+                    ahead.give_up()
+                    captured = binding.closure.captured_now()
+                self._drop(binding.closure)
+                binding = self._begun(self._key_after(ahead, key, things), things, captured)
+        finally:
+            ahead.give_up()
+
+    def _used(
+        self,
+        binding: Binding,
+        use: Callable[[Binding], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ahead: Ahead,
+    ) -> Any:
+        """What `use` gives; state that was made ahead of a trace stays only if the trace has come to its end with it."""
+        __tracebackhide__ = True
+        program = binding.program
+        if program.learned and not ahead.is_open():
+            return use(binding)
+        program.ahead = ahead
+        try:
+            if not program.learned:
+                program.learn(binding, args, kwargs, ahead.writes if now.taps is None else set())
+            return use(binding)
+        finally:
+            program.ahead = None
+            if program.traces:
+                ahead.keep()
 
     def _key(self, things: list[Any], holes: Holes, count: int) -> Any:
         boxes = [box for thing in things for box in boxes_of(thing)]
@@ -219,8 +254,8 @@ class Jit(Generic[P, R]):
         tracker = now.tracker.key if now.tracker is not None else None
         return (tuple(map(signature_of, things)), aliased, (holes, count), tracker)
 
-    def _bound(self, key: Any, things: list[Any]) -> Binding:
-        """The binding of a known program to these things, or of a new one."""
+    def _bound(self, key: Any, things: list[Any], ahead: Ahead | None = None) -> Binding:
+        """The binding of a known program to these things, or of a new one, for which something may be supposed."""
         closures = self.closures.setdefault(key, [])
         programs = [closure.program for closure in reversed(closures)]
         closures[:] = [closure for closure in closures if closure.alive and closure.watch.has_code()]
@@ -229,12 +264,15 @@ class Jit(Generic[P, R]):
             if binding is not None:
                 return binding
         closure = adopted(self._known_programs(key, programs), self.fn, key[2][0], things, self.history)
-        if closure is not None:
-            return self._added(key, closure, things)
+        if closure is not None:  # things that were given state for it have another structure now
+            return self._added(self._key(things, *key[2]), closure, things)
         known = {id(thing) for thing in things}
         covered = {box for thing in things for box in boxes_of(thing)}
         reachable = [thing for thing in guess(self.fn) if id(thing) not in known]
         captured = [thing for thing in reachable if not covered.issuperset(boxes_of(thing) or (None,))]
+        if ahead is not None:
+            captured += ahead.look(self.fn, [*things, *captured])
+            key = self._key_after(ahead, key, things)
         return self._begun(key, things, captured)
 
     def _known_programs(self, key: Any, programs: list[Program]) -> list[Program]:
@@ -272,10 +310,14 @@ class Jit(Generic[P, R]):
             )
         return binding
 
-    def _extended(self, key: Any, binding: Binding, things: list[Any], missed: Missed) -> Binding:
-        closure = binding.closure
-        self.closures[key] = [other for other in self.closures.get(key, ()) if other is not closure]
-        return self._begun(key, things, [*closure.captured_now(), missing(missed.box, missed.modules)])
+    def _key_after(self, ahead: Ahead, key: Any, things: list[Any]) -> Any:
+        """The key of things some of which may have been given state just now."""
+        return self._key(things, *key[2]) if ahead.is_open() else key
+
+    def _drop(self, closure: Closure) -> None:
+        """Let go of a closure whose program was not traced to its end."""
+        for closures in list(self.closures.values()):
+            closures[:] = [other for other in closures if other is not closure]
 
     def _keep(self, key: object, program: Program) -> None:
         """After a call on the long way: if others may take the program over, it stays when what it was used with is gone."""
@@ -371,7 +413,8 @@ class Jit(Generic[P, R]):
             with binding.called_cold():
                 return stage(binding.compiled, *given, *args, **kwargs)
 
-        return self._traced(key, self._bound(key, things), things, use, args, kwargs)[0]
+        ahead = Ahead()
+        return self._traced(key, self._bound(key, things, ahead), things, use, args, kwargs, ahead)[0]
 
 
 class Bound(Jit[P, R]):

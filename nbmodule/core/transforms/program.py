@@ -29,6 +29,7 @@ from nbmodule.core.transforms.explain_facts import MOST_TRACES, Trace, trace_of
 from nbmodule.core.transforms.options import check_outputs
 
 if TYPE_CHECKING:
+    from nbmodule.core.transforms.ahead import Ahead
     from nbmodule.core.transforms.closure import Closure, Terms
     from nbmodule.core.transforms.environment import Environment
 
@@ -90,6 +91,7 @@ class Program:
         self.current: Callable[[], Binding | None] = lambda: None  # what the steady state has called last
         self.terms: Terms | None = None  # on which another function may take it over
         self.is_tied = False  # whether none may
+        self.ahead: Ahead | None = None  # what is supposed while it is traced for the first time
         self.traces: list[Trace] = []
         self._make()
 
@@ -113,15 +115,25 @@ class Program:
             donated = (0, *options.pop("donate_argnums", ()))
             self.compiled = jax.jit(flat, donate_argnums=donated, **options)
 
-    def learn(self, binding: Binding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Find out, without running anything, which boxes are written: they are the ones to donate."""
-        with binding.called_cold(), serving(None):
-            made = self.compiled.eval_shape((), [box.value for box in binding.boxes], *args, **kwargs)
-        if type(made) is Made:
-            self.donated = tuple(place for place in made[3][0] if type(place) is int)
-        self.learned = True
+    def learn(self, binding: Binding, args: tuple[Any, ...], kwargs: dict[str, Any], supposed: set[Variable]) -> None:
+        """Find out, without running anything, which boxes are written: they are the ones to donate.
+
+        If they are those that are supposed, this trace is the one that is run.
+        """
+        self.donated = tuple([i for i, box in enumerate(binding.boxes) if box in supposed])
         self._make()
         binding.refresh()
+        values = [box.value for box in binding.boxes]
+        with binding.called_cold(), serving(None):
+            stage = self.compiled.trace if self.donated else self.compiled.eval_shape
+            made = stage(binding.pick_donated(values), binding.pick_kept(values), *args, **kwargs)
+        made = made.out_info if self.donated else made
+        written = tuple(place for place in made[3][0] if type(place) is int) if type(made) is Made else ()
+        self.learned = True
+        if set(written) != set(self.donated):
+            self.donated = written
+            self._make()
+            binding.refresh()
 
     # -- what JAX traces -----------------------------------------------------------------------------
     def _flat(self, donated: Any, kept: Any, *args: Any, **kwargs: Any) -> Any:
@@ -147,6 +159,8 @@ class Program:
             outputs = packed(closure.fn(*filled, **kwargs))
             check_outputs(closure.fn, outputs)
             settle_lists((*things, *captured))
+            if self.ahead is not None:
+                self.ahead.check(frame.written)
             effects = frame.effects()
             effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
             if frame.log.infos:
@@ -165,7 +179,7 @@ class Program:
         is_tied = bool(infos or closure.watched) or not all(type(place) is int for place in places)
         self._settle_terms(closure, things, before, is_tied=is_tied)
         if self.donates:
-            self._note(facts, is_run=bool(donated))
+            self._note(facts, is_run=bool(donated) and self.learned)
         if not places and not infos and tree is None and "out_shardings" not in self.options:
             return outputs
         return Made((outputs, effects.values, records, facts))

@@ -1,0 +1,255 @@
+"""The first call of a compiled training step traces its body once, whatever the optimizer; and where a step is unusual, it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+from nbmodule.nn.weight_normalization import SpectralNorm
+
+pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
+
+X, Y = np.linspace(-1, 1, 12, dtype="f").reshape(4, 3), np.ones((4, 2), "f")
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
+    "SGD": lambda: nb.SGD(0.1),
+    "momentum": lambda: nb.SGD(0.1, momentum=0.9),
+    "Adam": lambda: nb.Adam(1e-2),
+    "AdamW": lambda: nb.AdamW(1e-2, weight_decay=0.1),
+    "LAMB": lambda: nb.LAMB(1e-2),
+    "Lion": lambda: nb.Lion(1e-2),
+    "RMSprop": lambda: nb.RMSprop(1e-2),
+    "Adagrad": lambda: nb.Adagrad(1e-2),
+    "schedule": lambda: nb.Adam(lambda step: 0.1 / (step + 1)),
+    "groups": lambda: nb.Adam(1e-2, groups={"*.bias": {"lr": 0.1}, "first.weight": {"frozen": True}}),
+    "accumulated": lambda: nb.AdamW(1e-2, clip_norm=1.0, accumulate=2),
+    "Optax": lambda: nb.Optax(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2))),
+}
+
+
+class Net(nb.Module):
+    def __init__(self, width: int = 4) -> None:
+        self.first, self.second = nb.Linear(3, width, key=0), nb.Linear(width, 2, key=1)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(nb.tanh(self.first(x)))
+
+
+def loss(model: Any, x: Any, y: Any) -> Any:
+    return ((model(x) - y) ** 2).mean()
+
+
+def descend(model: Any, optimizer: Any, x: Any = X) -> Any:
+    value, grads = nb.value_and_grad(loss)(model, x, Y)
+    optimizer.update(model, grads)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "donate"),
+    [*((name, True) for name in OPTIMIZERS), ("Adam", False), ("accumulated", False), ("Optax", False)],
+)
+def test_the_body_of_a_step_is_traced_once(name, donate):
+    traces = []
+    model, optimizer = Net(), OPTIMIZERS[name]()
+    plain_model, plain_optimizer = Net(), OPTIMIZERS[name]()
+
+    @nb.jit(donate=donate)
+    def step(x):
+        traces.append(1)
+        return descend(model, optimizer, x)
+
+    for _ in range(3):
+        compiled, plain = step(X), descend(plain_model, plain_optimizer)
+        np.testing.assert_allclose(compiled, plain, rtol=2e-5)
+    assert len(traces) == 1
+    for (key, value), expected in zip(
+        optimizer.state_dict().items(), plain_optimizer.state_dict().values(), strict=True
+    ):
+        np.testing.assert_allclose(value, expected, rtol=2e-4, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_step_that_is_given_model_and_optimizer_is_traced_once(donate):
+    traces = []
+
+    @nb.jit(donate=donate)
+    def step(model, optimizer, x):
+        traces.append(1)
+        return descend(model, optimizer, x)
+
+    model, optimizer = Net(), nb.Adam(1e-2)
+    assert step(model, optimizer, X) > step(model, optimizer, X)
+    assert len(traces) == 1 and int(optimizer.count) == 2
+
+
+def test_two_models_with_an_optimizer_each_are_traced_once():
+    traces = []
+    models, optimizers = [Net(), Net(5)], [nb.Adam(1e-2), nb.Adam(1e-3)]
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return [descend(model, optimizer, x) for model, optimizer in zip(models, optimizers)]
+
+    step(X)
+    assert len(traces) == 1
+    assert optimizers[1].state.mw["second/w"].shape == models[1].second.weight.shape
+
+
+LAYERS: dict[str, Callable[[], Any]] = {
+    "batch statistics": lambda: nb.BatchNorm1d(3),
+    "dropout": lambda: nb.Dropout(0.5),
+    "dropout with a stream": lambda: nb.Dropout(0.5, key=0),
+    "spectral norm": lambda: SpectralNorm(nb.Linear(3, 3, key=2), key=3),
+    "layers that rest": lambda: nb.Sequential(nb.Dropout(0.0), nb.Dropout(0.5).eval(), nb.BatchNorm1d(3).eval()),
+}
+
+
+@pytest.mark.parametrize(("name", "donate"), [*((name, True) for name in LAYERS), ("dropout", False)])
+def test_layers_that_change_in_training_cost_no_other_trace(name, donate):
+    traces = []
+
+    def body(x):
+        traces.append(1)
+        return descend(model, optimizer, x)
+
+    def trained(step: Callable[[Any], Any]) -> list[Any]:
+        nb.seed(5)
+        return [step(X), step(X), *(np.array(value) for value in model.state_dict().values())]
+
+    model, optimizer = nb.Sequential(LAYERS[name](), Net()), nb.Adam(1e-2)
+    compiled = trained(nb.jit(body, donate=donate))
+    assert len(traces) == 1
+    model, optimizer = nb.Sequential(LAYERS[name](), Net()), nb.Adam(1e-2)
+    for found, expected in zip(compiled, trained(body), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-6)
+
+
+class Late(nb.Module):
+    def _build(self, x: Any) -> None:
+        self.net = nb.Linear(x.shape[-1], 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x)
+
+
+def test_a_model_that_is_built_in_its_first_call_is_traced_to_its_end_once():
+    ends = []
+    model, optimizer = Late(build_mode="on_call"), nb.Adam(1e-2)
+
+    @nb.jit
+    def step(x):
+        value = descend(model, optimizer, x)
+        ends.append(1)
+        return value
+
+    step(X), step(X)
+    assert len(ends) == 1
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_an_optimizer_of_a_part_of_the_model_has_state_for_that_part_alone(donate):
+    model, plain = Net(), Net()
+    optimizer, plain_optimizer = nb.Adam(1e-2), nb.Adam(1e-2)
+
+    def head(second: Any, first: Any, x: Any) -> Any:
+        return ((second(nb.tanh(first(x))) - Y) ** 2).mean()
+
+    @nb.jit(donate=donate)
+    def step(x):
+        optimizer.update(model.second, nb.grad(head)(model.second, model.first, x))
+
+    for _ in range(2):
+        step(X)
+        plain_optimizer.update(plain.second, nb.grad(head)(plain.second, plain.first, X))
+    assert list(optimizer.state_dict()) == list(plain_optimizer.state_dict())
+    np.testing.assert_allclose(model.second.weight(), plain.second.weight(), rtol=2e-5)
+    np.testing.assert_array_equal(model.first.weight(), plain.first.weight())
+
+
+def test_a_part_whose_names_are_those_of_the_model_in_other_shapes_is_trained():
+    wide, narrow, optimizer = Net(5), Net(4), nb.Adam(1e-2)
+
+    @nb.jit
+    def step(x):
+        return wide(x).sum() + descend(narrow, optimizer, x)
+
+    step(X), step(X)
+    assert optimizer.state.mw["first/w"].shape == narrow.first.weight.shape
+    assert int(optimizer.count) == 2
+
+
+def test_a_function_that_takes_no_step_leaves_the_optimizer_without_state():
+    model, optimizer = Net(), nb.Adam(1e-2)
+
+    @nb.jit
+    def evaluate(x, trains=None):
+        if trains:
+            optimizer.update(model, model.v)
+        return loss(model, x, Y) * optimizer.lr
+
+    np.testing.assert_allclose(evaluate(X), loss(model, X, Y) * 1e-2, rtol=1e-5)
+    assert list(optimizer.state_dict()) == ["count", "lr"]
+
+
+def test_a_step_of_variables_is_traced_once():
+    traces = []
+    model, optimizer = Net(), nb.Adam(1e-2)
+
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        v = model.v
+        model.v = optimizer.step(v, nb.grad(loss)(model, x, Y))
+
+    step(X), step(X)
+    assert len(traces) == 1 and int(optimizer.count) == 2
+
+
+def test_a_body_that_raises_leaves_the_optimizer_without_state():
+    model, optimizer = Net(), nb.Adam(1e-2)
+
+    @nb.jit
+    def step(x):
+        raise RuntimeError("not yet")
+        descend(model, optimizer, x)
+
+    with pytest.raises(RuntimeError, match="not yet"):
+        step(X)
+    assert list(optimizer.state_dict()) == ["count", "lr"]
+
+
+def test_looking_at_what_a_step_compiles_to_leaves_the_optimizer_without_state():
+    model, optimizer = Net(), nb.Adam(1e-2)
+    step = nb.jit(lambda x: descend(model, optimizer, x))
+    assert "tanh" in step.lower(X).as_text()
+    assert list(optimizer.state_dict()) == ["count", "lr"]
+    step(X)
+    assert int(optimizer.count) == 1
+
+
+def test_a_frozen_parameter_gets_no_state_in_a_first_step():
+    model, optimizer = Net(), nb.Adam(1e-2)
+    model.first.requires_grad_(False)
+    nb.jit(lambda x: descend(model, optimizer, x))(X)
+    assert sorted(optimizer.state.mw) == ["second"]
+
+
+def test_first_steps_in_a_scan_are_those_of_a_loop():
+    model, plain = Net(), Net()
+    optimizer, plain_optimizer = nb.Adam(1e-2), nb.Adam(1e-2)
+
+    @nb.jit
+    def epoch(xs):
+        return nb.scan(lambda carry, x: (carry, descend(model, optimizer, x)), 0.0, xs)[1]
+
+    found = epoch(jnp.stack([X, 2 * X]))
+    expected = [descend(plain, plain_optimizer, x) for x in (X, 2 * X)]
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+    np.testing.assert_allclose(optimizer.state.mw["first/w"], plain_optimizer.state.mw["first/w"], rtol=2e-4, atol=1e-7)
