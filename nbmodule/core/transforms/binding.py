@@ -262,15 +262,38 @@ class Binding:
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
         lead = len(holes) if holes == list(kinds[: len(holes)]) else 0  # things that stand before all else
-        blank, plain_kinds = (None,) * lead, kinds[lead:]
+        blank, plain_kinds, leading = (None,) * lead, kinds[lead:], [things[hole] for hole in holes[:lead]]
+        # What most functions have none of is asked for at once. It is fixed when the closure is made, and only ever let go.
+        has_more = any((lists, sequences, name_kinds, kinds_inside, defaults, paths))
+
+        def is_more_as_it_was() -> bool:
+            for live, then in lists:
+                if len(live) != len(then) or not all(map(is_, live, then)):
+                    return False
+            for sequence, values in sequences:
+                if list(map(id, sequence)) != values:
+                    return False
+            for names, name, kind in name_kinds:
+                if type(names.get(name)) is not kind:
+                    return False
+            for live, kinds_then in kinds_inside:
+                if list(map(type, live)) != kinds_then:
+                    return False
+            for fn, given, named in defaults:
+                if fn.__defaults__ is not given or fn.__kwdefaults__ is not named:
+                    return False
+            for path in paths:
+                if not path.leads():
+                    return False
+            return True
 
         def call(args: tuple[Any, ...]) -> Any:
             __tracebackhide__ = True
             if self.epoch != clock.structure or len(args) != count or not closure.alive:
                 return SLOW
             if lead:
-                for hole, arg in zip(holes, args):
-                    if things[hole]() is not arg:
+                for thing, arg in zip(leading, args):
+                    if thing() is not arg:
                         return SLOW
                 args = args[lead:]
             for arg, hole in zip(args, plain_kinds):
@@ -293,30 +316,14 @@ class Binding:
                 if are_same(module_lists) and all(map(_is_full, cells)) and all(map(_is_full, cell_kinds)):
                     raise  # none of these: an exception of a signal
                 return SLOW
-            for live, then in lists:
-                if len(live) != len(then) or not all(map(is_, live, then)):
-                    return SLOW
             for fn, code in codes:
                 if fn.__code__ is not code:
                     return SLOW
             for names, name, value in bindings:
                 if id(names.get(name)) != value:
                     return SLOW
-            for sequence, values in sequences:
-                if list(map(id, sequence)) != values:
-                    return SLOW
-            for names, name, kind in name_kinds:
-                if type(names.get(name)) is not kind:
-                    return SLOW
-            for live, kinds_then in kinds_inside:
-                if list(map(type, live)) != kinds_then:
-                    return SLOW
-            for fn, given, named in defaults:
-                if fn.__defaults__ is not given or fn.__kwdefaults__ is not named:
-                    return SLOW
-            for path in paths:
-                if not path.leads():
-                    return SLOW
+            if has_more and not is_more_as_it_was():
+                return SLOW
             if lead:
                 args = (*blank, *args)
             elif holes:
