@@ -29,6 +29,7 @@ ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it 
 _ALIGNED_FROM = 1 << 16
 _COMPRESSED_FROM = 1 << 10
 _LARGE = 1 << 24  # bytes
+_SMALL = 1 << 14  # bytes, of which the sum takes some microseconds
 _AHEAD = 2  # arrays that are on their way from their device while another is written
 
 
@@ -223,9 +224,14 @@ def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[StoredLeaf | None
     checksums: list[tuple[list[SealedRow], Future[int]]] = []
     with ThreadPoolExecutor(1) as pool:
         for offset, data, rows in _in_order(skeleton, blocks):
-            file.write(bytes(offset - at))
-            if rows:
+            if offset > at:
+                file.write(bytes(offset - at))
+            if rows and len(data) > _SMALL:
                 checksums.append((rows, submit(pool, zlib.crc32, data)))
+            elif rows:  # handing it to the thread would take far longer
+                crc = zlib.crc32(data)
+                for row in rows:
+                    row.crc = crc
             file.write(data)
             at = offset + len(data)
         file.write(bytes(skeleton.size - at))

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError, StructureError
-from nbmodule.files import load, read, save
+from nbmodule.files import hdf5_write, load, read, save
 from nbmodule.tree.container import Container
 from tests.files.trees import DTYPES, array_of, equal, trees
 
@@ -405,3 +405,19 @@ def test_containers_are_saved_loaded_and_use_this_room_for_their_own_files(path)
     tree.cont_to_disk_as_hdf5(path)
     assert read(path).is_sealed
     assert equal(Container.cont_from_disk_as_hdf5(path).cont_to_dict(), tree.cont_to_dict())
+
+
+def test_sums_of_small_arrays_are_taken_where_they_fall(tmp_path, monkeypatch):
+    handed = []
+    submit = hdf5_write.submit
+    monkeypatch.setattr(hdf5_write, "submit", lambda pool, fn, data: handed.append(len(data)) or submit(pool, fn, data))
+    small = {f"a{i}": np.full(64, i, np.float32) for i in range(50)}
+    save(tmp_path / "w.h5", small | {"large": np.ones(8192, np.float32)})
+    assert handed == [32768]
+    loaded = load(tmp_path / "w.h5")
+    assert all(np.array_equal(loaded[name], array) for name, array in small.items())
+    bytes_of = bytearray((tmp_path / "w.h5").read_bytes())
+    bytes_of[bytes_of.index(np.full(64, 7, np.float32).tobytes())] ^= 1
+    (tmp_path / "w.h5").write_bytes(bytes_of)
+    with pytest.raises(FileFormatError, match="a7"):
+        load(tmp_path / "w.h5")
