@@ -151,6 +151,59 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
     assert [name for name, _ in model.named_buffers()] == ["seen.0"]
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
+@pytest.mark.parametrize("is_walked_before", [False, True])
+@pytest.mark.parametrize(
+    "look",
+    [lambda m: m.v, lambda m: m.state_dict(), jax.tree.leaves, lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2))],
+    ids=["v", "state dict", "leaves", "compiled"],
+)
+def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_look_and_taken_out(
+    look, is_walked_before
+):
+    class Keeps(nb.Module):
+        def __init__(self):
+            self.layer, self.seen = nb.Linear(2, 2), {"first": jnp.zeros(3)}
+
+        def forward(self, x):
+            y = self.layer(x)
+            self.seen["last"] = y
+            return y
+
+    model = Keeps()
+    if is_walked_before:
+        model.state_dict()
+    jax.jit(lambda weight, x: model(x, v={"layer": {"w": weight, "b": jnp.zeros(2)}}))(jnp.eye(2), jnp.ones(2))
+    with pytest.raises(
+        nb.TracerLeakError,
+        match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .* that is over.* taken out again",
+    ):
+        look(model)
+    assert list(model.seen) == ["first"]
+    assert sorted(model.state_dict()) == ["layer.bias", "layer.weight", "seen.first"]
+    model(jnp.ones(2))
+    look(model)
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_a_list_of_layers_into_which_a_traced_value_is_put_keeps_its_layers():
+    class Grows(nb.Module):
+        def __init__(self):
+            self.layers = [nb.Linear(2, 2), nb.Linear(2, 2)]
+
+        def forward(self, x):
+            for layer in list(self.layers):
+                x = layer(x)
+            self.layers.append(x)
+            return x
+
+    model = Grows()
+    layers, names = list(model.layers), list(model.state_dict())
+    with pytest.raises(nb.TracerLeakError, match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module"):
+        nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
+    assert all(a is b for a, b in zip(model.layers, layers, strict=True)) and list(model.state_dict()) == names
+
+
 def test_a_container_that_is_kept_stays_a_container():
     model = nb.Linear(2, 2)
     model.best = model.v

@@ -127,8 +127,34 @@ def _box_of(value: Any, old: Any, holder: Hull, local: bool) -> Variable:
     return box
 
 
+def refuse_outlived(holder: Any) -> None:
+    """Outside of all transforms: refuse a traced value in a list or dict, since the transform that it belonged to is over.
+
+    Raises:
+        TracerLeakError: there is one.
+    """
+    for _, content in _places(holder):
+        value = _traced_in(content)
+        if value is not None:
+            raise TracerLeakError(
+                f"a traced value ({describe_shape(value)}) was put into a {type(holder).__name__} of a module inside a transform that "
+                "is over, and no computation can read it any more. It was taken out again, and no variable was changed. Return the "
+                "value from the transformed function, or put an array there before, outside: nb.jit and its like write into that one."
+            )
+
+
+def _traced_in(value: Any) -> Any:
+    """The traced value that `value` is, or that a tuple holds; None if there is none."""
+    if isinstance(value, tuple):
+        return next((found for part in value if (found := _traced_in(part)) is not None), None)
+    return value if isinstance(value, jax.core.Tracer) else None
+
+
 def restored(holder: Any, before: Any) -> None:
-    """Put back into a list or dict what it held."""
+    """Put back into a list or dict what it held; where that is not known (None), take out what is traced."""
+    if before is None:
+        kept = [(key, value) for key, value in _places(holder) if _traced_in(value) is None]
+        before = dict(kept) if isinstance(holder, dict) else [value for _, value in kept]
     holder.clear()
     if isinstance(holder, dict):
         holder.update(before)

@@ -24,9 +24,9 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.nesting import nest
 from nbmodule.base.sockets import plug
 from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import EAGER, here
+from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.variable import Parameter, Variable
-from nbmodule.core.shape.arrays import boxed, is_holder, restored
+from nbmodule.core.shape.arrays import boxed, is_holder, refuse_outlived, restored
 from nbmodule.core.shape.holders import (
     LEAF_TYPES,
     Slotted,
@@ -352,10 +352,12 @@ class _Walker:
 
     def box_arrays(self, holder: Any, module: Hull) -> None:
         """Make buffers of arrays that were put into a list or dict of `module` since the last walk."""
-        before, home = self.before.get(id(holder), ()), module._nbm.home
+        before, home = self.before.get(id(holder)), module._nbm.home
         trace = here()
         try:
-            boxed(holder, before, deep=False, local=trace == EAGER or (home is not None and home.trace == trace))
+            if trace == EAGER and home is None and now.frame is None:
+                refuse_outlived(holder)
+            boxed(holder, before or (), deep=False, local=trace == EAGER or (home is not None and home.trace == trace))
         except TracerLeakError:
             restored(holder, before)
             raise
