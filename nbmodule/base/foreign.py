@@ -221,14 +221,29 @@ def _of_no_numbers(value: Any, array: np.ndarray) -> str:
     return f"{array.dtype} (by its column{'s' * (len(columns) > 1)} {', '.join(columns[:6])}{', ...' * (len(columns) > 6)})"
 
 
+def in_native_order(array: np.ndarray) -> np.ndarray:
+    """Numbers whose bytes lie in the other order, as files of other machines hold them, in that of this one: JAX takes no others.
+
+    Example:
+        >>> in_native_order(np.arange(2, dtype=">i4")).dtype.isnative
+        True
+    """
+    is_swapped = array.dtype.kind in "iufc" and not array.dtype.isnative
+    return array.astype(array.dtype.newbyteorder("=")) if is_swapped else array
+
+
 def made_numbers(array: np.ndarray, name: str) -> str:
-    """How an array of NumPy that holds no numbers (text, objects, rows of a table, times) becomes numbers, in a sentence or two.
+    """How an array of NumPy that JAX does not take (text, objects, rows of a table, times, another order of bytes) becomes numbers.
 
     Example:
         >>> made_numbers(np.array(["4", "5.5"]), "x")
         'It holds numbers as text: x.astype("float32") reads them.'
     """
     kind = array.dtype.kind
+    if kind in "iufc":
+        return (
+            f'Its bytes lie in the order of another machine: {name}.astype({name}.dtype.newbyteorder("=")) turns them.'
+        )
     if kind == "V" and array.dtype.names:
         wanted = [each for each in array.dtype.names if array.dtype[each].kind in "biuf"]
         columns = ", ".join(f'{name}["{each}"]' for each in wanted[:4]) + (", ..." if len(wanted) > 4 else "")

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.dialects import takes_words
-from nbmodule.base.foreign import read, reader_of
+from nbmodule.base.foreign import in_native_order, read, reader_of
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.variable import Variable
@@ -39,7 +39,7 @@ class Batches:
         for number in range(len(self)):
             chosen = order[number * self.batch : (number + 1) * self.batch]
             with asked_for():
-                batch = [leaf[chosen] for leaf in self.leaves]
+                batch = [_rows(leaf, chosen) for leaf in self.leaves]
             yield jax.tree.unflatten(self.tree, batch)
 
     def _order(self) -> np.ndarray:
@@ -214,6 +214,11 @@ def _of_one_length(arrays: object) -> Any:
 
 def _is_leaf(x: Array) -> bool:
     return isinstance(x, Variable) or reader_of(type(x)) is not None
+
+
+def _rows(leaf: Any, chosen: np.ndarray) -> Any:
+    rows = leaf[chosen]
+    return in_native_order(rows) if isinstance(rows, np.ndarray) else rows
 
 
 def _plain(x: Array) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 
 from nbmodule.base import dialects
 from nbmodule.base.answering import GO_ON
-from nbmodule.base.foreign import Unconvertible, made_numbers, reader_of
+from nbmodule.base.foreign import Unconvertible, in_native_order, made_numbers, reader_of
 from nbmodule.base.format import describe_shape
 from nbmodule.base.inlining import Inlined
 from nbmodule.base.jax_names import INLINE
@@ -46,10 +46,16 @@ class _BoxTypes(dict[type, bool]):
 
 
 class _Readers(dict[type, Any]):
-    """What reads a value of a type: None for arrays, a function for lists and for what comes from PyTorch, pandas or PIL."""
+    """What reads a value of a type: None for JAX's arrays, a function for NumPy's, lists, and what comes from PyTorch, pandas or PIL."""
 
     def __missing__(self, kind: type) -> Any:
-        self[kind] = found = _read_list if kind is list else None if issubclass(kind, Variable) else reader_of(kind)
+        if kind is list:
+            found = _read_list
+        elif issubclass(kind, np.ndarray):
+            found = in_native_order
+        else:
+            found = None if issubclass(kind, Variable) else reader_of(kind)
+        self[kind] = found
         return found
 
 
@@ -224,7 +230,7 @@ def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
         raise ArgumentTypeError(
             f"{fn.__name__}: {name} must be an array, and is {refused.what}. Nothing was computed. Convert it by {cure}."
         ) from None
-    return array if getattr(array, "size", 0) else None
+    return array if array is not value and getattr(array, "size", 0) else None
 
 
 def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

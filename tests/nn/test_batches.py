@@ -1,6 +1,7 @@
 """`nb.batches` of what others make: datasets, loaders, generators; its own cutting is tested with the live loop."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -76,3 +77,11 @@ def test_what_is_prefetched_lies_on_the_device_and_keeps_its_order():
 def test_what_is_no_source_of_batches_is_told(make, message):
     with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError), match=message):
         make()
+
+
+def test_rows_of_files_in_another_order_of_bytes_come_out_as_numbers_that_jax_takes():
+    x, y = np.arange(6, dtype=">f4").reshape(3, 2), np.arange(3, dtype=">i4")
+    batches = list(nb.batches((x, y), 2, shuffle=False))
+    assert [part.dtype.isnative for batch in batches for part in batch] == [True] * 4
+    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in batches]), x)
+    assert [jnp.asarray(labels).tolist() for _, labels in batches] == [[0, 1], [2]]

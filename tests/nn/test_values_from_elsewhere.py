@@ -37,6 +37,13 @@ CODE = """
         "compiled uint8": lambda: nb.jit(layer)(rows.astype("uint8")), "norm of lists": lambda: nb.BatchNorm1d(3)(rows.tolist()),
         "norm of rows": lambda: nb.BatchNorm1d(3)(rows), "tuple": lambda: nb.F.layer_norm(rows, (3,)),
         "image": lambda: conv(image), "image as array": lambda: conv(jnp.asarray(np.asarray(image), "float32")),
+        "other order of bytes": lambda: layer(rows.astype(">f4")), "double in other order": lambda: layer(rows.astype(">f8")),
+        "custom in other order": lambda: Net()(rows.astype(">f4")), "indices in other order": lambda: nb.Embedding(5, 2)(np.array([0, 4], ">i4")),
+        "labels in other order": lambda: nb.cross_entropy(rows.astype(">f4"), np.array([0, 2], ">i8")),
+        "attention in other order": lambda: nb.MultiHeadAttention(3, 1)(rows.astype(">f4"), mask=np.zeros((2, 2), ">f4")),
+        "recurrent in other order": lambda: nb.LSTM(3, 2)(rows[None].astype(">f4"), lengths=np.array([1], ">i4"))[0],
+        "compiled in other order": lambda: nb.jit(layer)(rows.astype(">f4")),
+        "constant in other order": lambda: nb.jit(lambda: layer(rows.astype(">f4")))(),
         "ragged norm": lambda: nb.BatchNorm1d(3)([[1.0], [2.0, 3.0]]), "whole numbers": lambda: layer(rows.astype(int)),
         "large": lambda: nb.Embedding(5, 2)(torch.tensor([2**40])), "ragged": lambda: layer([[1.0], [2.0, 3.0]]), "text": lambda: layer("abc"),
         "compiled tensor": lambda: nb.jit(layer)(torch.tensor(rows)), "compiled frame": lambda: nb.jit(layer)(frame),
@@ -72,6 +79,9 @@ def found(run_python):
         "uint16",
         "int16",
         "compiled uint8",
+        "other order of bytes",
+        "double in other order",
+        "constant in other order",
     ],
 )
 def test_a_value_from_elsewhere_gives_what_the_array_gives(found, name):
@@ -80,8 +90,9 @@ def test_a_value_from_elsewhere_gives_what_the_array_gives(found, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["whole model", "layer norm", "indices", "long indices", "labels", "encoder", "max pool"]
-)
+    "name", ["whole model", "layer norm", "indices", "long indices", "labels", "encoder", "max pool",
+     "custom in other order", "indices in other order", "labels in other order", "attention in other order", "recurrent in other order"]
+)  # fmt: skip
 def test_layers_and_functions_take_tensors_and_lists(found, name):
     assert not isinstance(found[name], str), found[name]
 
@@ -121,6 +132,8 @@ def of_64_bits(*values):
         of_64_bits("large", "embedding: indices must be an array, and is a tensor of PyTorch that holds int64, and would lose digits"),
         ("ragged", "linear: x must be an array, found list"),
         ("text", "linear: x must be an array, found str"),
+        compiled("compiled in other order", 'is an array of dtype >f4, and arrays, numbers, modules and trees of them are traced. '
+                 'Nothing was computed. Its bytes lie in the order of another machine: x.astype(x.dtype.newbyteorder("=")) turns them.'),
         compiled("compiled tensor", "jnp.asarray(x.numpy())"),
         compiled("compiled frame", "jnp.asarray(frame.to_numpy(), dtype='float32')"),
     ],

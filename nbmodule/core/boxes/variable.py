@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from nbmodule.base.foreign import in_native_order
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import argument_tables, outside_traces
 from nbmodule.base.neighbors import OF_ARRAYS, no_such_attribute
@@ -444,10 +445,8 @@ def _array_of(kind: str, value: Any, dtype: Any) -> Any:
         with asked_for():
             return jnp.array(value, dtype=dtype)
     except (TypeError, ValueError) as error:
-        if isinstance(value, np.ndarray) and not value.dtype.isnative and value.dtype.kind in "iufc":
-            return _array_of(
-                kind, value.astype(value.dtype.newbyteorder("=")), dtype
-            )  # as files of other machines hold it
+        if isinstance(value, np.ndarray) and (native := in_native_order(value)) is not value:
+            return _array_of(kind, native, dtype)
         if isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm":
             raise ArgumentTypeError(
                 f"{kind} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. A module keeps words as a list: "
