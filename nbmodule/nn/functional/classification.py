@@ -133,7 +133,7 @@ def _of_labels(
     values = nan_where(is_wrong, values)
     if share is None:
         return reduce(name, values, reduction)
-    count = jnp.sum(share)
+    count = jnp.sum(lax.convert_element_type(share, widened(share.dtype)))
     return reduce(name, values, reduction, count=where(count == 0, 1, count))
 
 
@@ -258,7 +258,7 @@ def kl_div(
             raise ShapeError(
                 f"kl_div: prediction must have a batch axis for 'batchmean', found {describe_shape(prediction)}."
             )
-        return jnp.sum(values) / values.shape[0]
+        return reduce("kl_div", values, "mean", count=values.shape[0])
     return reduce("kl_div", values, reduction)
 
 
@@ -374,7 +374,8 @@ def _log(p: Array) -> Array:
 @_log.defjvp
 def _log_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     (p,), (dp,) = primals, tangents
-    return _log(p), dp / where(p < 1e-12, 1e-12, p)
+    least = max(1e-12, float(jnp.finfo(p.dtype).tiny))  # 1e-12 is zero in float16
+    return _log(p), dp / where(p < least, least, p)
 
 
 def _product(target: Array, log_p: Array) -> Array:

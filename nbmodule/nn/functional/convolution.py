@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Inexact
 
 from nbmodule.base.format import describe_shape
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_inexact, check_rank, check_shape
 from nbmodule.nn.functional.primitives import along, promoted
@@ -285,6 +286,9 @@ def _depthwise(
     x: Array, weight: Array, axes: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
 ) -> Array:
     """The sum over the kernel's places of shifted images times one number for each channel."""
+    dtype = x.dtype
+    wide = widened(dtype)  # half precision is summed in float32, as everywhere
+    x, weight = lax.convert_element_type(x, wide), lax.convert_element_type(weight, wide)
     channels, kernel_shape = x.shape[-1], weight.shape[1:-1]
     multiplier = weight.shape[0] // channels
     if multiplier > 1:
@@ -304,4 +308,5 @@ def _depthwise(
         term = shifted * lax.index_in_dim(places, place, places.ndim - 1, keepdims=False)
         total = term if total is None else total + term
     assert total is not None
+    total = lax.convert_element_type(total, dtype)
     return lax.reshape(total, (*total.shape[:-2], channels * multiplier)) if multiplier > 1 else total

@@ -7,6 +7,7 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Integer
 
 from nbmodule.base.format import describe_shape
+from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import (
     check_floating,
@@ -133,7 +134,8 @@ def embedding(
     check_rank("embedding", "weight", weight, "(num_embeddings, features)", 2, 2)
     rows = _rows(indices, weight)
     if max_norm is not None:
-        rows = rows + lax.stop_gradient(_shortened("embedding", rows, max_norm, norm_type) - rows)
+        short = _shortened("embedding", rows, max_norm, norm_type)
+        rows = lax.stop_gradient(short) + (rows - lax.stop_gradient(rows))  # a zero whose gradient is that of the rows
     if padding_idx is not None:
         padding_idx = check_index("embedding", "padding_idx", padding_idx, weight.shape[0])
         rows = where((indices == padding_idx)[..., None], lax.stop_gradient(rows), rows)
@@ -184,9 +186,10 @@ def _rows(indices: Array, weight: Array) -> Array:
 def _shortened(name: str, rows: Array, max_norm: float, norm_type: float) -> Array:
     check_number(name, "max_norm", max_norm, above=0)
     check_number(name, "norm_type", norm_type, above=0)
-    size = lax.abs(rows)
+    wide = lax.convert_element_type(rows, widened(rows.dtype))
+    size = lax.abs(wide)
     if norm_type == float("inf"):
         norm = jnp.max(size, -1, keepdims=True)
     else:
         norm = jnp.sum(size**norm_type, -1, keepdims=True) ** (1 / norm_type)
-    return rows * where(norm > max_norm, max_norm / (norm + 1e-7), 1)
+    return lax.convert_element_type(wide * where(norm > max_norm, max_norm / (norm + 1e-7), 1), rows.dtype)

@@ -307,8 +307,10 @@ def local_response_norm(
     (size,) = sizes("local_response_norm", "size", size, 1)
     for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
         check_number("local_response_norm", name, value)
-    squares = pad(x * x, (axis,), ((size // 2, (size - 1) // 2),), 0)
-    return x / (k + alpha / size * slide(squares, axis, size, 1, 1, lax.add)) ** beta
+    wide = _widened(x)
+    squares = pad(wide * wide, (axis,), ((size // 2, (size - 1) // 2),), 0)
+    y = wide / (k + alpha / size * slide(squares, axis, size, 1, 1, lax.add)) ** beta
+    return lax.convert_element_type(y, x.dtype)
 
 
 def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) -> int:

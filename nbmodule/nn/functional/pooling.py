@@ -9,7 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Real
 
-from nbmodule.errors import ArgumentError
+from nbmodule.base.format import describe_shape
+from nbmodule.base.promotion import widened
+from nbmodule.errors import ArgumentError, DtypeError
 from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_real
 from nbmodule.nn.functional.windows import (
     Padding,
@@ -246,13 +248,19 @@ def _max_pool(
     data_format: str,
 ) -> Array:
     check_real(name, x=x)
+    if x.dtype == jnp.bool_:
+        raise DtypeError(
+            f'{name}: x must hold numbers, found {describe_shape(x)}. Convert it first: x.astype("uint8"); the largest is then 1 where '
+            "any was true."
+        )
     axes = spatial_axes(name, x, data_format, n)
     windows = sizes(name, "kernel_size", kernel_size, n)
     strides = windows if stride is None else sizes(name, "stride", stride, n)
     dilations = sizes(name, "dilation", dilation, n)
     spans = tuple(d * (w - 1) + 1 for d, w in zip(dilations, windows, strict=True))
-    edges = _reach(name, x, axes, _edges(name, x, axes, padding, spans, strides), spans, strides, ceil_mode)
-    x = pad(x, axes, edges, -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min)
+    edges = _edges(name, x, axes, padding, spans, strides, ceil_mode)
+    least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    x = pad(x, axes, _reach(x, axes, edges, spans, strides, ceil_mode), least)
     for axis, window, step, spread in reversed(list(zip(axes, windows, strides, dilations, strict=True))):
         x = slide(x, axis, window, step, spread, _larger)
     return x
@@ -280,8 +288,8 @@ def _avg_pool(
     axes = spatial_axes(name, x, data_format, n)
     windows = sizes(name, "kernel_size", kernel_size, n)
     strides = windows if stride is None else sizes(name, "stride", stride, n)
-    edges = _edges(name, x, axes, padding, windows, strides)
-    reach = _reach(name, x, axes, edges, windows, strides, ceil_mode)
+    edges = _edges(name, x, axes, padding, windows, strides, ceil_mode)
+    reach = _reach(x, axes, edges, windows, strides, ceil_mode)
     divisor: Any = divisor_override
     if divisor_override is None:
         divisor = _counts(x, axes, edges, reach, windows, strides, count_include_pad)
@@ -289,27 +297,36 @@ def _avg_pool(
         check_number(name, "divisor_override", divisor_override)
         if divisor_override == 0:
             raise ArgumentError(f"{name}: divisor_override must not be zero.")
-    x = pad(x, axes, reach, 0)
+    total = pad(lax.convert_element_type(x, widened(x.dtype)), axes, reach, 0)
     for axis, window, step in reversed(list(zip(axes, windows, strides, strict=True))):
-        x = slide(x, axis, window, step, 1, lax.add)
-    return x / divisor
+        total = slide(total, axis, window, step, 1, lax.add)
+    return lax.convert_element_type(total / divisor, x.dtype)
 
 
 def _edges(
-    name: str, x: Array, axes: tuple[int, ...], padding: object, spans: tuple[int, ...], strides: tuple[int, ...]
+    name: str,
+    x: Array,
+    axes: tuple[int, ...],
+    padding: object,
+    spans: tuple[int, ...],
+    strides: tuple[int, ...],
+    ceil_mode: bool,
 ) -> Pairs:
+    check_flag(name, "ceil_mode", ceil_mode)
     given = pairs(name, padding, len(axes))
     edges = resolve(given, tuple(x.shape[axis] for axis in axes), spans, strides)
     if not isinstance(given, str) and any(max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True)):
         raise ArgumentError(
             f"{name}: padding must be at most half the window, found {padding!r} for a window of {list(spans)}."
         )
-    check_fit(name, x, axes, edges, spans)
+    over = strides if ceil_mode else (1,) * len(axes)  # the first window may reach over the end as a last one may
+    check_fit(
+        name, x, axes, edges, tuple(max(span - step + 1, 1) for span, step in zip(spans, over, strict=True)), spans
+    )
     return edges
 
 
 def _reach(
-    name: str,
     x: Array,
     axes: tuple[int, ...],
     edges: Pairs,
@@ -318,7 +335,6 @@ def _reach(
     ceil_mode: bool,
 ) -> Pairs:
     """The padding, and with `ceil_mode` as much more as a last window needs that begins before the padding at the end."""
-    check_flag(name, "ceil_mode", ceil_mode)
     if not ceil_mode:
         return edges
     found = []
@@ -350,4 +366,4 @@ def _counts(
         shape = [1] * x.ndim
         shape[axis] = len(count)
         total = total * count.reshape(shape)
-    return float(total.flat[0]) if (total == total.flat[0]).all() else total.astype(x.dtype)
+    return float(total.flat[0]) if (total == total.flat[0]).all() else total.astype(widened(x.dtype))

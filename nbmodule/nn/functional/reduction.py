@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import common_dtype
+from nbmodule.base.promotion import common_dtype, widened
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real
 
@@ -51,11 +51,15 @@ def _one_column(prediction: Array, target: Array) -> str:
 
 
 def reduce(where: str, values: Array, reduction: str, *, count: Any = None) -> Array:
-    """Mean (over `count` if given), sum, or the values themselves."""
+    """Mean (over `count` if given), sum, or the values themselves.
+
+    A mean is divided before it is rounded to the dtype of the values: the sum of many in half precision may be none of its numbers.
+    """
     check_choice(where, "reduction", reduction, REDUCTIONS)
     if reduction == "none":
         return values
-    total = jnp.sum(values)
     if reduction == "sum":
-        return total
-    return total / (math.prod(values.shape) if count is None else count)
+        return jnp.sum(values)
+    total = jnp.sum(lax.convert_element_type(values, widened(values.dtype)))
+    mean = total / (math.prod(values.shape) if count is None else count)
+    return lax.convert_element_type(mean, values.dtype)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Real
 
+from nbmodule.base.promotion import widened
 from nbmodule.nn.functional.checks import check_axis, check_flag, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.reduction import equal_pair, reduce
@@ -132,7 +133,7 @@ def cosine_similarity(
     x1, x2 = equal_pair("cosine_similarity", x1, x2)
     axis = check_axis("cosine_similarity", axis, x1.ndim)
     check_number("cosine_similarity", "eps", eps, above=0)
-    return jnp.sum(_unit(x1, axis, eps) * _unit(x2, axis, eps), axis)
+    return lax.convert_element_type(_cosine(x1, x2, axis, eps), x1.dtype)
 
 
 @kernel(static=("axis", "eps", "reduction"))
@@ -158,12 +159,21 @@ def cosine_loss(
         Array(0.4, dtype=float32)
     """
     prediction, target = equal_pair("cosine_loss", prediction, target)
-    return reduce("cosine_loss", 1 - cosine_similarity(prediction, target, axis=axis, eps=eps), reduction)
+    axis = check_axis("cosine_loss", axis, prediction.ndim)
+    check_number("cosine_loss", "eps", eps, above=0)
+    loss = reduce("cosine_loss", 1 - _cosine(prediction, target, axis, eps), reduction)
+    return lax.convert_element_type(loss, prediction.dtype)
 
 
 def _size(x: Array) -> Array:
     """The absolute value, with gradient zero at zero (that of `lax.abs` is one)."""
     return where(x == 0, 0, lax.abs(x))
+
+
+def _cosine(x1: Array, x2: Array, axis: int, eps: float) -> Array:
+    """The cosine in float32 at least, which holds the squares of half precision."""
+    wide1, wide2 = (lax.convert_element_type(x, widened(x.dtype)) for x in (x1, x2))
+    return jnp.sum(_unit(wide1, axis, eps) * _unit(wide2, axis, eps), axis)
 
 
 def _unit(x: Array, axis: int, eps: float) -> Array:

@@ -82,12 +82,19 @@ def resolve(padding: str | Pairs, size: tuple[int, ...], window: tuple[int, ...]
     return padding
 
 
-def check_fit(where: str, x: Array, axes: tuple[int, ...], padding: Pairs, window: tuple[int, ...]) -> None:
-    """Refuse a window that is larger than the padded input."""
+def check_fit(
+    where: str,
+    x: Array,
+    axes: tuple[int, ...],
+    padding: Pairs,
+    window: tuple[int, ...],
+    named: tuple[int, ...] | None = None,
+) -> None:
+    """Refuse a window that is larger than the padded input; the message may name another, of which `window` is what must fit."""
     padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
     if any(w > p for w, p in zip(window, padded, strict=True)):
         raise ShapeError(
-            f"{where}: a window of {list(window)} does not fit into x {describe_shape(x)}, padded to {padded}."
+            f"{where}: a window of {list(named or window)} does not fit into x {describe_shape(x)}, padded to {padded}."
         )
 
 

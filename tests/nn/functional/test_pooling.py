@@ -11,7 +11,8 @@ from nbmodule.nn.functional import pooling as p
 
 from jax_settings import spelled
 
-F = pytest.importorskip("torch.nn.functional")
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
 
 MAX = {1: (p.max_pool1d, F.max_pool1d), 2: (p.max_pool2d, F.max_pool2d), 3: (p.max_pool3d, F.max_pool3d)}
 AVG = {1: (p.avg_pool1d, F.avg_pool1d), 2: (p.avg_pool2d, F.avg_pool2d), 3: (p.avg_pool3d, F.avg_pool3d)}
@@ -199,3 +200,23 @@ def test_gradients_pass_through_vmap_and_jit(draws):
     whole = jax.grad(lambda x: (p.max_pool2d(x, 2) ** 2).sum())(x)
     rows = jax.jit(jax.vmap(jax.grad(lambda x: (p.max_pool2d(x, 2) ** 2).sum())))(x)
     np.testing.assert_allclose(whole, rows, rtol=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["max", "avg"])
+@pytest.mark.parametrize(("size", "window", "stride"), [(2, 3, 2), (2, 3, 3), (3, 5, 4), (1, 2, 2)])
+def test_with_ceil_mode_the_first_window_may_reach_over_the_end_as_well(pool, size, window, stride, draws):
+    ours, theirs = {"max": MAX, "avg": AVG}[pool][2]
+    x = draws.normal(size=(2, size, 6, 3)).astype("f")
+    expected = through_torch(theirs, (window, 2), (stride, 2), ceil_mode=True)(torch.tensor(x))
+    np.testing.assert_allclose(ours(x, (window, 2), stride=(stride, 2), ceil_mode=True), expected, rtol=1e-6)
+    with pytest.raises(ShapeError, match=rf"a window of \[{window}, 2\] does not fit into x"):
+        ours(x, (window, 2), stride=(stride, 2))
+    with pytest.raises(ShapeError, match=rf"a window of \[{window}, 2\] does not fit into x"):
+        ours(x, (window, 2), stride=(window - size, 2), ceil_mode=True)
+
+
+def test_the_largest_of_booleans_is_refused_with_the_cure():
+    with pytest.raises(
+        DtypeError, match=r'must hold numbers, found bool\[4, 4, 1\]. Convert it first: x.astype\("uint8"\)'
+    ):
+        p.max_pool2d(jnp.ones((4, 4, 1), bool), 2)
