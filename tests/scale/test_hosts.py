@@ -9,7 +9,7 @@ import nbmodule as nb
 def test_two_processes_give_the_losses_of_one(hosts, tmp_path):
     alone, facts, _ = hosts(1, 4, steps=4, folder=tmp_path / "alone")
     together, shared, ended = hosts(2, 2, steps=4, folder=tmp_path / "together")
-    assert [code for _, _, code in ended] == [0, 0]
+    assert [code for _, _, code in ended] == [0, 0], "\n\n".join(said for _, said, _ in ended)
     assert list(together) == list(alone) == list(range(4))
     np.testing.assert_allclose(list(together.values()), list(alone.values()), rtol=2e-6)
     # What is tracked is of the global batch.
