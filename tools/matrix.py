@@ -78,7 +78,9 @@ def debian(versions: list[str]) -> Iterator[list[Interpreter]]:
         root.parent.mkdir(parents=True, exist_ok=True)
         make = ["debootstrap", "--variant=minbase", f"--include={wanted}", "sid", str(root)]
         subprocess.run(make, check=True, stdout=sys.stderr)
-    shutil.copy("/etc/hosts", root / "etc" / "hosts")  # this machine's own name, by which two processes of JAX find each other
+    shutil.copy(
+        "/etc/hosts", root / "etc" / "hosts"
+    )  # this machine's own name, by which two processes of JAX find each other
     mounts = [(ROOT, root / WITHIN.relative_to("/")), (Path("/proc"), root / "proc"), (Path("/dev"), root / "dev")]
     done: list[Path] = []
     try:
