@@ -28,12 +28,14 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
 
 
 def nan_where(condition: Any, x: jax.Array) -> jax.Array:
-    """NaN where the condition holds, else `x`. No NaN goes in, which `jax_debug_nans` would take for one that came out.
+    """NaN where the condition holds, else `x`. With `jax_debug_nans` no NaN goes in, which JAX would take for one that came out.
 
     Example:
         >>> nan_where(jnp.array([True, False]), jnp.array([1.0, 2.0]))
         Array([nan,  2.], dtype=float32)
     """
+    if not jax.config.jax_debug_nans:  # pyright: ignore[reportAttributeAccessIssue] - then it is seen to be chosen, not computed
+        return where(condition, jnp.nan, x)
     far = where(condition, jnp.inf, jnp.zeros((), x.dtype))
     return where(condition, 0, x) + (far - far)
 
