@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from nbmodule.base.file_name import file_name
 from nbmodule.errors import FileWriteError, NbModuleError
 
 fcntl: Any
@@ -59,7 +60,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         >>> Path(folder, "new", "note.txt").read_text()
         'whole'
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(file_name(path, "save", "written")))
     unfinished: Path | None = None
     in_place = False
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.file_name import file_name
 from nbmodule.base.sockets import socket
 from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import whole_file
@@ -47,6 +48,7 @@ def save_calls(calls: Calls, path: str | os.PathLike[str]) -> None:
 
 def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, Any]) -> None:
     """Write calls, and nested values of other kinds beside them."""
+    target = file_name(path, "save calls", "written")
     arrays: dict[str, Any] = {}
     listed = list(calls)
     places = {id(call): number for number, call in enumerate(listed)}
@@ -71,7 +73,7 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
         "calls": rows,
         "more": encoded(dict(more), arrays),
     }
-    facts, target = json.dumps(record), os.fspath(path)
+    facts = json.dumps(record)
     if target.endswith(".safetensors"):
         _write_safetensors({name: jax.numpy.asarray(x) for name, x in arrays.items()}, target, {"calls": facts})
     elif target.endswith((".h5", ".hdf5")):
@@ -106,7 +108,7 @@ def load_calls(path: str | os.PathLike[str]) -> Calls:
 
 def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
     """Read what `write_record` wrote."""
-    target = os.fspath(path)
+    target = file_name(path, "load calls", "read")
     if target.endswith(".safetensors"):
         facts, arrays = _read_safetensors(target)
     else:

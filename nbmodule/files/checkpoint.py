@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbmodule.base.file_name import file_name
 from nbmodule.base.whole_file import remove_abandoned
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.files.bounded_json import dump_json
@@ -63,14 +64,14 @@ def save_checkpoint(
     """
     step = check_step(step)
     dump_json(extra, "extra")
-    if keep is not None and (type(keep) is not int or keep < 1):
+    if keep is not None and (isinstance(keep, bool) or not hasattr(keep, "__index__") or operator.index(keep) < 1):
         raise ArgumentError(f"keep={keep!r}: expected the number of checkpoints that stay, 1 or more, or None for all.")
     for name, tree in trees.items():
         if not isinstance(tree, Mapping):
             raise ArgumentTypeError(
                 f'cannot save "{name}": expected a nested mapping of arrays, found {type(tree).__name__}.'
             )
-    folder = Path(directory)
+    folder = Path(file_name(directory, "save a checkpoint", "written"))
     path = folder / f"checkpoint-{step}.h5"
     save(
         path,
@@ -121,7 +122,7 @@ def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
         []
     """
     try:
-        names = os.listdir(directory)
+        names = os.listdir(file_name(directory, "look for checkpoints", "read"))
     except FileNotFoundError:
         return []
     found = (_NAME.fullmatch(name) for name in names)

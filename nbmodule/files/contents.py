@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.collector import collector_paused
+from nbmodule.base.file_name import file_name
 from nbmodule.base.sockets import socket
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
@@ -71,7 +72,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
 
 def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
     """Read all leaves with their paths, those of buffers with their prefix; the trees of the contents are still empty."""
-    where = os.fspath(path)
+    where = file_name(path, "load", "read")
     contents = Contents()
     with open_file(path) as file:
         rows = read_seal(file, where)
@@ -91,7 +92,7 @@ def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> tuple[list[tuple[s
 
 def open_file(path: str | os.PathLike[str]) -> FileIO:
     """Open a regular file for reading, without a buffer; a folder or a pipe is no weights file."""
-    where = os.fspath(path)
+    where = file_name(path, "load", "read")
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -120,10 +121,18 @@ def _leaves(
             # Two rows with the same bytes are two names of one array.
             identity = (id(data), row.dtype, row.shape, str(row.notes)) if row.size else row.path
             if identity not in known:
-                known[identity] = restore(data, row.dtype, row.shape, row.notes, f'"/{row.path}" of {where}'), data
+                leaf = restore(data, row.dtype, row.shape, row.notes, f'"/{row.path}" of {where}')
+                known[identity] = (_read_only(leaf) if mmap else leaf), data
             yield row.path, known[identity][0]
     if packed:
-        yield from unpack(packed, where)
+        yield from ((path, _read_only(leaf) if mmap else leaf) for path, leaf in unpack(packed, where))
+
+
+def _read_only(leaf: Any) -> Any:
+    """What is asked for as mapped can be written nowhere, whether or not there were bytes to map."""
+    if isinstance(leaf, np.ndarray):
+        leaf.flags.writeable = False
+    return leaf
 
 
 def into_trees(contents: Contents, rows: list[tuple[str, Any]], where: str) -> None:

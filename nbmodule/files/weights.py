@@ -22,6 +22,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.collector import collector_paused
+from nbmodule.base.file_name import file_name
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import whole_file
@@ -97,7 +98,7 @@ def _described(
 
 def _check_ending(path: str | os.PathLike[str]) -> None:
     """A name that promises another format would mislead whoever opens the file."""
-    if os.fspath(path).endswith((".safetensors", ".npz")):
+    if file_name(path, "save", "written").endswith((".safetensors", ".npz")):
         raise ArgumentError(
             f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says otherwise. Nothing was written. "
             "Call it .h5, or use `save_safetensors`."

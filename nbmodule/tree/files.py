@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.file_name import file_name
 from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import whole_file
@@ -45,13 +46,13 @@ def to_disk_as_json(container: Nested, path: str | os.PathLike[str], *, arrays: 
     if arrays not in (None, "text"):
         raise ArgumentError(f'arrays= is None or "text"; found {arrays!r}.')
     text = json.dumps(_jsonable(container, "", arrays is not None), indent=4, ensure_ascii=False)
-    _write(Path(path), text)
+    _write(Path(file_name(path, "save", "written")), text)
 
 
 def from_disk_as_json(kind: Callable[[Any], Kind], path: str | os.PathLike[str]) -> Kind:
     """Read a JSON file; its objects become levels."""
     try:
-        with open(os.fspath(path), encoding="utf-8") as file:
+        with open(file_name(path, "load", "read"), encoding="utf-8") as file:
             value = json.load(file, object_pairs_hook=_unique)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
         raise FileFormatError(f"{os.fspath(path)} is no JSON that can be read: {error}") from error
@@ -77,7 +78,11 @@ def load(kind: Callable[[Any], Kind], path: str | os.PathLike[str], format: str 
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    asked = format if format is not None else Path(path).suffix.removeprefix(".") or "hdf5"
+    asked = (
+        format
+        if format is not None
+        else Path(file_name(path, "save or load", "done")).suffix.removeprefix(".") or "hdf5"
+    )
     found = _FORMATS.get(str(asked).lower())
     if found is None:
         raise ArgumentError(f'there is no format {asked!r}; there are "hdf5" and "json". Nothing is ever pickled.')

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nbmodule.base.file_name import file_name
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError
 from nbmodule.flow.model import Computation
@@ -71,7 +72,7 @@ def save(
         FileWriteError: if nothing can be written there; an `OSError`.
         MissingDependencyError: if Graphviz is needed and not there.
     """
-    target = Path(path)
+    target = Path(file_name(path, "save the graph", "written"))
     checked = chosen(graph, options)
     ending = target.suffix.lower()
     if ending not in (*ENDINGS, ".gv"):
