@@ -139,7 +139,10 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -
             level = _make_levels(levels, parent, where, escaped)
         key = unescape(name) if escaped else name
         if key in level:
-            raise FileFormatError(f'cannot load {where}: "/{path}" is listed twice, or is both an array and a group.')
+            raise FileFormatError(
+                f'cannot load {where}: "/{path}" is listed twice, or is both an array and a group, and nested names have '
+                f"no place for both. Nothing was loaded. `nb.load(path, rename={{'{path}/x': '{path}_x'}})` moves an x below it."
+            )
         if leaf is EMPTY:
             levels[path] = leaf = {}
         level[key] = leaf
@@ -157,7 +160,10 @@ def _make_levels(levels: dict[str, dict[str, Any]], path: str, where: str, escap
         if here not in levels:
             key = unescape(name) if escaped else name
             if key in level:
-                raise FileFormatError(f'cannot load {where}: "/{here}" is both an array and a group.')
+                raise FileFormatError(
+                    f'cannot load {where}: "/{here}" is both an array and a group, and nested names have no place for both. '
+                    f"Nothing was loaded. `nb.load(path, rename={{'{here}/x': '{here}_x'}})` moves an x below it."
+                )
             level[key] = levels[here] = {}
         level = levels[here]
     return level

@@ -20,6 +20,7 @@ from nbmodule.files.leaves import MOST_AXES
 from nbmodule.files.seal import SealedRow, check_count, read_at
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
+_CURES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
 _HEAD = 1 << 16  # bytes; the header of a member takes less
 
 
@@ -41,6 +42,11 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
             check_count(len(archive.infolist()), where)
             members = [info for info in archive.infolist() if not info.is_dir()]
+            if other := next((info.filename for info in members if not info.filename.endswith(".npy")), None):
+                raise FileFormatError(
+                    f"cannot load {where}: it is an archive that holds {other[:200]!r}, and an .npz holds arrays (.npy) alone. Nothing was "
+                    f"loaded.{_CURES.get(os.path.splitext(where)[1], '')}"
+                )
             if (claim := sum(info.file_size for info in members)) > _MOST_EXPANSION * size + _FREE_CLAIM:
                 raise FileFormatError(
                     f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, and at most {_MOST_EXPANSION} times its "

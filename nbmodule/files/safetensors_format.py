@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Mapping
 from io import FileIO
+from math import prod
 from typing import Any
 
 from nbmodule.base.whole_file import whole_file
@@ -38,6 +39,9 @@ NAMES = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
     "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float4_e2m1fn": "F4",
 }
 _DTYPES = {name: dtype for dtype, name in NAMES.items()}
 _MOST_HEADER = 100_000_000  # the limit of the format itself
@@ -142,7 +146,7 @@ def save_safetensors(
             raise ArgumentTypeError(
                 "cannot save the metadata: safetensors files hold text by name. Nothing was written."
             )
-        header["__metadata__"] = dict(metadata)
+        header["__metadata__"] = {_spelled(name): _spelled(text) for name, text in metadata.items()}
     at = 0
     for name, leaf in leaves:
         header[name] = {"dtype": NAMES[leaf.dtype], "shape": leaf.shape, "data_offsets": [at, at + leaf.nbytes]}
@@ -153,6 +157,18 @@ def save_safetensors(
         file.write(struct.pack("<Q", len(text)) + text)
         for _, leaf in leaves:
             file.write(leaf.data().data)
+
+
+def _spelled(text: str) -> str:
+    """The text, if it can be written as UTF-8, which the format's header is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(
+            f"cannot save {text[:200]!r} as safetensors: it holds half of a character (a lone surrogate), which other programs refuse. "
+            "Nothing was written."
+        ) from None
+    return text
 
 
 def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
@@ -168,5 +184,10 @@ def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
             raise ArgumentError(
                 f'cannot save "/{path}": safetensors takes a dot for the end of a level. Nothing was written.'
             )
-        found.append((".".join(parts), leaf))
+        if leaf.kind.bits * prod(leaf.shape) % 8:
+            raise DtypeError(
+                f'cannot save "/{path}" as safetensors: the format wants whole bytes, and {prod(leaf.shape)} numbers of '
+                f"{leaf.kind.bits} bits are none. Nothing was written."
+            )
+        found.append((_spelled(".".join(parts)), leaf))
     return found

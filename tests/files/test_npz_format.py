@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files import read
+from nbmodule.files import read, save
 from tests.files.trees import equal
 
 
@@ -119,3 +119,23 @@ def test_a_cut_or_changed_archive_is_refused(path):
     path.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
     with pytest.raises(FileFormatError, match="the archive is damaged"):
         read(path)
+
+
+def test_an_archive_of_another_program_is_not_called_damaged(tmp_path):
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("metadata.json", "{}")
+    with pytest.raises(FileFormatError, match=r"an archive that holds 'metadata.json'.*nb.from_keras") as raised:
+        read(path)
+    assert "damaged" not in str(raised.value)
+
+
+def test_arrays_that_are_asked_for_as_mapped_cannot_be_written(tmp_path):
+    tree = {"w": np.ones(3), "scalar": np.float32(2), "empty": np.zeros((0, 2))}
+    np.savez(tmp_path / "w.npz", **tree)
+    save(tmp_path / "w.h5", tree)
+    for name in ("w.npz", "w.h5"):
+        found = read(tmp_path / name, mmap=True).variables
+        assert all(not np.asarray(leaf).flags.writeable for leaf in found.values() if isinstance(leaf, np.ndarray)), (
+            name
+        )

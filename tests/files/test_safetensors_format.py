@@ -132,3 +132,51 @@ def test_a_header_made_to_harm_is_refused(path, header, message):
     write(path, header, bytes(64 if len(header) < 50 else 4000))
     with pytest.raises(FileFormatError, match=message):
         read(path)
+
+
+def test_every_dtype_that_the_package_writes_with_whole_bytes_is_read(path):
+    torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    codes = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
+    wanted = {"float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz}
+    package.save_file({name: codes.clone().view(getattr(torch, name)) for name in wanted}, path)
+    for name, dtype in wanted.items():
+        assert np.array_equal(read(path).variables[name].view(np.uint8), np.asarray(codes)), name
+        assert read(path).variables[name].dtype == dtype
+
+
+def test_floats_of_four_bits_go_to_the_package_and_come_back(path):
+    torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        return  # an older PyTorch has no such dtype to compare with
+    values = np.array([[0.5, 1.0, -1.5, 6.0]], np.float32).astype(ml_dtypes.float4_e2m1fn)
+    save_safetensors(path, {"w": values})
+    packed = package.load_file(path)["w"].view(torch.uint8)
+    assert [number for byte in packed.flatten().tolist() for number in (byte & 15, byte >> 4)] == [1, 2, 11, 7]
+    assert np.array_equal(read(path).variables["w"], values)
+
+
+def test_floats_of_four_bits_that_fill_no_whole_byte_are_refused(path):
+    with pytest.raises(
+        DtypeError, match="the format wants whole bytes, and 3 numbers of 4 bits are none. Nothing was written"
+    ):
+        save_safetensors(path, {"w": np.zeros(3, ml_dtypes.float4_e2m1fn)})
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("what", ["name", "metadata"])
+def test_half_a_character_is_refused_as_other_programs_do(path, what):
+    name, metadata = ("\ud800", None) if what == "name" else ("w", {"note": "\ud800"})
+    with pytest.raises(ArgumentError, match=r"half of a character \(a lone surrogate\), which other programs refuse"):
+        save_safetensors(path, {name: np.ones(2)}, metadata=metadata)
+    assert not path.exists()
+
+
+def test_an_array_whose_name_is_a_level_of_another_is_told_apart_from_damage_and_can_be_renamed(path):
+    package = pytest.importorskip("safetensors.numpy")
+    package.save_file({"l.weight": np.ones(2, np.float32), "l.weight.absmax": np.zeros(3, np.float32)}, path)
+    with pytest.raises(
+        FileFormatError, match=r"both an array and a group.*no place for both.*rename={'l/weight/x': 'l/weight_x'}"
+    ) as raised:
+        load(path)
+    assert "damaged" not in str(raised.value)
+    assert set(load(path, rename={"l/weight/absmax": "l/absmax"})["l"]) == {"absmax", "weight"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # A tensor may claim more numbers than its file holds, by strides of 0; as for archives of NumPy.
 MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")  # PyTorch writes some of its messages for a terminal
 
 
 def torch_rows(path: str | os.PathLike[str], mmap: bool) -> list[tuple[str, Any]]:
@@ -37,7 +39,7 @@ def torch_rows(path: str | os.PathLike[str], mmap: bool) -> list[tuple[str, Any]
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # a damaged file raises whatever its reader meets
-        first = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        first = (_COLORS.sub("", str(error)).splitlines() or [type(error).__name__])[0][:200]
         raise FileFormatError(
             f"cannot load {where}: PyTorch does not read it as tensors alone ({type(error).__name__}: {first}). Nothing was loaded. Other "
             "objects are never loaded, since loading them runs what they say: save `model.state_dict()`. If you trust it, "
