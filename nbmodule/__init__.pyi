@@ -45,6 +45,7 @@ from nbmodule.core.transforms.jit import make_jaxpr as make_jaxpr
 from nbmodule.core.transforms.mapped import scan as scan
 from nbmodule.core.transforms.mapped import vmap as vmap
 from nbmodule.core.transforms.stacked import stack as stack
+from nbmodule.doors.files import in_background as in_background
 from nbmodule.doors.files import load as load
 from nbmodule.doors.files import restore_checkpoint as restore_checkpoint
 from nbmodule.doors.files import save as save
@@ -77,7 +78,6 @@ from nbmodule.errors import TraceError as TraceError
 from nbmodule.errors import TracerLeakError as TracerLeakError
 from nbmodule.errors import UnexpectedKeysError as UnexpectedKeysError
 from nbmodule.files import checkpoint_steps as checkpoint_steps
-from nbmodule.files import in_background as in_background
 from nbmodule.files import wait_for_saving as wait_for_saving
 from nbmodule.flow import Graph as Graph
 from nbmodule.interop.into import from_equinox as from_equinox

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.dialects import takes_words
+from nbmodule.base.file_name import file_name
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.base.nesting import flat, nest
 from nbmodule.base.sockets import socket
@@ -36,6 +37,7 @@ from nbmodule.optim.saving import all_or_nothing, check_belongs
 if TYPE_CHECKING:
     from nbmodule.base.kinds import DeviceLike
     from nbmodule.doors.module import Module
+    from nbmodule.files.background import Saving
     from nbmodule.files.renaming import Rename
     from nbmodule.files.weights import LoadedParts
 
@@ -88,16 +90,22 @@ def save(
             f"nb.save writes models and arrays; found the optimizer {type(variables).__name__}. Nothing was written. Training state "
             "is written by nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)."
         )
+    variables, buffers = _parts(variables, buffers)
+    files.save(path, variables, buffers=buffers, packed=packed, compression=compression, dtype=dtype, metadata=metadata)
+
+
+def _parts(variables: Any, buffers: Any) -> tuple[Any, Any]:
+    """What `save` writes, as it is now: of a model its parameters and buffers."""
     if is_module(variables):
         _ensure_holds(variables, "save", "written")
         variables, kept = parts_of(variables)
-        buffers = kept if buffers in (None, True) else buffers or None
-    elif not isinstance(variables, Mapping):
+        return variables, kept if buffers in (None, True) else buffers or None
+    if not isinstance(variables, Mapping):
         raise ArgumentTypeError(
             f"nb.save takes a model, or nested mappings of arrays; found {type(variables).__name__}. Nothing was written. "
             "Give it a name, as in nb.save(path, {'x': x})."
         )
-    files.save(path, variables, buffers=buffers, packed=packed, compression=compression, dtype=dtype, metadata=metadata)
+    return variables, buffers
 
 
 @takes_words
@@ -201,11 +209,17 @@ def save_safetensors(
     """
     from nbmodule import files
 
+    variables, metadata = _named(variables, metadata)
+    files.save_safetensors(path, variables, metadata=metadata)
+
+
+def _named(variables: Any, metadata: Any) -> tuple[Any, Any]:
+    """What `save_safetensors` writes, as it is now: of a model its state dict."""
     if is_module(variables):
         _ensure_holds(variables, "save", "written")
         variables = variables.state_dict()
         metadata = {"format": "nbmodule"} | dict(metadata or {})  # the axes of convolutions lie as ours do
-    files.save_safetensors(path, _by_level(variables), metadata=metadata)
+    return _by_level(variables), metadata
 
 
 def _by_level(variables: Any) -> Any:
@@ -263,7 +277,7 @@ def load_weights(
     from nbmodule.files.weights import load_parts
 
     layout = as_layout("load_weights", layout)
-    _ensure_holds(module, f"load {os.fspath(path)} into", "read")
+    _ensure_holds(module, f"load {file_name(path, 'load', 'read')} into", "read")
     parts = load_parts(path, rename=rename, strict=strict)
     found = _of_torch(module, path, parts, strict, layout, rename is not None)
     arrays, report = found or (_checked(module, path, parts.variables, parts.buffers, strict, parts.origin), None)
@@ -368,17 +382,91 @@ def save_checkpoint(
     """
     from nbmodule import files
 
-    ensure_built(model)
-    if sharded is None:
-        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
-    things = [plan_of(thing).boxes for thing in (model, optimizer) if thing is not None]
-    trees = at_one_moment([*things, [random.default.state]], lambda: trees_of(model, optimizer, sharded))
+    trees, sharded = _training_state(model, optimizer, sharded)
     if sharded:
         from nbmodule.files.sharded import save_sharded
 
         save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
         return Path(directory) / str(step)
     return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
+
+
+def _training_state(
+    model: Module, optimizer: object, sharded: bool | None
+) -> tuple[dict[str, Mapping[str, Any]], bool]:
+    """What a checkpoint holds, as it is at this moment, and whether each host writes its own part."""
+    _ensure_holds(model, "save a checkpoint of", "written")
+    if sharded is None:
+        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
+    is_sharded = sharded
+    things = [plan_of(thing).boxes for thing in (model, optimizer) if thing is not None]
+    return at_one_moment([*things, [random.default.state]], lambda: trees_of(model, optimizer, is_sharded)), is_sharded
+
+
+def in_background(function: Callable[..., Any], path: object, *trees: Any, **options: Any) -> Saving:
+    """Save while the training goes on: the values are those of now, a thread writes the file.
+
+    Everything that is asked for is written in the order in which it was asked for. `nb.wait_for_saving()` waits for all of it, and so
+    does the interpreter at its end. A failure is raised where somebody waits, or else by the next request.
+
+    Args:
+        function: `nb.save`, `nb.save_checkpoint`, `nb.save_safetensors` or `model.save_weights`; or a function of your own, of a path
+            and nested mappings of arrays.
+        path: Its first argument; a relative one means the folder of now.
+        *trees: What it writes: a model, or nested mappings of arrays.
+        **options: Its keyword arguments, such as `step=`, `model=` and `optimizer=` of a checkpoint.
+
+    Returns:
+        The saving: `is_done`, and `wait()`, which gives what the function gave.
+
+    Raises:
+        FileWriteError: an earlier request has failed and nobody has waited for it; this one is then not begun.
+        ArgumentError: the checkpoint is sharded: orbax writes it, and all hosts take part.
+        ArgumentTypeError: a function of your own is given a model, whose values it would read at some later time.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path, model = os.path.join(tempfile.mkdtemp(), "w.h5"), nb.Linear(2, 2, bias_initializer=nb.Zeros())
+        >>> saving = nb.in_background(nb.save, path, model)
+        >>> model.bias = model.bias + 1
+        >>> nb.wait_for_saving()
+        >>> nb.load(path).b
+        Array([0., 0.], dtype=float32)
+    """
+    from nbmodule import files
+
+    own = getattr(function, "__self__", None)
+    name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
+    if is_module(own) and name == ("nbmodule.doors.module", "save_weights"):
+        function, trees = save, (own, *trees)
+    if function is save and trees:
+        variables, options["buffers"] = _parts(trees[0], options.get("buffers"))
+        function, trees = files.save, (variables, *trees[1:])
+    elif function is save_safetensors and trees:
+        variables, options["metadata"] = _named(trees[0], options.get("metadata"))
+        function, trees = files.save_safetensors, (variables, *trees[1:])
+    elif function is save_checkpoint:
+        function, options = files.save_checkpoint, _of_checkpoint(**options)
+    elif any(is_module(each) or isinstance(each, Optimizer) for each in (own, *trees, *options.values())):
+        raise ArgumentTypeError(
+            "nb.in_background saves models by nb.save, nb.save_checkpoint, nb.save_safetensors and model.save_weights; another function would "
+            "read their values at some later time. Nothing was written. Give it model.v, or model.state_dict()."
+        )
+    return files.in_background(function, path, *trees, **options)
+
+
+def _of_checkpoint(
+    *, step: int, model: Module, optimizer: object = None, sharded: bool | None = None, **options: Any
+) -> dict[str, Any]:
+    """The options by which the room of files writes what `save_checkpoint` is asked for."""
+    trees, is_sharded = _training_state(model, optimizer, sharded)
+    if is_sharded:
+        raise ArgumentError(
+            "cannot save a sharded checkpoint in the background: orbax writes it, and all hosts take part. Nothing was written. Call "
+            "nb.save_checkpoint itself."
+        )
+    return {"step": step, "trees": trees, **options}
 
 
 def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
@@ -418,7 +506,7 @@ def restore_checkpoint(
     """
     from nbmodule import files
 
-    ensure_built(model)
+    _ensure_holds(model, "restore a checkpoint into", "changed")
     if is_sharded(directory, step):
         found, trees, extra = restore_sharded(directory, model, step)
     else:
@@ -499,8 +587,9 @@ def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
     """Whether the checkpoint that is asked for is one of orbax: a folder named by its step."""
     from nbmodule import files
 
-    folder = Path(directory)
-    steps = [int(each.name) for each in folder.iterdir() if each.name.isdigit()] if folder.is_dir() else []
+    folder = Path(file_name(directory, "restore a checkpoint", "changed"))
+    names = [each.name for each in folder.iterdir() if each.is_dir()] if folder.is_dir() else []
+    steps = [int(name) for name in names if name.isascii() and name.isdigit()]
     if step is not None:
         return step in steps
     return bool(steps) and max(steps) > max(files.checkpoint_steps(directory), default=-1)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.file_name import file_name
 from nbmodule.errors import ArgumentError
 from nbmodule.files.chains import MAX_DEPTH
 from nbmodule.files.leaves import check_array, to_host
@@ -89,13 +90,15 @@ def in_background(function: Callable[..., Any], path: object, *trees: Any, **opt
         array([0., 0.])
     """
     global _thread
+    name = file_name(path, "save", "written")
+    absolute = os.path.abspath(name)  # the folder may be another one when the thread comes to it
     _raise_failed()
     trees = tuple(snapshot(tree) for tree in trees)
     options = {name: snapshot(value) if isinstance(value, Mapping) else value for name, value in options.items()}
     with _state:
         if _thread is None:
             _thread = ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
-        saving = Saving(str(path), _thread.submit(function, path, *trees, **options))
+        saving = Saving(name, _thread.submit(function, absolute, *trees, **options))
         _pending.append(saving)
     return saving
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import h5py
 import jax.numpy as jnp
@@ -232,3 +233,119 @@ def test_a_model_that_waits_for_its_first_call_is_neither_saved_nor_loaded_as_an
     late(X)
     late.load_weights(path)
     assert same(late, built)
+
+
+def test_a_checkpoint_is_neither_of_nor_for_a_model_that_waits_for_its_first_call(tmp_path):
+    late = Late(build_mode="on_call")
+    with pytest.raises(
+        nb.NotBuiltError, match="cannot save a checkpoint of Late: it is not built .* Nothing was written"
+    ):
+        nb.save_checkpoint(tmp_path / "runs", step=0, model=late)
+    assert not (tmp_path / "runs").exists()
+    built = Late(build_mode="on_call")
+    built(X)
+    nb.save_checkpoint(tmp_path / "runs", step=0, model=built)
+    with pytest.raises(
+        nb.NotBuiltError, match="cannot restore a checkpoint into Late: it is not built .* Nothing was changed"
+    ):
+        nb.restore_checkpoint(tmp_path / "runs", model=late)
+
+
+def test_what_else_lies_in_the_folder_of_checkpoints_is_none_of_them(tmp_path):
+    model = nb.Linear(3, 2)
+    nb.save_checkpoint(tmp_path, step=1, model=model)
+    for name in ("²", "٣"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "12").write_text("no folder of a step")
+    assert nb.restore_checkpoint(tmp_path, model=model) == (1, None)
+    nb.save_checkpoint(tmp_path, step=2, model=model, keep=np.int64(1))
+    assert nb.checkpoint_steps(tmp_path) == [2]
+
+
+class Tied(nb.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nb.Embedding(5, 3)
+        self.head = nb.Linear(3, 5, with_bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.embedding(x))
+
+
+def test_a_file_that_names_a_shared_variable_once_is_whole(tmp_path):
+    """As `safetensors.torch.save_model` writes it, which drops the other names."""
+    torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+
+    class Twin(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(5, 3)
+            self.head = torch.nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+    twin, path = Twin(), str(tmp_path / "tied.safetensors")
+    package.save_model(twin, path)
+    with package.safe_open(path, "np") as file:
+        assert len(list(file.keys())) == 1
+    model = nb.load(path, Tied())
+    table = twin.embedding.weight.detach().numpy()
+    np.testing.assert_allclose(model(jnp.array([0, 3])), table[[0, 3]] @ table.T, rtol=1e-5)
+    for name in ("embedding.weight", "head.weight"):
+        other = Tied()
+        other.load_state_dict({name: table})
+        np.testing.assert_array_equal(other.head.weight, table)
+        assert other.head.weight is other.embedding.weight
+    with pytest.raises(nb.MissingKeysError, match="embedding.weight"):
+        Tied().load_state_dict({})
+
+
+def test_a_dtype_that_does_not_fit_says_which_variable_of_the_file_it_is(tmp_path):
+    model, path = nb.Sequential(nb.Linear(3, 2)), tmp_path / "w.h5"
+    nb.save(path, {"submodules": {"v0": {"w": np.ones((2, 3), np.complex64), "b": np.zeros(2, np.float32)}}})
+    before = model.state_dict()
+    with pytest.raises(
+        nb.DtypeError, match=r'cannot load "submodules/v0/w": cannot set parameter float32\[2, 3\] to complex64'
+    ):
+        model.load_weights(path)
+    assert same_arrays(before, model.state_dict())
+
+
+def same_arrays(a, b):
+    return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_what_is_saved_in_the_background_has_the_values_of_the_moment_of_asking(tmp_path):
+    model, optimizer, event = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2)), nb.Adam(1e-2), threading.Event()
+    optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
+    before, state = model.state_dict(), {name: np.array(x) for name, x in optimizer.state_dict().items()}
+    nb.in_background(lambda path: event.wait(60), tmp_path / "first")  # one thread writes: what is asked for next waits
+    nb.in_background(nb.save, tmp_path / "a.h5", model)
+    nb.in_background(model.save_weights, tmp_path / "b.h5", buffers=False)
+    nb.in_background(nb.save_safetensors, tmp_path / "c.safetensors", model)
+    saving = nb.in_background(nb.save_checkpoint, tmp_path, step=1, model=model, optimizer=optimizer, extra={"a": 1})
+    drawn = nb.Linear(2, 2).weight.value
+    optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
+    assert not same_arrays(before, model.state_dict())
+    event.set()
+    nb.wait_for_saving()
+    assert saving.wait() == tmp_path / "checkpoint-1.h5"
+
+    for name in ("a.h5", "c.safetensors"):
+        assert same_arrays(
+            nb.load(tmp_path / name, nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))).state_dict(), before
+        )
+    assert not nb.load(tmp_path / "b.h5", buffers=True)[1]
+    np.testing.assert_array_equal(nb.load(tmp_path / "b.h5")["submodules"]["v0"]["w"], before["0.weight"])
+    assert nb.restore_checkpoint(tmp_path, model=model, optimizer=optimizer) == (1, {"a": 1})
+    assert same_arrays(model.state_dict(), before) and same_arrays(dict(optimizer.state_dict()), state)
+    np.testing.assert_array_equal(nb.Linear(2, 2).weight.value, drawn)
+
+
+def test_a_function_of_the_user_is_not_given_a_model_to_read_in_the_background(tmp_path):
+    for trees, options in (((nb.Linear(1, 1),), {}), ((), {"model": nb.Linear(1, 1)}), ((nb.Adam(),), {})):
+        with pytest.raises(
+            nb.ArgumentTypeError,
+            match=r"would read their values at some later time\. Nothing was written\. Give it model.v",
+        ):
+            nb.in_background(lambda path, *a, **k: None, tmp_path / "w", *trees, **options)

@@ -159,3 +159,19 @@ def test_the_interpreter_waits_at_its_end_and_reports_a_failure(tmp_path, run_py
     output = run_python(code)
     assert equal(read(tmp_path / "w.h5").variables, {"n": 1, "w": np.arange(5000.0)})
     assert f"{tmp_path / 'folder.h5'} was not saved: cannot save" in output
+
+
+def test_a_relative_path_means_the_folder_of_the_moment_of_asking(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    event = threading.Event()
+    in_background(slow_save(event), "first.h5", {"w": np.ones(2)})
+    saving = in_background(save, "second.h5", {"w": np.ones(2)})
+    monkeypatch.chdir(there)
+    event.set()
+    wait_for_saving()
+    assert "second.h5" in repr(saving)
+    assert sorted(file.name for file in here.iterdir()) == ["first.h5", "second.h5"]
+    assert not list(there.iterdir())

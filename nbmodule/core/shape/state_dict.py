@@ -23,7 +23,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
 from nbmodule.core.shape.walk import aliases, is_module
-from nbmodule.errors import ArgumentTypeError, ShapeError, UnexpectedKeysError
+from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeError, UnexpectedKeysError
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def checked(
 ) -> dict[Variable, Any]:
     """The arrays as the variables may hold them; nothing is changed yet."""
     if strict:
-        refuse_other_names(title, names, given, "No variable", cure)
+        found = {box for name, box in names.items() if name in given}
+        wanted = {name: box for name, box in names.items() if name in given or box not in found}
+        refuse_other_names(title, wanted, given, "No variable", cure)
     arrays: dict[Variable, Any] = {}
     for name, box in names.items():
         if name not in given:
@@ -105,7 +107,7 @@ def checked(
         array = given[name]
         array = array.value if isinstance(array, Variable) else array
         _check_shape(name, box, array, cure, source)
-        admitted = box.admitted(array)  # the dtype of the variable: two copies of one value are one again
+        admitted = _admitted(name, box, array)  # the dtype of the variable: two copies of one value are one again
         if box in arrays and not _same(arrays[box], admitted):
             warnings.warn(
                 f'{title}: two different values were given for one shared variable; that of "{name}", the last, is used.',
@@ -118,6 +120,13 @@ def checked(
 def _asked(source: Any, names: Mapping[str, Variable]) -> dict[str, Any]:
     answers = {name: source(name, box) for name, box in names.items()}
     return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _admitted(name: str, box: Variable, array: Any) -> Any:
+    try:
+        return box.admitted(array)
+    except DtypeError as error:
+        raise DtypeError(f'cannot load "{name}": {error} No other was changed.') from None
 
 
 def _check_shape(name: str, box: Variable, array: Shaped, cure: str, source: str) -> None:
