@@ -317,6 +317,8 @@ class Optimizer:
         attributes.settle_trial(self)
         if now.frame is not None:  # all own boxes are inputs of a compiled function, or it is traced again right now
             values_of(self, plan_of(self).boxes)
+        elif here() != EAGER:  # a raw trace: where no step can come out of it, it is refused before there is state
+            self._counter.value = self._counter.value
         part.grads = match(
             f"{type(self).__name__} cannot take a step", part.chains, part.weights, idle, grads, ignore_missing
         )
