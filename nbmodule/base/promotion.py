@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array, lax
 from jax.typing import DTypeLike
 
 
@@ -34,6 +35,11 @@ def widened(dtype: DTypeLike, least: DTypeLike = jnp.float32) -> Any:
     """
     with mixed_dtypes():
         return jnp.promote_types(dtype, least)
+
+
+def widened_array(x: Array, least: DTypeLike = jnp.float32) -> Array:
+    """The numbers in the dtype that holds them and those of another: half precision in float32."""
+    return lax.convert_element_type(x, widened(x.dtype, least))
 
 
 def common_dtype(*values: object) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
@@ -18,6 +17,7 @@ from jaxtyping import Array, Float, Integer
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.base.promotion import common_dtype
+from nbmodule.core.numbers.random import folded
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional import recurrent
@@ -293,7 +293,7 @@ def _run(
     finals = []
     for layer, ways in enumerate(weights):
         if layer and key is not None:
-            x = dropout(x, dropout_rate, _folded(key, layer))
+            x = dropout(x, dropout_rate, folded(key, layer))
         outputs = []
         for way, own in enumerate(ways):
             first = None if state is None else tuple(part[layer * directions + way] for part in state)
@@ -318,10 +318,6 @@ def _one(
     else:
         ys, last = recurrent.rnn(x, first, *weights, lengths=lengths, reverse=reverse, nonlinearity=nonlinearity)
     return ys, (last,)
-
-
-def _folded(key: Any, layer: int) -> Any:
-    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), layer))
 
 
 _DOC = """{title}

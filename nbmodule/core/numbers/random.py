@@ -160,7 +160,7 @@ class RandomStream:
         if making.key is None:
             key = self.state.value[:2]
             if isinstance(key, jax.core.Tracer):
-                return _folded(key, made)
+                return folded(key, made)
             making.key = np.asarray(key)
         return threefry.fold_in(making.key, made)
 
@@ -178,7 +178,7 @@ class RandomStream:
         count = self._making.count
         made = count.value
         count.value = made + np.uint32(1)
-        return self._split(_folded(self.state.value[:2], made))
+        return self._split(folded(self.state.value[:2], made))
 
     def draw(self, state: Any = None) -> Any:
         """The next key of the drawing lane: two `uint32` words, traced inside a transform; moves the stream on.
@@ -235,7 +235,8 @@ class RandomStream:
         return f"RandomStream({describe_shape(self.state) if isinstance(self.state, Buffer) else repr(self.state)})"
 
 
-def _folded(key: Any, number: Any) -> Any:
+def folded(key: Any, number: Any) -> Any:
+    """The data of the key that follows from the data of a key and a number."""
     return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number))
 
 

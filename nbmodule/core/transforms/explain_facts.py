@@ -24,6 +24,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.structure import Static, Structure, _Same, static_key, structure_of
 from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.names import contents
 
 MOST_TRACES = 16
@@ -188,7 +189,7 @@ def trace_of(
     labels |= {number: f"args.{position}" for position, number in holes}
     order = tuple(sorted((labels.get(i, ""), i) for i in range(len(things))))
     call[Key("call", "arguments that hold modules")] = Fact(", ".join(label for label, _ in order) or "none", order)
-    boxes = [box for thing in things for box in _boxes_of(thing)]
+    boxes = [box for thing in things for box in boxes_of(thing)]
     index: dict[Any, int] = {}
     shared = tuple(index.setdefault(box, len(index)) for box in boxes)
     if len(index) != len(boxes):
@@ -273,10 +274,6 @@ def _joined(label: str, path: str) -> str:
     return ".".join(filter(None, (label, path)))
 
 
-def _boxes_of(thing: Any) -> Sequence[Any]:
-    return (thing,) if isinstance(thing, Variable) else plan_of(thing).boxes
-
-
 def _box_fact(box: Variable) -> Fact:
     frozen = " frozen" if box._frozen else ""
     layout = layout_of(box)
@@ -287,7 +284,7 @@ def _box_fact(box: Variable) -> Fact:
 
 def box_texts(thing: Any) -> set[str]:
     """Kinds, shapes and dtypes of the variables of a thing."""
-    return {_box_fact(box).text for box in _boxes_of(thing)}
+    return {_box_fact(box).text for box in boxes_of(thing)}
 
 
 def _codes(codes: Iterable[tuple[Any, Any]]) -> dict[str, frozenset[Any]]:

@@ -42,8 +42,8 @@ def extreme(function: Callable[..., Any], place: Callable[..., Any]) -> Callable
     return called
 
 
-def axes(dim: Sizes | None) -> Any:
-    return tuple(dim) if isinstance(dim, list) else dim
+axes = functional.whole
+"""Axes may be given as a list."""
 
 
 def sizes(shape: tuple[Any, ...]) -> tuple[int, ...]:

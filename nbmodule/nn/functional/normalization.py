@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import widened
+from nbmodule.base.promotion import widened_array
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape
 from nbmodule.nn.functional.primitives import along, promoted
@@ -56,7 +56,7 @@ def batch_norm(
     """
     axis = _check_channels("batch_norm", x, axis, mean=mean, var=var, weight=weight, bias=bias)
     check_number("batch_norm", "eps", eps, least=0)
-    wide = _widened(x)
+    wide = widened_array(x)
     mean, var = (along(lax.convert_element_type(s, wide.dtype), axis, x.ndim) for s in (mean, var))
     return _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
 
@@ -117,7 +117,7 @@ def batch_norm_train(
         raise ShapeError(
             f"{name}: x must have more than one value for each channel to learn from, found {describe_shape(x)}."
         )
-    wide = _widened(x)
+    wide = widened_array(x)
     mean, var = _moments(wide, others, axis_name)
     y = _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
     mean, var = lax.reshape(mean, (x.shape[axis],)), lax.reshape(var, (x.shape[axis],)) * (count / (count - 1))
@@ -156,7 +156,7 @@ def layer_norm(
     axes = _check_last("layer_norm", x, weight, bias, normalized_shape)
     check_number("layer_norm", "eps", eps, least=0)
     check_number("layer_norm", "new_std", new_std)
-    wide = _widened(x)
+    wide = widened_array(x)
     mean, var = _moments(wide, axes)
     y = (wide - mean) * lax.rsqrt(var + eps)
     return _scaled(y * new_std if new_std != 1 else y, weight, bias, x.dtype)
@@ -189,7 +189,7 @@ def rms_norm(
     """
     axes = _check_last("rms_norm", x, weight, None, normalized_shape)
     check_number("rms_norm", "eps", eps, least=0)
-    wide = _widened(x)
+    wide = widened_array(x)
     return _scaled(wide * lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + eps), weight, None, x.dtype)
 
 
@@ -231,7 +231,7 @@ def group_norm(
     channels = x.shape[axis]
     if channels % groups:
         raise ShapeError(f"group_norm: {groups} groups must divide the {channels} channels of x {describe_shape(x)}.")
-    wide = _widened(x)
+    wide = widened_array(x)
     parts = lax.reshape(wide, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
     within = tuple(i + (i > axis) for i in spatial) + (axis + 1,)
     mean, var = _moments(parts, within)
@@ -275,7 +275,7 @@ def instance_norm(
         raise ShapeError(
             f"instance_norm: x must have more than one pixel, found {describe_shape(x)}, read as {data_format or 'N...C'}."
         )
-    wide = _widened(x)
+    wide = widened_array(x)
     mean, var = _moments(wide, spatial)
     return _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
 
@@ -357,10 +357,6 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
         )
     axis = x.ndim - 1 if data_format.endswith("C") else x.ndim - rank
     return tuple(i for i in range(x.ndim - rank, x.ndim) if i != axis), axis
-
-
-def _widened(x: Array) -> Array:
-    return lax.convert_element_type(x, widened(x.dtype))
 
 
 def _moments(x: Array, axes: tuple[int, ...], axis_name: object = None) -> tuple[Array, Array]:

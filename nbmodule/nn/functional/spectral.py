@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Complex, Float, Inexact
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import widened
+from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact
 from nbmodule.nn.functional.windows import sizes
@@ -73,7 +73,8 @@ def rfft(
     check_choice("rfft", "norm", norm, _NORMS)
     axis = check_axis("rfft", axis, x.ndim)
     n = _length("rfft", x, n, axis)
-    y = lax.fft(_fitted(_single(x), axis, n), lax.FftType.RFFT, (n,))
+    # In widened numbers, here and below: there is no Fourier transform of half precision.
+    y = lax.fft(_fitted(widened_array(x), axis, n), lax.FftType.RFFT, (n,))
     return _back(y * _factor(norm, n, inverse=False), axis)
 
 
@@ -99,7 +100,7 @@ def irfft(
     n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
     if n < 1:
         raise ShapeError(f"irfft: axis {axis} must have two values at least, or n be given, found {describe_shape(x)}.")
-    y = lax.fft(_fitted(_complex(x), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
+    y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
     return _back(y * (_factor(norm, n, inverse=True) * n), axis)
 
 
@@ -146,7 +147,7 @@ def _complex_transform(name: str, x: Array, n: object, axis: int, norm: str, kin
     axis = check_axis(name, axis, x.ndim)
     n = _length(name, x, n, axis)
     inverse = kind == lax.FftType.IFFT
-    y = lax.fft(_fitted(_complex(x), axis, n), kind, (n,))
+    y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n), kind, (n,))
     return _back(y * (_factor(norm, n, inverse=inverse) * (n if inverse else 1)), axis)
 
 
@@ -160,7 +161,7 @@ def _cosine(name: str, x: Array, type: int, n: object, axis: int, norm: str, *, 
     if type == 1 and n < 2:
         raise ShapeError(f"{name}: type 1 needs two values at least on axis {axis}, found {describe_shape(x)}.")
     dtype = x.dtype
-    x = _fitted(_single(x), axis, n)
+    x = _fitted(widened_array(x), axis, n)
     if inverse:
         type = {1: 1, 2: 3, 3: 2, 4: 4}[type]
         norm = {"backward": "forward", "forward": "backward", "ortho": "ortho"}[norm]
@@ -231,12 +232,3 @@ def _factor(norm: str, n: int, *, inverse: bool) -> float:
     if norm == "ortho":
         return 1 / math.sqrt(n)
     return 1 / n if (norm == "backward") == inverse else 1.0
-
-
-def _single(x: Array) -> Array:
-    """At least float32: there is no Fourier transform of half precision."""
-    return lax.convert_element_type(x, widened(x.dtype))
-
-
-def _complex(x: Array) -> Array:
-    return lax.convert_element_type(x, widened(x.dtype, jnp.complex64))
