@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatisti
     return out
 
 
-def lies_elsewhere(x: object) -> bool:
+def lies_elsewhere(x: object) -> TypeGuard[jax.Array]:
     """Tell whether reading an array means a copy from another device."""
     return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.sharding.device_set)
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from nbmodule.calls.memory import hold
+from nbmodule.views.arrays.statistics import lies_elsewhere
 
 BUDGET = 256_000_000
 """Bytes that all views together may hold."""
@@ -134,9 +135,8 @@ def moved_to_host(tree: object, room: int = BUDGET, moved: dict[int, tuple[Any, 
 
 def _lies_elsewhere(x: object) -> bool:
     return (
-        isinstance(x, jax.Array)
-        and not isinstance(x, Tracer)
-        and any(device.platform != "cpu" for device in x.sharding.device_set)
+        not isinstance(x, Tracer)
+        and lies_elsewhere(x)
         and x.is_fully_addressable
         and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     )
