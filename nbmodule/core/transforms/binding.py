@@ -83,10 +83,8 @@ class Binding:
     __slots__ = (
         "__weakref__",
         "aim",
-        "bindings",
         "boxes",
         "called",
-        "cells",
         "closure",
         "codes",
         "compiled",
@@ -98,7 +96,6 @@ class Binding:
         "pick_kept",
         "program",
         "seen",
-        "sequences",
         "things",
     )
 
@@ -122,13 +119,7 @@ class Binding:
             (live.values(), tuple(then.values())) if type(then) is dict else (live, tuple(then))
             for live, then in watched
         ]
-        watch = closure.watch
-        self.codes, self.bindings, self.cells, self.sequences = (
-            watch.codes,
-            watch.bindings,
-            watch.cells,
-            watch.sequences,
-        )
+        self.codes = closure.watch.codes
         self.seen = -1
         self.aim = NO_AIM
         self.called: tuple[Any, Any, bool] = (
@@ -253,11 +244,10 @@ class Binding:
         It is one function with all it needs at hand: each look-up that is saved here counts, at ten leaves a tenth of the call.
         """
         program, compiled, boxes, things = self.program, self.compiled, self.boxes, self.things
-        module_lists, lists, codes, bindings = self.module_lists, self.lists, self.codes, self.bindings
-        cells, sequences = self.cells, self.sequences
-        closure, own = self.closure, weakref.ref(self)
-        name_kinds, cell_kinds, kinds_inside = closure.watch.name_kinds, closure.watch.cell_kinds, closure.watch.kinds
-        paths, defaults = closure.watch.paths, closure.watch.defaults
+        closure, own, watch = self.closure, weakref.ref(self), self.closure.watch
+        module_lists, lists, codes, bindings = self.module_lists, self.lists, self.codes, watch.bindings
+        cells, sequences, paths, defaults = watch.cells, watch.sequences, watch.paths, watch.defaults
+        name_kinds, cell_kinds, kinds_inside = watch.name_kinds, watch.cell_kinds, watch.kinds
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
         count, holes = len(kinds), [hole for hole in kinds if hole is not None]
