@@ -19,7 +19,7 @@ from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Tracker, describe, untracked
+from nbmodule.core.recording.tracker import Tracker, describe, keeps_nothing, untracked, wants_none
 from nbmodule.core.running.scopes import own_name
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -147,7 +147,7 @@ def first_nonfinite(
     things = [*guess(inside), *split((args, kwargs))[1]]
     with unchanged(things), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
-        with Tracker(_nothing, _nothing_kept, "first_nonfinite"):  # who calls whom is wanted, and no values
+        with Tracker(wants_none, keeps_nothing, "first_nonfinite"):  # who calls whom is wanted, and no values
             closed = jax.make_jaxpr(run)(*arrays)
         watch = _Watch(roots())
         outputs = evaluate(closed, arrays, watch)
@@ -228,14 +228,6 @@ def _with_backward(fn: Callable[..., Any], call: Callable[..., Any], arrays: lis
         return jax.tree.leaves(gradients)
 
     return both
-
-
-def _nothing(module: object) -> bool:
-    return False
-
-
-def _nothing_kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
-    return {}
 
 
 class _Watch:

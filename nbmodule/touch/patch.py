@@ -18,7 +18,7 @@ from nbmodule.base.sockets import socket
 from nbmodule.calls.track import track
 from nbmodule.core.boxes.frame import EAGER, framed, here, now, slot_of
 from nbmodule.core.boxes.record import CallInfo, Log
-from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack, untracked
+from nbmodule.core.recording.tracker import Ending, Tracker, keeps_nothing, over_with_its_stack, untracked, wants_none
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.naming import find_modules
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -155,7 +155,7 @@ class Patching:
             changes = by_place(block.acts)
             block.seen = Seen(now.tracker, [notes for each in changes.values() for notes in each.received])
             key = ("patch", *(act.key for act in block.acts))
-            Tracker(_nothing, _none, key, changes=changes, log=block.seen, span=block.span).__enter__()
+            Tracker(wants_none, keeps_nothing, key, changes=changes, log=block.seen, span=block.span).__enter__()
             if self.foreign is not None:
                 block.watching = self.foreign.watching()
                 next(block.watching)
@@ -369,11 +369,3 @@ def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:
         if size.isdigit():
             found = [[x[i] for x in stacked] for stacked in found for i in range(int(size))]
     return found
-
-
-def _nothing(module: object) -> bool:
-    return False
-
-
-def _none(module: object, inputs: object, outputs: object) -> dict[str, Any]:
-    return {}

@@ -86,6 +86,16 @@ def over_with_its_stack(close: Callable[[], Any]) -> None:
         weakref.finalize(ending, close).atexit = False
 
 
+def wants_none(module: object) -> bool:
+    """Of a tracker to which only matters who calls whom, or what is changed: the values of no module are kept."""
+    return False
+
+
+def keeps_nothing(module: object, inputs: object, outputs: object) -> dict[str, Any]:
+    """Likewise."""
+    return {}
+
+
 class Tracker:
     """One request to record.
 

@@ -18,7 +18,7 @@ from nbmodule.core.boxes.frame import Slot, current_log, deliveries, now, slot_o
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.parcel import as_given, as_values, opened
-from nbmodule.core.recording.tracker import Tracker, describe
+from nbmodule.core.recording.tracker import Tracker, describe, wants_none
 from nbmodule.core.running.expected import check_expected, compare
 from nbmodule.core.running.stages import ModuleCall, Way, go_on
 from nbmodule.core.shape.building import settle
@@ -91,7 +91,7 @@ def capture_submodules(call: ModuleCall, way: Way) -> Any:
         slots if rets else (),
         tuple((slot_of(m), Static(fn)) for m, fn in replacements.items()),
     )
-    tracker = Tracker((lambda m: slot_of(m) in slots) if rets else _nothing, keep_outputs, key, replacements)
+    tracker = Tracker((lambda m: slot_of(m) in slots) if rets else wants_none, keep_outputs, key, replacements)
     log = current_log()
     start = len(log.infos) if log is not None and now.frame is not None else 0
     with tracker:
@@ -111,10 +111,6 @@ def hand_over(tracker: Tracker) -> None:
     if tracker.outer is not None:
         tracker.outer.log.merge(tuple(log.infos), log.values)
     deliver(tuple(log.infos), log.values)
-
-
-def _nothing(module: CoreModule) -> bool:
-    return False
 
 
 def keep_outputs(module: CoreModule, inputs: object, outputs: object) -> dict[str, Any]:

@@ -71,7 +71,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     operands, things = split(operands)
     traced = [_branch_shapes(branch, operands, things) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
-    infos = [info for shapes, names, _ in traced for info in names.names[1]]
 
     def arm(number: int) -> Callable[..., Any]:
         def run(values: list[Any], *operands: Any) -> Any:
@@ -89,7 +88,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     with nullcontext() if now.taps is None else jax.disable_jit(False):
         outputs, values, records = jax.lax.switch(index, arms, [box.value for box in boxes], *operands)
     write_all(boxes, values)
-    replay(Effects(((), tuple(_joined(traced, infos))), [], records), lifted="branch")
+    replay(Effects(((), tuple(_joined(traced))), [], records), lifted="branch")
     return unpacked(outputs)
 
 
@@ -115,7 +114,7 @@ def _padded(traced: list[Any], taken: int, records: list[Any]) -> list[Any]:
     return padded
 
 
-def _joined(traced: list[Any], infos: list[Any]) -> list[Any]:
+def _joined(traced: list[Any]) -> list[Any]:
     """The calls of all branches as one list, parents and order of return shifted."""
     joined, start, returned = [], 0, 0
     for _, names, _ in traced:
