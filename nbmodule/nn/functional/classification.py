@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Integer, Real
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import widened
+from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.activations import log_softmax, softplus
 from nbmodule.nn.functional.checks import (
@@ -133,7 +133,7 @@ def _of_labels(
     values = nan_where(is_wrong, values)
     if share is None:
         return reduce(name, values, reduction)
-    count = jnp.sum(lax.convert_element_type(share, widened(share.dtype)))
+    count = jnp.sum(widened_array(share))
     return reduce(name, values, reduction, count=where(count == 0, 1, count))
 
 
@@ -342,7 +342,7 @@ def ctc_loss(
             )
         )
     # Zeros are multiplied with log-probabilities: a class that cannot be has a large number there, and far from overflow.
-    wide = lax.convert_element_type(prediction, widened(prediction.dtype))
+    wide = widened_array(prediction)
     never = float(jnp.finfo(wide.dtype).min) / (4 * (time + 1))
     wide = where(wide == -jnp.inf, never, wide)
     flat_prediction = lax.reshape(wide, (-(-prediction.size // max(time * classes, 1)), time, classes))

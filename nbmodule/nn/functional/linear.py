@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array, Float, Inexact, Integer
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import widened
+from nbmodule.base.promotion import widened_array
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import (
     check_floating,
@@ -186,7 +186,7 @@ def _rows(indices: Array, weight: Array) -> Array:
 def _shortened(name: str, rows: Array, max_norm: float, norm_type: float) -> Array:
     check_number(name, "max_norm", max_norm, above=0)
     check_number(name, "norm_type", norm_type, above=0)
-    wide = lax.convert_element_type(rows, widened(rows.dtype))
+    wide = widened_array(rows)
     size = lax.abs(wide)
     if norm_type == float("inf"):
         norm = jnp.max(size, -1, keepdims=True)

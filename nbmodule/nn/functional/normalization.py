@@ -307,7 +307,7 @@ def local_response_norm(
     (size,) = sizes("local_response_norm", "size", size, 1)
     for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
         check_number("local_response_norm", name, value)
-    wide = _widened(x)
+    wide = widened_array(x)
     squares = pad(wide * wide, (axis,), ((size // 2, (size - 1) // 2),), 0)
     y = wide / (k + alpha / size * slide(squares, axis, size, 1, 1, lax.add)) ** beta
     return lax.convert_element_type(y, x.dtype)

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, Real
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import widened
+from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, DtypeError
 from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_real
 from nbmodule.nn.functional.windows import (
@@ -297,7 +297,7 @@ def _avg_pool(
         check_number(name, "divisor_override", divisor_override)
         if divisor_override == 0:
             raise ArgumentError(f"{name}: divisor_override must not be zero.")
-    total = pad(lax.convert_element_type(x, widened(x.dtype)), axes, reach, 0)
+    total = pad(widened_array(x), axes, reach, 0)
     for axis, window, step in reversed(list(zip(axes, windows, strides, strict=True))):
         total = slide(total, axis, window, step, 1, lax.add)
     return lax.convert_element_type(total / divisor, x.dtype)

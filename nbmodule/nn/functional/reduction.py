@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import common_dtype, widened
+from nbmodule.base.promotion import common_dtype, widened_array
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real
 
@@ -60,6 +60,6 @@ def reduce(where: str, values: Array, reduction: str, *, count: Any = None) -> A
         return values
     if reduction == "sum":
         return jnp.sum(values)
-    total = jnp.sum(lax.convert_element_type(values, widened(values.dtype)))
+    total = jnp.sum(widened_array(values))
     mean = total / (math.prod(values.shape) if count is None else count)
     return lax.convert_element_type(mean, values.dtype)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Real
 
-from nbmodule.base.promotion import widened
+from nbmodule.base.promotion import widened_array
 from nbmodule.nn.functional.checks import check_axis, check_flag, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.reduction import equal_pair, reduce
@@ -172,7 +172,7 @@ def _size(x: Array) -> Array:
 
 def _cosine(x1: Array, x2: Array, axis: int, eps: float) -> Array:
     """The cosine in float32 at least, which holds the squares of half precision."""
-    wide1, wide2 = (lax.convert_element_type(x, widened(x.dtype)) for x in (x1, x2))
+    wide1, wide2 = (widened_array(x) for x in (x1, x2))
     return jnp.sum(_unit(wide1, axis, eps) * _unit(wide2, axis, eps), axis)
 
 
