@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.base.jax_names import stop_listening
 
 from jax_settings import FLOAT
 
@@ -331,3 +332,36 @@ def test_a_compiled_function_gives_the_same_where_nothing_is_compiled(of_a_model
         np.testing.assert_allclose(nb.jit(of_a_model)(model, x), compiled, atol=1e-5)
     for name, value in model.state_dict().items():
         np.testing.assert_allclose(value, after[name], atol=1e-5)
+
+
+def test_where_nothing_is_compiled_each_operation_of_a_step_is_compiled_once():
+    model, optimizer = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), nb.Adam(0.1)
+    x, compiled = jnp.ones((5, 3)), []
+    listener = lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+
+    @nb.jit
+    def step():
+        loss, grads = nb.value_and_grad(lambda m: jnp.mean(m(x) ** 2))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    with jax.disable_jit():
+        losses = [float(step()) for _ in range(2)]
+        jax.monitoring.register_event_duration_secs_listener(listener)
+        try:
+            losses.append(float(step()))
+        finally:
+            stop_listening(listener)
+    assert len(compiled) <= 1  # there were 27, in every call
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_where_nothing_is_compiled_a_trace_inside_is_not_used_again_for_another_value():
+    scale = nb.Parameter(2.0)
+    inner = jax.checkpoint(lambda x: x * scale.value)
+    with jax.disable_jit():
+        compiled = nb.jit(inner)
+        for value in (2.0, 5.0, 7.0):
+            scale.value = jnp.array(value)
+            assert float(compiled(1.0)) == value
+            assert float(nb.jit(lambda x: nb.grad(inner)(x))(1.0)) == value

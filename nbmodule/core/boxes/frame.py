@@ -240,7 +240,7 @@ class Frame:
         guarded: bool = False,
     ) -> None:
         self.values: dict[Variable, Any] = dict(values)
-        self.wall, self.guarded = wall, wall or guarded
+        self.wall, self.guarded = wall, guarded
         self.axes: tuple[Any, ...] = ()  # mapped axes over which random streams are split
         self.log = Log() if log is None else log
         self.written: dict[Variable, None] = {}
@@ -353,24 +353,29 @@ def framed(
     *,
     log: Log | None = None,
     axes: tuple[Any, ...] = (),
+    wall: bool = False,
 ) -> Any:
-    """Run `body(frame)` in a frame; once more, with a token, if that turns out to be needed."""
+    """Run `body(frame)` in a frame; once more, with a token, if that turns out to be needed.
+
+    Behind a wall it is needed, unless nothing is compiled: then a fresh token would only make JAX compile each operation anew.
+    """
     values = list(values)
     mark = log.mark() if log is not None else None
     taps = now.taps
     asked = taps.mark() if taps is not None else None
-    frame = Frame(values, log=log)
-    frame.axes = axes
-    try:
-        return frame.run(body)
-    except Unguarded as error:
-        if error.frame is not frame:
-            raise
-    if log is not None and mark is not None:
-        log.rewind(mark)
-    if taps is not None:
-        taps.rewind(asked)
-    frame = Frame(values, log=log, guarded=True)
+    if not wall or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+        frame = Frame(values, wall=wall, log=log)
+        frame.axes = axes
+        try:
+            return frame.run(body)
+        except Unguarded as error:
+            if error.frame is not frame:
+                raise
+        if log is not None and mark is not None:
+            log.rewind(mark)
+        if taps is not None:
+            taps.rewind(asked)
+    frame = Frame(values, wall=wall, log=log, guarded=True)
     frame.axes = axes
     return frame.run(body)
 

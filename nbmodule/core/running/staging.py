@@ -138,7 +138,7 @@ class _Stage:
     def _pure(self, names: dict[Variable, str]) -> Callable[..., tuple[Any, dict[str, Any]]]:
         def pure(values: Sequence[Any], *args: object, **kwargs: object) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
-            frame = Frame(zip(self.boxes, values), wall=True)
+            frame = Frame(zip(self.boxes, values), wall=True, guarded=True)
             self.frame = weakref.ref(frame)  # it holds traced values, which are not to outlive the trace
             with closing(frame), frame:
                 filled, given = fill((args, kwargs), self.given)

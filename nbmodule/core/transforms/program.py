@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.core.boxes.frame import Frame, now, slot_of
+from nbmodule.core.boxes.frame import Effects, Frame, framed, now, slot_of
 from nbmodule.core.boxes.handing import Cold
 from nbmodule.core.boxes.layout import constrained
 from nbmodule.core.boxes.record import CallInfo
@@ -150,21 +149,10 @@ class Program:
         captured = closure.captured_now()
         trace = trace_of(closure.fn, closure.holes, things, captured, closure.watch.codes, args, kwargs)
         before = closure.environment(things)
-        frame = Frame(((box, values[i]) for i, box in enumerate(boxes)), wall=True)
-        self.frame = weakref.ref(frame)  # it holds boxes and traced values, here and outside
-        with closing(frame), frame:
-            filled, kwargs = fill((list(args), kwargs), things)
-            for position, number in closure.holes:
-                filled[position] = things[number]
-            outputs = packed(closure.fn(*filled, **kwargs))
-            check_outputs(closure.fn, outputs)
-            settle_lists((*things, *captured))
-            if self.ahead is not None:
-                self.ahead.check(frame.written)
-            effects = frame.effects()
-            effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
-            if frame.log.infos:
-                effects.records = pack(effects.records)
+        given_values = [(box, values[i]) for i, box in enumerate(boxes)]
+        outputs, effects, frame = framed(
+            lambda own: self._seen(own, closure, things, args, kwargs), given_values, wall=True
+        )
         closure.watch_touched(frame, things)
         if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then this was a run, not a trace
             self.traces = [*self.traces[1 - MOST_TRACES :], closure.history.add(trace, closure.touched())]
@@ -183,6 +171,25 @@ class Program:
         if not places and not infos and tree is None and "out_shardings" not in self.options:
             return outputs
         return Made((outputs, effects.values, records, facts))
+
+    def _seen(
+        self, frame: Frame, closure: Closure, things: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Effects, Frame]:
+        """Call the function, which sees its boxes in this frame."""
+        self.frame = weakref.ref(frame)  # it holds boxes and traced values, here and outside
+        filled, kwargs = fill((list(args), kwargs), things)
+        for position, number in closure.holes:
+            filled[position] = things[number]
+        outputs = packed(closure.fn(*filled, **kwargs))
+        check_outputs(closure.fn, outputs)
+        settle_lists((*things, *closure.captured_now()))
+        if self.ahead is not None:
+            self.ahead.check(frame.written)
+        effects = frame.effects()
+        effects.values = [constrained(box, value) for box, value in zip(frame.written, effects.values)]
+        if frame.log.infos:
+            effects.records = pack(effects.records)
+        return outputs, effects, frame
 
     def _settle_terms(self, closure: Closure, things: list[Any], before: Environment, *, is_tied: bool) -> None:
         """After a trace: what another function must agree in to take the program over. All traces must have agreed in it."""
