@@ -19,7 +19,7 @@ from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
-from nbmodule.core.boxes.frame import framed
+from nbmodule.core.boxes.frame import framed, let_go
 from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.running.module import CoreModule
@@ -244,6 +244,7 @@ def observed(
     tracker = Tracker(_everything, _kept, ("look", object()), changes=by_place(list(acts)))
     with tracker:
         output = framed(lambda frame: model(*args, **kwargs), pairs, log=log)
+    let_go()
     return first_array(output, model), _named(model, log)
 
 

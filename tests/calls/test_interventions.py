@@ -92,6 +92,50 @@ def test_what_is_traced_can_be_put_in_place_and_leaves_no_trace(net, x):
     np.testing.assert_allclose(grads, jax.grad(lambda h: rest(net, h).sum())(h), rtol=1e-5)
 
 
+def in_a_program(net, x):
+    return nb.jit(lambda h: net(x, replace_submod_rets={"stem": h}))
+
+
+def in_a_program_of_a_program(net, x):
+    inner = nb.jit(lambda x, h: net(x, replace_submod_rets={"stem": h}))
+    return nb.jit(lambda h: inner(x, h) + inner(x, 2 * h))
+
+
+def in_a_raw_program(net, x):
+    return jax.jit(lambda net, h: net(x, replace_submod_rets={"stem": h})).__get__(net)
+
+
+def in_a_gradient(net, x):
+    return nb.grad(lambda h: net(x, replace_submod_rets={"stem": h}).sum())
+
+
+def from_outside_of_a_program(net, x):
+    return lambda h: nb.jit(lambda x: net(x, replace_submod_rets={"stem": h}))(x)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled"])
+@pytest.mark.parametrize(
+    ("run", "wanted"),
+    [
+        (in_a_program, rest),
+        (in_a_program_of_a_program, lambda net, h: rest(net, h) + rest(net, 2 * h)),
+        (in_a_raw_program, rest),
+        (in_a_gradient, lambda net, h: jax.grad(lambda h: rest(net, h).sum())(h)),
+        (from_outside_of_a_program, rest),
+    ],
+)
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_what_is_put_in_place_keeps_nothing_that_was_traced(run, wanted, compiled, net, x):
+    h = jnp.full((5, 4), 0.1)  # weakly typed: a box of it converts it, in the trace
+    wanted = wanted(net, h)
+    if compiled:
+        net.compile()
+    with jax.checking_leaks():
+        call = run(net, x)
+        found = [call(h), call(h)]
+    np.testing.assert_allclose(found, [wanted] * 2, rtol=1e-5)
+
+
 def test_interventions_are_seen_by_tracking(net, x):
     with track(net) as calls:
         net(x, replace_submod_rets={"stem": 0.0})

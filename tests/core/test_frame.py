@@ -64,6 +64,7 @@ RAW = {
 
 
 @pytest.mark.parametrize("kind", RAW)
+@pytest.mark.not_under("leaks", reason="JAX's cache of a transform that lives on keeps the traced value it closes over")
 def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value(kind):
     box = nb.Buffer(7.0)
     raw = RAW[kind](box)
@@ -283,6 +284,23 @@ def test_jit_checks_for_leaks_cleanly():
     with jax.checking_leaks():
         step(jnp.ones(3)), step(jnp.ones(3))
     assert float(model.count) == 2.0
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_a_box_that_outlives_the_trace_it_was_made_in_keeps_nothing_of_it():
+    kept, scale, ready = [], nb.Parameter(2.0), jnp.ones(3)
+
+    @nb.jit
+    def f(x):
+        scale.value = scale * x
+        kept.append(nb.Buffer(ready))
+        return kept[-1] * scale
+
+    with jax.checking_leaks():
+        np.testing.assert_array_equal(f(3.0), [6.0] * 3)
+    np.testing.assert_array_equal(kept[-1], ready)
+    kept[-1].value = ready + 1
+    np.testing.assert_array_equal(nb.jit(lambda x: kept[-1] * x)(3.0), [6.0] * 3)
 
 
 def test_a_compiled_function_that_failed_keeps_nothing_of_the_one_that_called_it():

@@ -123,6 +123,12 @@ class Now(threading.local):
 now = Now()
 
 
+def let_go() -> None:
+    """Hold the trackers that have ended no longer, with the interventions in them: they may have come from a trace that ends now."""
+    if _tracker.get() is not None:
+        _ = now.tracker  # who asks for it leaves behind what has ended
+
+
 @contextmanager
 def calling(module: object) -> Iterator[None]:
     """While a call of `module`, or a read of its variables, is open on the long way.
@@ -179,12 +185,12 @@ def slot_of(module: Any) -> Slot:
 
 
 class Home:
-    """Where a box was born inside a trace."""
+    """Where a box was born inside a trace; the frame by its name, so that a box that outlives it keeps nothing that was traced."""
 
     __slots__ = ("frame", "trace")
 
     def __init__(self, frame: Frame | None, trace: object) -> None:
-        self.frame, self.trace = frame, trace
+        self.frame, self.trace = None if frame is None else frame.name, trace
 
 
 def birthplace() -> Home | None:
@@ -221,6 +227,7 @@ class Frame:
         "base",
         "guarded",
         "log",
+        "name",
         "outside",
         "seen",
         "touched",
@@ -239,6 +246,7 @@ class Frame:
         log: Log | None = None,
         guarded: bool = False,
     ) -> None:
+        self.name = object()  # what a `Home` knows it by
         self.values: dict[Variable, Any] = dict(values)
         self.wall, self.guarded = wall, guarded
         self.axes: tuple[Any, ...] = ()  # mapped axes over which random streams are split
@@ -284,6 +292,7 @@ class Frame:
                 self._context.__exit__(None, None, None)
         del now.stack[self.base :], now.counts[self.base :]
         gate.open.pop(self, None)
+        let_go()
 
     def salvage(self) -> None:
         """An exception ends the frame: what was called, without the values that were traced, is known outside."""
@@ -298,7 +307,7 @@ class Frame:
             if box in frame.values:
                 self.note(box)
                 return frame.values[box]
-            if home is not None and home.frame is frame:
+            if home is not None and home.frame is frame.name:
                 break
             if frame.wall:
                 raise Missed(box, frame, now.stack)
@@ -318,7 +327,7 @@ class Frame:
         local, carried = {}, {}
         for box, value in zip(boxes, values):
             home = box._home
-            own, into = (home.trace, local) if home is not None and home.frame is self else (self.trace, carried)
+            own, into = (home.trace, local) if home is not None and home.frame is self.name else (self.trace, carried)
             if own != trace:
                 raise leak(box)
             into[box] = value

@@ -14,7 +14,8 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.core.boxes.frame import Slot, current_log, deliveries, now, slot_of, write_all
+from nbmodule.base.jax_names import is_eager
+from nbmodule.core.boxes.frame import Slot, current_log, deliveries, let_go, now, slot_of, write_all
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.parcel import as_given, as_values, opened
@@ -89,20 +90,23 @@ def capture_submodules(call: ModuleCall, way: Way) -> Any:
         "capture",
         slot_of(module),
         slots if rets else (),
-        tuple((slot_of(m), Static(fn)) for m, fn in replacements.items()),
+        tuple((slot_of(m), fn.slot if isinstance(fn, Instead) else Static(fn)) for m, fn in replacements.items()),
     )
     tracker = Tracker((lambda m: slot_of(m) in slots) if rets else wants_none, keep_outputs, key, replacements)
     log = current_log()
     start = len(log.infos) if log is not None and now.frame is not None else 0
-    with tracker:
-        try:
-            return go_on(call, way)
-        finally:
-            log = current_log()
-            if log is not None and len(log.infos) > start:
-                log.infos[start] = replace(log.infos[start], request=request)
-            if now.frame is None:
-                hand_over(tracker)
+    try:
+        with tracker:
+            try:
+                return go_on(call, way)
+            finally:
+                log = current_log()
+                if log is not None and len(log.infos) > start:
+                    log.infos[start] = replace(log.infos[start], request=request)
+                if now.frame is None:
+                    hand_over(tracker)
+    finally:
+        let_go()
 
 
 def hand_over(tracker: Tracker) -> None:
@@ -157,12 +161,13 @@ class Instead:
 
     def __init__(self, boxes: list[Buffer], tree: object, name: str) -> None:
         self.boxes, self.tree, self.name = boxes, tree, name
+        self.slot = Slot(self)  # its name in the keys of programs, which may outlive the trace it was made in
 
     @staticmethod
     def of(module: CoreModule, given: object) -> Instead:
         leaves, tree = jax.tree.flatten(given)
         arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
-        if any(isinstance(array, jax.core.Tracer) for array in arrays):  # part of what is being traced: nothing to keep
+        if not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays):  # part of a trace: nothing to keep
             return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
         known = module._nbm.instead
         if (
