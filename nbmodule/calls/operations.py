@@ -42,12 +42,13 @@ def operations_of(call: Call) -> list[Call]:
             pairs,
         )
 
-    operations: list[Operation] = []
+    operations: list[Operation] = []  # without arrays: those of a row may be traced, and come out as its return
 
     def row(values: dict[str, Any], *arrays: object) -> Any:
-        operations.clear()
-        evaluate(jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], operations.append)
-        return [(list(operation.inputs), list(operation.outputs)) for operation in operations]
+        ran: list[Operation] = []
+        evaluate(jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], ran.append)
+        operations[:] = [operation._replace(inputs=[], outputs=[]) for operation in ran]
+        return [(list(operation.inputs), list(operation.outputs)) for operation in ran]
 
     for _ in call.lifted:  # each scan and vmap around has stacked the values along an axis of its own
         row = jax.vmap(row)

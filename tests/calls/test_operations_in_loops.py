@@ -1,5 +1,6 @@
 """Operations of a submodule that ran in `nb.scan` or `nb.vmap`: each has its values of all turns, stacked."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,3 +30,13 @@ def test_operations_are_those_of_each_turn_alone(loop, outside):
         rows = np.asarray(one.returns)
         assert rows.shape[:axes] == given.shape[:axes]
         np.testing.assert_allclose(rows.reshape(-1, *rows.shape[axes:])[-1], other.returns, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_nothing_that_was_traced_for_the_operations_is_kept(loop):
+    model, (run, _) = nb.Sequential(nb.Linear(2, 2, key=0), nb.Tanh()), LOOPS[loop]
+    with nb.track(model, returns=True, operations="0") as calls:
+        run(model, jnp.ones(2))
+    with jax.checking_leaks():
+        found = [np.asarray(call.returns) for call in calls.operations]
+    np.testing.assert_array_equal(found[-1], calls["0"].returns)
