@@ -94,7 +94,7 @@ def test_compiled_functions_do_not_trace_anew_after_a_summary():
             self.layers = [nb.Linear(3, 3), nb.Dropout(0.5)]
 
         def forward(self, x):
-            traces.append(x)
+            traces.append(1)
             for layer in self.layers:
                 x = layer(x)
             return x
