@@ -81,7 +81,6 @@ def test_the_part_has_no_variables_of_its_own_in_its_parent(hyper):
     assert "target" in dict(hyper.named_modules())
 
 
-@pytest.mark.not_under("eager", reason="forty steps take minutes where each operation is compiled in each step")
 def test_a_network_that_makes_the_weights_of_another_trains_through_it(hyper):
     value, gradients = nb.value_and_grad(loss)(hyper)
     wanted, by_weight = jax.value_and_grad(by_hand)(hyper.maker.weight.value, hyper.maker.bias.value, hyper.shapes)
