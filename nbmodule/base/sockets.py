@@ -13,6 +13,8 @@ by its name as text, and is expected to plug itself in.
 | `page` | `fn(value)` | HTML text that stands alone | `nbmodule.views` |
 | `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
+| `save_safetensors` | `fn(path, tree, metadata)` | None; writes a nested dict of arrays, and text by name | `nbmodule.files` |
+| `load_with_metadata` | `fn(path)` | a nested dict of arrays, and what was said of the file | `nbmodule.files` |
 | `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.as_they_stand` |
 | `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.as_they_stand` |
 | `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.out` |
@@ -41,6 +43,8 @@ _HOMES: dict[str, str | None] = {
     "page": "nbmodule.views",
     "save_hdf5": "nbmodule.files",
     "load_hdf5": "nbmodule.files",
+    "save_safetensors": "nbmodule.files",
+    "load_with_metadata": "nbmodule.files",
     "watched": "nbmodule.interop.as_they_stand",
     "as_it_stands": "nbmodule.interop.as_they_stand",
     "to_framework": "nbmodule.interop.out",

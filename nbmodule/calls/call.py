@@ -198,6 +198,11 @@ def arrays_of(tree: object) -> Any:
     if tree is None:
         return None
     given = as_given(tree)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(leaf) if type(leaf) is np.ndarray and leaf.base is not None else leaf, given
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if _is_packed(leaf) else leaf, given)
+
+
+def _is_packed(leaf: object) -> bool:
+    """Whether it is a part of one transfer from a device: a view, of a dtype that JAX has, which a reference's own need not be."""
+    return (
+        type(leaf) is np.ndarray and leaf.base is not None and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
     )

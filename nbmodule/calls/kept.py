@@ -13,12 +13,11 @@ import numpy as np
 from nbmodule.base.file_name import file_name
 from nbmodule.base.sockets import socket
 from nbmodule.base.statistics import Statistics
-from nbmodule.base.whole_file import whole_file
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.core.recording.parcel import StaticLeaf, as_given
 from nbmodule.core.recording.tracker import describe, describe_arguments
-from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, MissingDependencyError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.tree.leaves import without_torch
 
 _FACTS = (
@@ -75,7 +74,7 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
     }
     facts = json.dumps(record)
     if target.endswith(".safetensors"):
-        _write_safetensors({name: jax.numpy.asarray(x) for name, x in arrays.items()}, target, {"calls": facts})
+        socket("save_safetensors")(target, arrays, metadata={"calls": facts})
     elif target.endswith((".h5", ".hdf5")):
         socket("save_hdf5")(target, {"facts": np.frombuffer(facts.encode(), np.uint8), "arrays": arrays})
     else:
@@ -180,32 +179,11 @@ def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
     return value
 
 
-def _import_safetensors() -> Any:
-    try:
-        import safetensors.flax
-    except ImportError as error:
-        raise MissingDependencyError(
-            "files ending in .safetensors need safetensors, which is not installed: `pip install safetensors`. Files ending in .h5 need nothing more."
-        ) from error
-    return safetensors
-
-
-def _write_safetensors(arrays: dict[str, Any], path: str, metadata: dict[str, str]) -> None:
-    content = _import_safetensors().flax.save(arrays, metadata)
-    with whole_file(path) as file:
-        file.write(content)
-
-
 def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:
-    safetensors = _import_safetensors()
-    try:
-        with safetensors.safe_open(path, framework="flax") as file:
-            metadata = file.metadata() or {}
-            if "calls" not in metadata:
-                raise FileFormatError(f"{path} holds no calls. Was it written by `calls.save`?")
-            return metadata["calls"], {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except safetensors.SafetensorError as error:
-        raise FileFormatError(f"{path} cannot be read: {error}.") from error
+    arrays, metadata = socket("load_with_metadata")(path)
+    if "calls" not in (metadata or {}):
+        raise FileFormatError(f"{path} holds no calls. Was it written by `calls.save`?")
+    return metadata["calls"], arrays
 
 
 # -- references of any origin ------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from nbmodule.files.compare import PlaceDifference, TreeComparison, compare_tree
 from nbmodule.files.contents import Contents, read
 from nbmodule.files.report import FileSummary, diff_files, show_text, summarize
 from nbmodule.files.safetensors_format import save_safetensors
-from nbmodule.files.weights import load, load_tree, save
+from nbmodule.files.weights import load, load_tree, load_with_metadata, save
 
 __all__ = [
     "save",
     "load",
     "load_tree",
+    "load_with_metadata",
     "read",
     "Contents",
     "save_checkpoint",
@@ -34,6 +35,8 @@ __all__ = [
     "FileSummary",
 ]
 
-# What `Container.cont_to_disk_as_hdf5` and `cont_from_disk_as_hdf5` ask for.
+# What `Container.cont_to_disk_as_hdf5`, `cont_from_disk_as_hdf5` and `calls.save` ask for.
 plug("save_hdf5", save)
 plug("load_hdf5", load_tree)
+plug("save_safetensors", save_safetensors)
+plug("load_with_metadata", load_with_metadata)

@@ -221,10 +221,24 @@ def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
         >>> load_tree(path)
         {'linear0': {'b': Array([1., 1.], dtype=float32)}}
     """
+    return load_with_metadata(path)[0]
+
+
+def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
+    """As `load_tree`, and beside it what was said of the file when it was saved, None if nothing.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import load_with_metadata, save_safetensors
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
+        >>> save_safetensors(path, {"b": np.ones(2, np.float32)}, metadata={"step": "3"})
+        >>> load_with_metadata(path)
+        ({'b': Array([1., 1.], dtype=float32)}, {'step': '3'})
+    """
     with collector_paused():
         rows, contents = read_rows(path, mmap=False)
         into_trees(contents, _placed(rows, None), os.fspath(path))
-        return contents.variables
+        return contents.variables, contents.metadata
 
 
 def _placed(rows: list[tuple[str, Any]], device: Any) -> list[tuple[str, Any]]:

@@ -6,6 +6,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.calls import load_calls, track
+from nbmodule.calls.kept import as_calls
 
 
 class Odd(nb.Module):
@@ -52,6 +53,31 @@ def test_any_pytree_comes_back(ending, x, tmp_path):
     assert found.returns["half"].dtype == jnp.bfloat16
     np.testing.assert_array_equal(found.returns["list"][1][0], 3 * x)
     assert (found.returns["list"][1][1], found.returns["text"], found.keywords) == (None, "hello", {"scale": 3})
+
+
+@pytest.mark.parametrize("ending", ["h5", "safetensors"])
+def test_arrays_that_jax_would_narrow_come_back_as_wide_as_they_were(ending, tmp_path):
+    given = {
+        "wide": np.array([1 / 3, 1e300]),
+        "count": np.array([2**40]),
+        "zero": np.float64(1 / 7),
+        "nine": np.array(9),
+    }
+    calls = as_calls({"layer": given | {"half": jnp.ones(2, jnp.bfloat16), "none": np.zeros((0, 3))}})
+    calls.save(tmp_path / f"reference.{ending}")
+    found = load_calls(tmp_path / f"reference.{ending}")["layer"].returns
+    for name, value in given.items():
+        assert np.asarray(found[name]).dtype == value.dtype
+        np.testing.assert_array_equal(found[name], value)
+    assert found["half"].dtype == jnp.bfloat16
+    assert found["none"].shape == (0, 3)
+
+
+def test_a_safetensors_file_of_weights_is_no_file_of_calls(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    nb.save_safetensors(path, nb.Linear(2, 2))
+    with pytest.raises(nb.FileFormatError, match=r"weights\.safetensors holds no calls"):
+        load_calls(path)
 
 
 def test_statistics_come_back(net, x, tmp_path):
