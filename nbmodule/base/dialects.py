@@ -17,6 +17,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 # The name of an argument here, and the neighbors' names for the same. A word counts only where a constructor or function has
 # that argument and has none of the word's own name; of several the first counts.
@@ -57,6 +58,14 @@ SAME: dict[str, str] = {
     # of optimizers
     "epsilon": "eps",
     "lr": "learning_rate",
+    # of initializers
+    "fan_mode": "mode",
+    "negative_slope": "a nonlinearity",
+    # of methods of modules
+    "recursive": "recurse",
+    "keep_var": "keep_vars",
+    "device_or_sharding": "device",
+    "mapping": "state_dict",
     # of functions that read
     "size": "batch_size",
     "device": "map_location",
@@ -94,9 +103,16 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "recurrent_dropout": (0,),
     "return_state": (True,),
     "decode": (False,),
+    "remove_duplicate": (True,),
+    "persistent": (True,),
+    "non_blocking": (True, False),
+    "assign": (False,),
 }
 # Values with another spelling, by the argument here.
-VALUES: dict[str, dict[str, Any]] = {"approximate": {"tanh": True, "none": False}}
+VALUES: dict[str, dict[str, Any]] = {
+    "approximate": {"tanh": True, "none": False},
+    "negative_slope": {"relu": 0.0, "leaky_relu": 0.0},  # as PyTorch's initializers have it, whose `a` is 0
+}
 # Arguments that PyTorch's users give by position, after the last one that is positional here (None: there is none).
 BY_POSITION: dict[str | None, tuple[str, ...]] = {
     "kernel_size": ("stride", "padding"),
@@ -156,6 +172,9 @@ ARGUMENTS: dict[str, str] = {
     "weights_only": "Files are data here, and nothing of them is executed: leave it out",
     "deterministic": "model.eval() turns dropout off, model.train() turns it on",
     "return_indices": "nb.max_pool2d gives values alone",
+    "remove_duplicate": "Each one is given once; model.state_dict() has shared variables under all their names",
+    "persistent": "A buffer is always in the state: what shall stay out of it is computed in the forward",
+    "assign": "Variables take the values and keep their dtype: model.to(dtype=...) changes that",
     "amsgrad": "nb.Optax(optax.amsgrad(lr)) has that rule",
     "maximize": "Give the negative of the value to nb.grad",
     "proj_size": "Put an nb.Linear behind the layer",
@@ -178,11 +197,11 @@ NEEDED: dict[str, str] = {
 }
 
 
-def teach(kind: type) -> None:
+def teach(kind: type[T]) -> type[T]:
     """Let the constructor of a class take the neighbors' words; called when a class of the library is made."""
     made = vars(kind).get("__init__")
     if not inspect.isfunction(made) or not is_ours(kind):
-        return
+        return kind
 
     @functools.wraps(made)
     def __init__(self: Any, *args: object, **kwargs: object) -> None:
@@ -201,6 +220,7 @@ def teach(kind: type) -> None:
             raise _unbound(type(self), missing) from None  # Python could not bind them: nothing of `made` has run
 
     type.__setattr__(kind, "__init__", __init__)
+    return kind
 
 
 def _missing(made: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
@@ -233,8 +253,12 @@ def _unbound(kind: type, missing: list[str]) -> ArgumentTypeError:
 
 
 def takes_words(fn: Callable[P, R]) -> Callable[P, R]:
-    """Let a function of ours that takes no others take the neighbors' words for its arguments, or be told what to do instead."""
+    """Let a function of ours that takes no others take the neighbors' words for its arguments, or be told what to do instead.
+
+    Also one of the methods of `Module`.
+    """
     known = None
+    where = f"Module.{fn.__name__}" if "." in fn.__qualname__ else f"nb.{fn.__name__}"
 
     @functools.wraps(fn)
     def told(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -243,7 +267,7 @@ def takes_words(fn: Callable[P, R]) -> Callable[P, R]:
         known = known or Arguments(fn)
         if kwargs.keys() <= known.named:
             return fn(*args, **kwargs)
-        args, kwargs = translated(f"nb.{fn.__name__}", known, args, kwargs)  # type: ignore[assignment]
+        args, kwargs = translated(where, known, args, kwargs)  # type: ignore[assignment]
         return fn(*args, **kwargs)
 
     return told

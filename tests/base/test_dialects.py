@@ -13,6 +13,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.base import dialects, neighbors
+from nbmodule.nn import initializers
 
 F, W = nb.F, jnp.arange(2 * 3 * 3 * 3.0).reshape(2, 3, 3, 3)
 
@@ -40,6 +41,8 @@ F, W = nb.F, jnp.arange(2 * 3 * 3 * 3.0).reshape(2, 3, 3, 3)
         (lambda: nb.MultiHeadAttention(4, 2, kdim=3, vdim=5), lambda: nb.MultiHeadAttention(4, 2, key_features=3, value_features=5)),
         (lambda: nb.Adam(learning_rate=0.1, betas=(0.5, 0.6)), lambda: nb.Adam(lr=0.1, beta1=0.5, beta2=0.6)),
         (lambda: nb.AdamW(lr=0.1, eps=0.5, amsgrad=False), lambda: nb.AdamW(lr=0.1, epsilon=0.5)),
+        (lambda: nb.KaimingNormal(mode="fan_out", nonlinearity="relu"), lambda: nb.KaimingNormal(fan_mode="fan_out")),
+        (lambda: nb.KaimingUniform(a=0.5), lambda: nb.KaimingUniform(negative_slope=0.5)),
         (lambda: nb.RMSprop(lr=0.1, alpha=0.5), lambda: nb.RMSprop(lr=0.1, decay=0.5)),
     ],
 )  # fmt: skip
@@ -57,6 +60,7 @@ def test_a_neighbors_word_makes_the_same_layer(given, meant):
             "^Linear: bias= and with_bias= mean the same, and both were",
         ),
         (lambda: nb.Linear(3, 2, bias=True, use_bias=True), "^Linear: bias= and use_bias= mean the same"),
+        (lambda: nb.KaimingNormal(a=0.1, negative_slope=0.1), "^KaimingNormal: a= and negative_slope= mean the same"),
         (lambda: nb.Dropout(0.5, p=0.5), "^Dropout: rate was given by position and as p="),
         (lambda: nb.Conv2d(3, 8, 3, 1, stride=1), "^Conv2d: stride was given by position and by name"),
         (lambda: nb.Adam(1e-3, learning_rate=1e-3), "^Adam: lr was given by position and as learning_rate="),
@@ -72,6 +76,14 @@ def test_both_words_at_once_are_refused(make, message):
     [
         (lambda: nb.Linear(3, 2, with_bia=True), "keyword argument 'with_bia'; the closest name is \"with_bias\"."),
         (lambda: nb.LSTM(3, 2, proj_size=1), "^LSTM takes no proj_size=. Nothing was made. Put an nb.Linear behind"),
+        (
+            lambda: nb.KaimingNormal(nonlinearity="tanh"),
+            "^KaimingNormal: negative_slope must be a number, found 'tanh'",
+        ),
+        (
+            lambda: nb.GlorotNormal(nonlinearity="relu"),
+            "^GlorotNormal.__init__.. got an unexpected keyword argument 'nonlinearity'",
+        ),
         (lambda: nb.Linear(3, 2, name="head"), "named by the attribute that holds it"),
         (
             lambda: nb.Conv2d(1, 2, 3, 1, 1, 1, 1),
@@ -140,7 +152,9 @@ def test_the_constructor_still_shows_its_own_signature():
 
 def test_every_word_leads_to_an_argument_that_some_constructor_has():
     kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
+    kinds += [getattr(nb, name) for name in initializers.__all__ if hasattr(nb, name)]
     functions = [getattr(nb.F, name) for name in nb.F.__all__]
+    functions += [nb.Module.parameters, nb.Module.state_dict, nb.Module.load_state_dict, nb.Module.to]
     known = set().union(*(dialects.arguments(kind).named for kind in [*kinds, *functions] if callable(kind)))
     assert sorted(dialects.SAME.keys() - known) == []
     assert sorted({*dialects.VALUES} - known) == []
@@ -207,6 +221,49 @@ def test_a_word_that_a_function_cannot_take_names_the_cure(act, message):
         else pytest.raises(nb.ArgumentError, match=message)
     ):
         act(jnp.ones((1, 4, 4, 2)))
+
+
+@pytest.fixture
+def nested():
+    return nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (lambda m: m.named_parameters(recurse=False), lambda m: m.named_parameters(recursive=False)),
+        (lambda m: m.named_buffers("net", recurse=True), lambda m: m.named_buffers("net")),
+        (lambda m: m.parameters(recurse=False), lambda m: m.parameters(recursive=False)),
+        (lambda m: m.buffers(recurse=True), lambda m: m.buffers()),
+        (lambda m: m.named_parameters(remove_duplicate=True), lambda m: m.named_parameters()),
+        (lambda m: m.state_dict(keep_vars=True).values(), lambda m: m.state_dict(keep_var=True).values()),
+    ],
+)
+def test_a_method_of_a_module_takes_a_neighbors_word(nested, given, meant):
+    assert list(given(nested)) == list(meant(nested))
+
+
+def test_a_model_is_moved_and_loaded_with_the_words_of_a_neighbor(nested):
+    assert nested.to(device="cpu", non_blocking=True) is nested
+    nested.load_state_dict(state_dict={name: x + 1 for name, x in nested.state_dict().items()}, strict=True)
+    np.testing.assert_array_equal(nested[1].weight, [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda m: m.named_parameters(recurse=True, recursive=True), "^Module.named_parameters: recurse= and recursive= mean the same"),
+        (lambda m: m.parameters(True, recurse=True), "^Module.parameters: recursive was given by position and as recurse="),
+        (lambda m: m.state_dict(keep_vars=True, keep_var=True), "^Module.state_dict: keep_vars= and keep_var= mean the same"),
+        (lambda m: m.named_parameters(remove_duplicate=False), "takes no remove_duplicate=. Nothing was computed. Each one is given once"),
+        (lambda m: m.register_buffer("mask", jnp.ones(2), persistent=False), "^Module.register_buffer takes no persistent=."),
+        (lambda m: m.load_state_dict({}, assign=True), "^Module.load_state_dict takes no assign=."),
+        (lambda m: m.parameters(recurs=False), "unexpected keyword argument 'recurs'; the closest name is \"recursive\""),
+    ],
+)  # fmt: skip
+def test_a_method_of_a_module_says_what_it_cannot_take(nested, act, message):
+    with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError), match=message):
+        act(nested)
 
 
 def test_an_import_of_a_name_that_is_not_here_says_what_to_do():

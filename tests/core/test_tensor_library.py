@@ -198,6 +198,33 @@ def test_to_changes_floating_dtypes_only():
     assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, INT)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, np.dtype("bfloat16"), "bfloat16"])
+def test_to_takes_a_dtype_that_stands_alone(dtype):
+    model = nb.Module(w=nb.Parameter(jnp.ones(2)), n=jnp.arange(2))
+    assert model.to(dtype) is model
+    assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, INT)
+
+
+def test_to_takes_a_dtype_of_pytorch():
+    torch = pytest.importorskip("torch")
+    assert nb.Linear(2, 2).to(torch.bfloat16).weight.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("float16", jnp.bfloat16), "^to.. was given two dtypes, 'float16' and .*bfloat16.*. Nothing was changed"),
+        (("abacus",), "there is no device 'abacus'"),
+        ((nb.Linear,), "a device is given as text"),
+    ],
+)
+def test_to_refuses_what_is_neither_a_place_nor_a_dtype(args, message):
+    model = nb.Linear(2, 2)
+    with pytest.raises((nb.ArgumentTypeError, nb.DeviceError, nb.DtypeError), match=message):
+        model.to(*args)
+    assert model.weight.dtype == FLOAT
+
+
 def test_register_buffer():
     model = nb.Module()
     model.register_buffer("mean", np.zeros(2))

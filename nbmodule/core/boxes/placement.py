@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from nbmodule.base.foreign import spelled
 from nbmodule.errors import ArgumentTypeError, DeviceError, DtypeError
@@ -46,8 +47,6 @@ def replicated(devices: object) -> Any:
     if isinstance(devices, jax.sharding.Mesh):
         mesh = jax.sharding.Mesh(devices.devices, devices.axis_names)  # with axes that the compiler splits by itself
     elif isinstance(devices, Sequence) and not isinstance(devices, str) and devices:
-        import numpy as np
-
         found = [find_device(device) for device in devices]
         if len(set(found)) != len(found):
             raise DeviceError(f"devices={list(devices)!r} names a device twice. Nothing was made.")
@@ -69,6 +68,25 @@ def find_dtype(dtype: object) -> Any:
         raise DtypeError(
             f"{dtype!r} is not a dtype; give one such as 'float32' or jnp.bfloat16. Nothing was made."
         ) from None
+
+
+def find_place_and_dtype(place: object, dtype: object) -> tuple[Any, Any]:
+    """A device or sharding and a dtype; a dtype that stands alone, where the device would be, is one, as in PyTorch."""
+    if not _is_dtype(place):
+        return find_device(place), find_dtype(dtype)
+    if dtype is not None:
+        raise ArgumentTypeError(f"to() was given two dtypes, {place!r} and {dtype!r}. Nothing was changed.")
+    return None, find_dtype(place)
+
+
+def _is_dtype(value: object) -> bool:
+    value = spelled(value)
+    if isinstance(value, np.dtype) or (isinstance(value, type) and hasattr(value, "dtype")):  # such as jnp.bfloat16
+        return True
+    try:
+        return isinstance(value, str) and jnp.dtype(value) is not None
+    except TypeError:
+        return False
 
 
 def default_device() -> Any:

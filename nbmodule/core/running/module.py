@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from jax.typing import DTypeLike
 
+from nbmodule.base.dialects import takes_words
 from nbmodule.base.format import shown
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.neighbors import fields_told
@@ -235,26 +236,32 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return sorted({*object.__dir__(self), *self._nbm.variables})
 
     # -- walking -------------------------------------------------------------------------------------
+    @takes_words
     def named_parameters(self, prefix: str | None = None, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
         """Names and Parameters, each once, in canonical order; `recursive=False` leaves out those of submodules."""
         return naming.named_variables(self, naming.PARAMETERS, prefix, recursive)
 
+    @takes_words
     def named_buffers(self, prefix: str | None = None, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
         """Names and Buffers, each once, in canonical order."""
         return naming.named_variables(self, naming.BUFFERS, prefix, recursive)
 
+    @takes_words
     def named_tensors(self, prefix: str | None = None, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
         """Names and variables of both kinds, each once, in canonical order."""
         return naming.named_variables(self, naming.TENSORS, prefix, recursive)
 
+    @takes_words
     def parameters(self, recursive: bool = True) -> Iterator[Variable]:
         """The Parameters, each once."""
         return (box for _, box in self.named_parameters(recursive=recursive))
 
+    @takes_words
     def buffers(self, recursive: bool = True) -> Iterator[Variable]:
         """The Buffers, each once."""
         return (box for _, box in self.named_buffers(recursive=recursive))
 
+    @takes_words
     def tensors(self, recursive: bool = True) -> Iterator[Variable]:
         """The variables of both kinds, each once."""
         return (box for _, box in self.named_tensors(recursive=recursive))
@@ -267,6 +274,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """Modules directly below this one, each once."""
         return (child for _, child in self.named_children())
 
+    @takes_words
     def named_modules(self, prefix: str | None = None, with_parent: bool = False) -> Iterator[tuple[Any, ...]]:
         """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None) and all below it."""
         return naming.named_modules(self, prefix, with_parent)
@@ -286,6 +294,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         if self._nbm.training != as_flag("training", mode):
             switch([self._nbm], mode)
 
+    @takes_words
     def train(self, mode: bool = True, recursive: bool = True) -> Self:
         """Set training mode here and, unless `recursive=False`, in all modules below; returns the module."""
         mode = as_flag("mode of train()", mode)
@@ -314,10 +323,12 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         freeze([parameter for parameter in self.parameters() if parameter._frozen == flag], not flag)
         return self
 
+    @takes_words
     def to(self, device_or_sharding: object = None, dtype: DTypeLike | None = None) -> Self:
-        """Move all variables to a device or sharding, and the floating ones to a dtype; returns the module."""
+        """Move all variables to a device or sharding, and the floating ones to a dtype, which may stand alone; returns the module."""
         return naming.move_all(self, device_or_sharding, dtype)
 
+    @takes_words
     def register_buffer(self, name: str, value: Any) -> None:
         """Make `value` (an array or a Buffer) an attribute that is not trained; None keeps the name free for one."""
         if not isinstance(name, str) or not name.isidentifier():
@@ -349,10 +360,12 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """
         return hooks.register(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
 
+    @takes_words
     def state_dict(self, prefix: str = "", keep_var: bool = False) -> Any:
         """All variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`, of the variables themselves)."""
         return state_dict.state_dict(self, prefix, keep_var)
 
+    @takes_words
     def load_state_dict(self, mapping: object, strict: bool = True, *, layout: str | None = None) -> Any:
         """Set all variables from a mapping, or from a function `(name, variable) -> array or None`; all or nothing.
 

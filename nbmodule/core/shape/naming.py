@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.depth import allow
 from nbmodule.base.paths import closest, match
-from nbmodule.core.boxes.placement import find_device, find_dtype
+from nbmodule.core.boxes.placement import find_place_and_dtype
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.building import ensure_built, move
 from nbmodule.core.shape.holders import inside_of, is_branch
@@ -60,7 +60,7 @@ def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterat
 def move_all(module: Hull, place: Any, dtype: DTypeLike | None) -> Any:
     """Move all variables, or none if the device or dtype makes no sense."""
     ensure_built(module)
-    place, dtype = find_device(place), find_dtype(dtype)
+    place, dtype = find_place_and_dtype(place, dtype)
     move(plan_of(module).boxes, place, dtype)
     return module
 

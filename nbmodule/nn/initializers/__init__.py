@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.base.dialects import teach
 from nbmodule.base.lazy import no_such
 from nbmodule.nn.initializers.base import Initializer, compute_fans
 from nbmodule.nn.initializers.given import FromFunction, InitializerLike, as_initializer
@@ -38,6 +39,9 @@ __all__ = [
     "FirstLayerSiren",
     "Siren",
 ]
+
+for _kind in [each for each in list(globals().values()) if isinstance(each, type) and issubclass(each, Initializer)]:
+    teach(_kind)  # here, where the constructors that dataclasses make are there
 
 
 def __dir__() -> list[str]:
