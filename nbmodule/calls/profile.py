@@ -15,6 +15,7 @@ from nbmodule.base.format import count_noun, format_number, format_percent, form
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.instructions import CONTAINERS, Instruction, Shares, read_instructions, record_events, share_out
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.walk import is_module, plan_of
@@ -184,8 +185,9 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         >>> profile['0'].backward > 0, profile['adam'].optimizer > 0, profile['adam'].forward
         (True, True, 0.0)
     """
-    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
+    if not is_whole(runs) or runs < 1:
         raise ArgumentError(f"runs counts the measured runs: a number of at least 1 is wanted, found {runs!r}.")
+    runs = int(runs)
     with untracked(), jax.disable_jit(False):
         if is_foreign(fn):
             fn, args, kwargs = socket("as_it_stands")("profile", fn, args, kwargs)

@@ -19,6 +19,7 @@ from nbmodule.base.format import count_noun, format_bytes, shown
 from nbmodule.base.sizes import bytes_of
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import Statistics
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
@@ -98,11 +99,11 @@ class Recorder(Shown):
         only: Any = None,
         on_error: str = "warn",
     ) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if not is_whole(every) or every < 1:
             raise ArgumentError(f"every counts steps: a number of at least 1 is wanted, found {every!r}.")
         if on_error not in ("warn", "raise"):
             raise ArgumentError(f"on_error is 'warn' or 'raise'; found {on_error!r}.")
-        self.every, self.budget, self.on_error = every, bytes_of(budget), on_error
+        self.every, self.budget, self.on_error = int(every), bytes_of(budget), on_error
         self.returns, self.parameters = returns, bool(parameters)
         self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
         self._tracking = Tracking(model, returns, True, gradients, depth, only, None, (), False, 16, self.budget)

@@ -17,6 +17,7 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import match
 from nbmodule.base.sizes import bytes_of
 from nbmodule.base.sockets import socket
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.memory import hold, holders
@@ -110,7 +111,7 @@ class Tracking:
             raise ArgumentError(f"returns is True, 'stats', 'exact stats' or False; found {returns!r}.")
         if not (returns or order or gradients):
             raise ArgumentError("nb.track with returns=False, order=False and gradients=False would record nothing.")
-        if isinstance(last, bool) or not isinstance(last, int) or last < 1:
+        if not is_whole(last) or last < 1:
             raise ArgumentError(
                 f"last counts the steps that are kept: a number of at least 1 is wanted, found {last!r}."
             )
@@ -129,7 +130,7 @@ class Tracking:
         if self.operations and model._nbm.built:
             for pattern in self.operations:
                 Choice(model, None, pattern)
-        self.last, self.budget = last, bytes_of(budget)
+        self.last, self.budget = int(last), bytes_of(budget)
         self._span = threading.Lock()  # held while the block runs
         self._steps: Any = None  # of the block that runs, where they are measured at its end
         self._watching: Any = None  # of the block that runs, where a foreign model is watched

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.frame import now, slot_of
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.shape.naming import depths, find_modules
@@ -42,7 +43,7 @@ class Choice:
             raise ArgumentTypeError(
                 f"nb.track follows a module; found {type(model).__name__}. For any function, track the module that it calls."
             )
-        if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+        if depth is not None and (not is_whole(depth) or depth < 0):
             raise ArgumentError(
                 f"depth counts levels below the tracked module: None or a number of at least 0 is wanted, found {depth!r}."
             )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.flow.model import ROOT, Computation, Group, Literal, Node, Ref, Value
 
@@ -45,7 +46,7 @@ def resolve(graph: Computation, place: str | int | Group, call: int | None = Non
         return place
     if isinstance(place, str):
         return find(graph, place, call)
-    if isinstance(place, bool) or not isinstance(place, int):
+    if not is_whole(place):
         raise ArgumentTypeError(
             f"a subgraph is named by its path or its index, not by {type(place).__name__} {place!r}."
         )

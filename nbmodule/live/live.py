@@ -19,6 +19,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count
 from nbmodule.base.signals import is_of_signal
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.boundary import Boundary, Verbs
@@ -220,9 +221,9 @@ class Live(Revisited):
             (4, 2, 3)
         """
         self._require_open("epochs")
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        if not is_whole(count) or count < 0:
             raise ArgumentError(f"epochs is a whole number from 0, found {count!r}")
-        return self._epochs(count)
+        return self._epochs(int(count))
 
     def _epochs(self, count: int) -> Iterator[int]:
         try:

@@ -9,6 +9,7 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
+from nbmodule.base.whole_numbers import is_real
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.functional.checks import check_arrays, check_choice
 from nbmodule.nn.initializers import Ones, Zeros
@@ -72,8 +73,7 @@ def layout(where: str, given: str | None) -> str | None:
 
 def number(where: str, name: str, value: Any, *, most: float | None = None) -> float:
     """A number of at least 0, and of at most `most`."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not value >= 0 or (most is not None and value > most):
+    if not is_real(value) or not value >= 0 or (most is not None and value > most):
         limit = "at least 0" if most is None else f"from 0 to {most:g}"
         raise ArgumentError(f"{where}: {name} must be a number {limit}, found {value!r}. Nothing was made.")
     return float(value)

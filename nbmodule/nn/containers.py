@@ -12,6 +12,7 @@ from jax import Array
 
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.paths import closest
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.numbers.random import RandomStream
 from nbmodule.core.shape.state import StateKey
 from nbmodule.core.shape.walk import is_module
@@ -134,7 +135,7 @@ class Sequential(Module):
 
     def __mul__(self, times: int) -> Sequential:
         """The layers several times over, as a list has it: they are the same layers, so their variables are shared."""
-        if isinstance(times, bool) or not isinstance(times, (int, np.integer)) or times < 1:
+        if not is_whole(times) or times < 1:
             raise ArgumentError(
                 f"Sequential is taken a whole number of times, at least once; found {times!r}. Nothing was made. Layers with "
                 "variables of their own are made one by one: nb.Sequential([make() for _ in range(3)])."

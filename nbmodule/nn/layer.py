@@ -16,6 +16,7 @@ from jax.typing import DTypeLike
 from nbmodule.base import dialects
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike
+from nbmodule.base.whole_numbers import is_real, is_whole
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
 from nbmodule.doors.module import Module
@@ -70,7 +71,7 @@ def padding_of(where: str, padding: object, axes: int) -> Any:
     if isinstance(padding, (tuple, list)):
         padding = tuple(tuple(part) if isinstance(part, (tuple, list)) else part for part in padding)
     pairs(where, padding, axes)
-    return padding
+    return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
 
 
 def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
@@ -98,7 +99,7 @@ def integer(where: str, name: str, value: SupportsIndex) -> int:
 
 def rate(where: str, name: str, value: object) -> float:
     """A number from 0 to 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    if not is_real(value) or not 0 <= value <= 1:
         raise ArgumentError(f"{where}: {name} must be a number from 0 to 1, found {value!r}. Nothing was made.")
     return float(value)
 

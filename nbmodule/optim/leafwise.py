@@ -19,6 +19,7 @@ from jax.core import Tracer
 
 from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
 from nbmodule.base.nesting import flat, nest
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.clock import clock, ticks
 from nbmodule.core.boxes.commit import commit
 from nbmodule.core.boxes.frame import EAGER, here, now, write_all
@@ -109,7 +110,7 @@ class Leafwise(Optimizer):
         groups: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(lr, inplace, stop_gradients, trace_on_next_step, device)
-        if isinstance(accumulate, bool) or not isinstance(accumulate, (int, np.integer)) or accumulate < 1:
+        if not is_whole(accumulate) or accumulate < 1:
             raise ArgumentError(f"accumulate= is a number of calls, 1 or more; found {accumulate!r}. Nothing was made.")
         own = vars(self)
         own["_option_names"] = tuple(options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.rate import as_number
 
@@ -36,7 +37,7 @@ def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """
     import optax
 
-    lr, end = _check(lr, steps, warmup, end)
+    lr, steps, warmup, end = _check(lr, steps, warmup, end)
     fall = optax.cosine_decay_schedule(lr, steps - warmup, end / lr if lr else 0.0)
     return _after_warmup(lr, warmup, fall)
 
@@ -60,7 +61,7 @@ def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """
     import optax
 
-    lr, end = _check(lr, steps, warmup, end)
+    lr, steps, warmup, end = _check(lr, steps, warmup, end)
     return _after_warmup(lr, warmup, optax.linear_schedule(lr, end, steps - warmup))
 
 
@@ -84,24 +85,26 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
 
     if not isinstance(factors, Mapping):
         raise ArgumentTypeError(f"step_schedule takes a dict from steps to factors; found {type(factors).__name__}.")
-    lr, _ = _check(lr, max((*factors, warmup + 1)), warmup, 0.0)
+    lr, _, warmup, _ = _check(lr, max((*factors, 1 + warmup)), warmup, 0.0)
     for step, factor in factors.items():
-        if isinstance(step, bool) or not isinstance(step, int) or step <= warmup:
+        if not is_whole(step) or step <= warmup:
             raise ArgumentError(
                 f"step_schedule: steps are whole numbers after the warm-up of {warmup}; found {step!r}."
             )
         as_number(factor)
-    falls = optax.piecewise_constant_schedule(lr, {step - warmup: float(factor) for step, factor in factors.items()})
+    falls = optax.piecewise_constant_schedule(
+        lr, {int(step) - warmup: float(factor) for step, factor in factors.items()}
+    )
     return _after_warmup(lr, warmup, falls)
 
 
-def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, float]:
+def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, int, float]:
     for name, number in (("steps", steps), ("warmup", warmup)):
-        if isinstance(number, bool) or not isinstance(number, int):
+        if not is_whole(number):
             raise ArgumentTypeError(f"{name} is a whole number of steps; found {number!r}.")
     if not 0 <= warmup < steps:
         raise ArgumentError(f"a warm-up of {warmup} steps does not fit into a run of {steps}.")
-    return as_number(lr), as_number(end)
+    return as_number(lr), int(steps), int(warmup), as_number(end)
 
 
 def _after_warmup(lr: float, warmup: int, schedule: Schedule) -> Schedule:

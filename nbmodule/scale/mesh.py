@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.placement import find_device
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError
 
@@ -33,9 +34,9 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
     if not axes:
         raise ArgumentError("a mesh has named axes: nb.make_mesh(data=8), say. Nothing was made.")
     for name, size in axes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or (size < 1 and size != -1):
+        if not is_whole(size) or (size < 1 and size != -1):
             raise ArgumentError(f"{name}={size!r}: the size of an axis is a number from 1 on, or -1. Nothing was made.")
-    sizes = list(axes.values())
+    sizes = [int(size) for size in axes.values()]
     if sizes.count(-1) > 1:
         raise ArgumentError("only one axis of a mesh may be -1. Nothing was made.")
     known = math.prod(size for size in sizes if size != -1)

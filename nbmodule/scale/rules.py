@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.paths import hint, match
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.scale.mesh import check_axis, size_of
 
@@ -176,9 +177,9 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
         >>> model.weight.sharding.spec
         P(None, 'data')
     """
-    if not isinstance(min_size, int) or min_size < 0:
+    if not is_whole(min_size) or min_size < 0:
         raise ArgumentError(f"min_size is a number of elements from 0 on; found {min_size!r}.")
-    return Fsdp(axis, min_size)
+    return Fsdp(axis, int(min_size))
 
 
 def tensor_parallel(axis: str = "model", *, columns: Iterable[str] = (), rows: Iterable[str] = ()) -> TensorParallel:

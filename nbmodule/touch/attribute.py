@@ -12,6 +12,7 @@ from jax import Array
 
 from nbmodule.base.format import format_number, shown
 from nbmodule.base.sockets import Shown
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentError, PathError, ShapeError
@@ -86,13 +87,13 @@ def attribute(
     run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
     if run.question is None:
         raise ArgumentError("nb.attribute explains a number: give metric=, such as the index of a class, or target=.")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+    if not is_whole(steps) or steps < 1:
         raise ArgumentError(f"steps must be a whole number of at least 1, found {steps!r}.")
     if method == "direct":
         return _direct(run, stream, components, heads, labels)
     if stream is not None or components is not None or heads:
         raise ArgumentError(f"stream=, components= and heads= are for method='direct'; the method is {method!r}.")
-    return _by_gradient(run, method, baseline, steps, labels)
+    return _by_gradient(run, method, baseline, int(steps), labels)
 
 
 class Attribution(Shown):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 PARTS = ("head", "channel", "unit", "token")
@@ -188,10 +189,10 @@ def add_noise(
     found = number_of("add_noise", "deviation", deviation)
     if found < 0:
         raise ArgumentError(f"nb.add_noise: deviation must be at least 0, found {deviation!r}.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
+    if not is_whole(seed) or not 0 <= seed < 2**32:
         raise ArgumentError(f"nb.add_noise: seed must be a whole number from 0 to 2**32 - 1, found {seed!r}.")
     parts = parts_of("add_noise", head=head, channel=channel, unit=unit, token=token)
-    return Setting("noise", parts, number=found, seed=seed)
+    return Setting("noise", parts, number=found, seed=int(seed))
 
 
 def freeze(

@@ -12,6 +12,7 @@ import numpy as np
 
 from nbmodule.base.format import format_number, shown
 from nbmodule.base.sockets import Shown
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.touch.acts import Dials
@@ -250,6 +251,7 @@ class Found:
 def swept(run: Run, over: str, setting: Setting, *, only: object = None, block: int = 1, chunk: int = 16) -> Sweep:
     """Run all of a sweep; see `sweep`."""
     _check(run, over, setting, block, chunk)
+    block, chunk = int(block), int(chunk)
     part = OVER[over]
     modules, counts = _swept_over(run, over, only)
     starts = list(range(0, max(counts), block)) if part else [0]
@@ -288,7 +290,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
             "a sweep looks at a number: give target= for the loss, or metric=, such as the index of a class."
         )
     for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        if not is_whole(value) or value < least:
             raise ArgumentError(f"{name} must be a whole number of at least {least}, found {value!r}.")
     if block > 1 and over not in ("channels", "units", "tokens"):
         raise ArgumentError(f"block= is for channels, units and tokens; a sweep over {over} takes them one by one.")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 
@@ -29,7 +30,7 @@ class Settings:
             value = getattr(self, name)
             if value is None and name in ("print_limit", "key_length_limit"):
                 continue
-            if not isinstance(value, int) or isinstance(value, bool):
+            if not is_whole(value):
                 raise ArgumentTypeError(f"{name} is a whole number, not {type(value).__name__}.")
             most = _MOST_SPACES if name in ("print_indent", "print_line_spacing") else sys.maxsize
             if not 0 <= value <= most:

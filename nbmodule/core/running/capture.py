@@ -15,6 +15,7 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.jax_names import is_eager
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.frame import Slot, current_log, deliveries, let_go, now, slot_of, write_all
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
@@ -124,7 +125,7 @@ def keep_outputs(module: CoreModule, inputs: object, outputs: object) -> dict[st
 # -- which modules -----------------------------------------------------------------------------------
 def wanted_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
     """The submodules that are to be tracked: those at depths 1 to `depth`, among `only` if given."""
-    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+    if depth is not None and (not is_whole(depth) or depth < 0):
         raise ArgumentError(
             f"submod_depth counts levels below the called module: None or a number of at least 0 is wanted, found {depth!r}."
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import printable
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.linked import v_of
 from nbmodule.core.shape.walk import name_within, plan_of
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def _depth(depth: object, name: str = "depth") -> int | None:
-    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
+    if depth is not None and (not is_whole(depth) or depth < 0):
         raise ArgumentError(f"{name} counts levels: None or a number of at least 0 is wanted, found {depth!r}.")
-    return depth
+    return None if depth is None else int(depth)
 
 
 def parent_of(module: Hull) -> Any:

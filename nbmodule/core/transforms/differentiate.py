@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from nbmodule.base.nesting import flat, nest
 from nbmodule.core.boxes.frame import Frame, current_log, framed, is_captured, now, replay, slot_of
@@ -175,7 +176,7 @@ def value_and_grad(
         Array(2., dtype=float32)
     """
     check_function("nb.value_and_grad", fn)
-    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     run: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
@@ -220,7 +221,9 @@ def value_and_grad(
             for wrt, own in zip(by, grads):
                 wrt.record(own)
         grads = tuple(wrt.gradient(own) for wrt, own in zip(by, grads))
-        return ((value, unpacked(aux)) if has_aux else value), (grads[0] if isinstance(argnums, int) else grads)
+        return ((value, unpacked(aux)) if has_aux else value), (
+            grads[0] if isinstance(argnums, (int, np.integer)) else grads
+        )
 
     return differentiated
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from nbmodule.base.foreign import made_numbers, reader_of
 from nbmodule.base.paths import closest
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
@@ -141,9 +142,9 @@ def _check_exist(fn: Callable[..., Any], which: str, given: Places, known: list[
 
 def _as_numbers(option: str, given: Any) -> tuple[int, ...]:
     found = tuple(given) if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
-    if given is not None and not all(isinstance(i, int) and not isinstance(i, bool) for i in found):
+    if given is not None and not all(is_whole(i) for i in found):
         raise ArgumentTypeError(f"{option} counts arguments from 0: a number or several are wanted, found {given!r}.")
-    return () if given is None else found
+    return () if given is None else tuple(map(int, found))
 
 
 def _as_names(option: str, given: Any) -> tuple[str, ...]:

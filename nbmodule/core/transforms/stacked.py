@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.frame import Home, here, now, slot_of
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
@@ -53,7 +54,7 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
             "Nothing was made. Arrays are stacked by jnp.stack."
         )
     check_function("nb.stack", make, "a function that makes a module first")
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+    if not is_whole(n) or n < 1:
         raise ArgumentError(
             f"nb.stack(make, n): n must be a whole number of at least 1, found {n!r}. Nothing was made."
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from nbmodule.base.whole_numbers import is_real, is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.flow import lookup
 from nbmodule.flow.model import Computation, Group
@@ -64,11 +65,11 @@ class Options:
         if self.seconds is None and self.values:
             object.__setattr__(self, "seconds", seconds_by_path(self.values) or None)
         factor = self.randomness_factor
-        if isinstance(factor, bool) or not isinstance(factor, (int, float)):
+        if not is_real(factor):
             raise ArgumentTypeError(f"randomness_factor must be a number from 0 to 1, not {type(factor).__name__}.")
         if not 0 <= factor <= 1:
             raise ArgumentError(f"randomness_factor must lie in [0, 1], found {factor}. Nothing was drawn.")
-        if self.depth is not None and (not isinstance(self.depth, int) or self.depth < 0):
+        if self.depth is not None and (not is_whole(self.depth) or self.depth < 0):
             raise ArgumentError(f"depth counts levels of groups to open, from 0 on; found {self.depth!r}.")
         self._check_color()
 

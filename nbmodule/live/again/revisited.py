@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.base.sizes import bytes_of
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError
 from nbmodule.live.run.control import RATE
 from nbmodule.live.run.future import Attempt, Future
@@ -32,10 +33,10 @@ class Revisited:
 
     def _keep(self: Any, keep: bool | int | str, every: int) -> None:
         """Take the settings; nothing is kept before the first step."""
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if not is_whole(every) or every < 1:
             raise ArgumentError(f"keep_every counts the steps between two snapshots, from 1; found {every!r}")
         self._kept_bytes = ROOM if keep is True else 0 if keep is False else bytes_of(keep)
-        self._kept_every, self._keeper = every, None
+        self._kept_every, self._keeper = int(every), None
 
     def at(self: Any, step: int) -> Moment:
         """Repeat a step exactly, with everything recorded, and open it as `nb.inspect` does: batch, returns, gradients.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run.control import RECEIPT, Command, CommandQueue
 from nbmodule.live.run.progress import ENDED, Meter, StepCount
@@ -110,7 +111,7 @@ class Loop:
 
     def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         """Give an iterator over the items that acts at each boundary."""
-        if isinstance(epochs, bool) or not isinstance(epochs, int):
+        if not is_whole(epochs):
             raise ArgumentTypeError(f"epochs is a whole number, found {epochs!r}")
         if epochs < 0:
             raise ArgumentError(f"epochs counts from 0, found {epochs}")
@@ -121,7 +122,7 @@ class Loop:
                 f"second epoch would be empty. Pass something that begins anew each time (a list, a data loader, "
                 f"nb.batches(...)), or write the epochs as a loop of your own. No step was run."
             )
-        return self._run(iterable, iterator, epochs)
+        return self._run(iterable, iterator, int(epochs))
 
     def pause(self) -> None:
         """Hold the loop at the next boundary; from any thread."""

@@ -15,6 +15,7 @@ from jax import Array
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import concrete_value
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 
@@ -87,7 +88,7 @@ def known(x: Array) -> Any:
 
 def check_axis(where: str, axis: int, ndim: int) -> int:
     """The axis counted from the front."""
-    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+    if not is_whole(axis):
         raise ArgumentTypeError(f"{where}: axis must be an integer, found {axis!r}.")
     if not -ndim <= axis < ndim:
         raise ArgumentError(
@@ -98,7 +99,7 @@ def check_axis(where: str, axis: int, ndim: int) -> int:
 
 def check_index(where: str, name: str, index: int, size: int) -> int:
     """The index counted from the front."""
-    if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
+    if not is_whole(index):
         raise ArgumentTypeError(f"{where}: {name} must be an integer, found {index!r}.")
     if not -size <= index < size:
         raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, found {index}.")

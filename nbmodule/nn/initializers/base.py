@@ -22,6 +22,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
+from nbmodule.base.whole_numbers import is_real
 from nbmodule.core.boxes.placement import find_device, find_dtype
 from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers import threefry
@@ -183,7 +184,7 @@ class Initializer:
     def _checked_fan(self, name: str, fan: object) -> float | None:
         if fan is None:
             return None
-        if isinstance(fan, bool) or not isinstance(fan, (int, float, np.integer, np.floating)):
+        if not is_real(fan):
             raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, found {fan!r}. Nothing was made.")
         if not 0 <= fan < math.inf:
             raise ArgumentError(f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing was made.")
@@ -199,7 +200,7 @@ def refuse_other_than_floating(initializer: Initializer, dtype: DTypeLike) -> No
 def refuse_bad_number(initializer: Initializer, name: str, value: object, *, least: float = -math.inf) -> None:
     """Refuse a constant of an initializer that is no finite number, or too small."""
     kind = type(initializer).__name__
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if not is_real(value):
         raise ArgumentTypeError(f"{kind}: {name} must be a number, found {value!r}.")
     if not least <= value < math.inf:
         raise ArgumentError(

@@ -1,0 +1,78 @@
+"""NumPy's numbers are taken wherever Python's are, and mean the same; True and False are no numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+X = jnp.arange(6.0).reshape(2, 3)
+
+
+def model():
+    return nb.Sequential(nb.Linear(3, 3, key=0), nb.Sequential(nb.Linear(3, 2, key=1)))
+
+
+def tracked(depth):
+    net = model()
+    net(X, track_submod_rets=True, submod_depth=depth)
+    with nb.track(net, depth=depth, last=depth) as calls:
+        net(X)
+    return list(net.submod_rets), [call.path for call in calls], repr(net[1][0].mod_with_top_mod_key_chain(depth=depth))
+
+
+@pytest.mark.parametrize(
+    ("made", "number"),
+    [
+        (lambda n: [float(nb.cosine_schedule(0.1, n, warmup=n // n)(step)) for step in range(4)], 10),
+        (lambda n: [float(nb.linear_schedule(0.1, n)(step)) for step in range(4)], 10),
+        (lambda n: [float(nb.step_schedule(0.1, {n: 0.5})(step)) for step in range(4)], 2),
+        (lambda n: repr(nb.SGD(0.1, accumulate=n)), 2),
+        (lambda n: repr(nb.Dropout(n)), 1),
+        (lambda n: repr(nb.BatchNorm1d(2, momentum=n)), 1),
+        (lambda n: repr(nb.Conv1d(n, n, n, stride=n, padding=n, dilation=n, groups=n)), 2),
+        (lambda n: repr(nb.LSTM(n, n, num_layers=n)), 2),
+        (tracked, 1),
+        (lambda n: nb.grad(lambda m, x: m(x).sum(), argnums=n)(model(), X).tolist(), 1),
+        (lambda n: nb.jit(lambda m, k: m(X) * k, static_argnums=n)(model(), 3).tolist(), 1),
+        (lambda n: nb.stack(lambda: nb.Linear(3, 2, key=0), n).weight.shape, 2),
+        (lambda n: nb.make_mesh(data=n).axis_names, 1),
+        (lambda n: repr(nb.fsdp(min_size=n)), 4),
+        (lambda n: nb.graph(model(), X).groups[0].path == nb.graph(model(), X, highlight_subgraph=n, depth=n).groups[0].path, 0),
+        (lambda n: repr(nb.add_noise(0.1, seed=n)), 3),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_a_whole_number_of_numpy_means_what_pythons_means(made, number, kind):
+    assert made(kind(number)) == made(number)
+
+
+def test_a_number_with_fractions_of_numpy_means_what_pythons_means():
+    assert nb.Dropout(np.float32(0.25)).rate == 0.25
+    assert nb.BatchNorm1d(2, momentum=np.float32(0.25)).momentum == 0.25
+    assert nb.graph(model(), X, randomness_factor=np.float32(0.5)).groups
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda wrong: nb.cosine_schedule(0.1, wrong),
+        lambda wrong: model()(X, track_submod_rets=True, submod_depth=wrong),
+        lambda wrong: nb.track(model(), last=wrong),
+        lambda wrong: nb.jit(lambda x: x, static_argnums=wrong),
+        lambda wrong: nb.stack(lambda: nb.Linear(3, 2), wrong),
+        lambda wrong: nb.make_mesh(data=wrong),
+        lambda wrong: nb.fsdp(min_size=wrong),
+    ],
+)
+@pytest.mark.parametrize("wrong", [True, np.True_, 2.0, np.float32(2), "2"], ids=repr)
+def test_what_is_no_whole_number_is_refused(act, wrong):
+    with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError)):
+        act(wrong)
+
+
+def test_a_schedule_takes_the_length_of_an_epoch_as_numpy_counts_it():
+    batches = np.arange(10).size * np.int64(3)
+    schedule = nb.cosine_schedule(0.1, batches)
+    assert float(jax.jit(schedule)(batches)) == pytest.approx(0.0, abs=1e-9)
