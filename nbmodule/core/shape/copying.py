@@ -74,7 +74,7 @@ def _code_in(held: Mapping[Any, Any]) -> Iterator[Any]:
         yield from filter(_is_code, inside)
 
 
-def _is_code(value: Any) -> bool:
+def _is_code(value: object) -> bool:
     if type(value) is functools.partial:
         given = (*value.args, *value.keywords.values())
         is_plain = isinstance(value.func, types.FunctionType) or _is_code(value.func)

@@ -127,7 +127,7 @@ def _slots_of(kind: type) -> dict[str, Any]:
 
 
 # -- attributes --------------------------------------------------------------------------------------
-def attributes(thing: Any) -> dict[str, Any]:
+def attributes(thing: object) -> dict[str, Any]:
     """The attributes of an object that is no module; those that are not set are left out."""
     manner = manner_of(type(thing))
     if not manner.has_attributes:
@@ -174,7 +174,7 @@ class Slotted:
 
 
 # -- items -------------------------------------------------------------------------------------------
-def storage_of(thing: Any) -> str | None:
+def storage_of(thing: object) -> str | None:
     """The attribute of a wrapper that holds, by number or key, just what the wrapper holds; None if there is no such one."""
     if not manner_of(type(thing)).is_wrapper:
         return None

@@ -36,7 +36,7 @@ def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
     states: dict[int, tuple[Any, dict[str, Any], _Private | None]] = {}
     walked: dict[int, int | None] = {}  # the version of what was walked, so that each call of a known module is cheap
 
-    def keep(thing: Any) -> None:
+    def keep(thing: object) -> None:
         if isinstance(thing, Variable) or walked.get(id(thing), ...) == _version(thing):
             return
         for module in (thing, *plan_of(thing).modules):

@@ -16,7 +16,7 @@ from nbmodule.core.shape.holders import attributes, is_branch
 from nbmodule.core.shape.walk import is_module
 
 
-def tree_repr(tree: Any) -> str:
+def tree_repr(tree: object) -> str:
     """Write a model, or any nested data, with all attributes; arrays as `float32[3, 4]`, and none of them is copied.
 
     Example:

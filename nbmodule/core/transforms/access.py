@@ -222,11 +222,11 @@ def _parts_of_object(value: object) -> Iterator[Any]:
         yield _kind, None, type(value)
 
 
-def _own(value: Any, name: str) -> Any:
+def _own(value: object, name: str) -> Any:
     return vars(value)[name]
 
 
-def _kind(value: Any, _: None) -> type:
+def _kind(value: object, _: None) -> type:
     return type(value)
 
 
