@@ -245,3 +245,51 @@ def test_what_does_not_fit_is_said_and_nothing_is_changed(theirs, like, kind, me
         nb.from_torch(theirs, like=model)
     if before is not None:
         assert all((model.state_dict()[name] == array).all() for name, array in before.items())
+
+
+class SharesParts(nn.Module):
+    """One layer under two names, beside a list, and a parameter of a part that is an attribute of the whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 3, 3)
+        self.again, self.norm = self.first, nn.BatchNorm2d(3)
+        self.norm_again, self.parts = self.norm, nn.ModuleList([self.first, nn.Linear(2, 2)])
+        self.zoom = self.parts[1].weight
+
+    def forward(self, x):
+        return self.norm_again(self.again(self.norm(self.first(x))))
+
+
+class SharesPartsToo(nb.Module):
+    def __init__(self):
+        self.first = nb.Conv2d(3, 3, 3)
+        self.again, self.norm = self.first, nb.BatchNorm2d(3)
+        self.norm_again, self.parts = self.norm, [self.first, nb.Linear(2, 2)]
+        self.zoom = self.parts[1].weight
+        self.around = {"whole": self}
+
+
+@pytest.mark.parametrize("convert", [nb.from_torch, lambda theirs: nb.from_torch(theirs, like=SharesPartsToo())])
+def test_what_is_shared_goes_back_to_pytorch_under_all_its_names(convert):
+    theirs, again = SharesParts(), SharesParts()
+    again.load_state_dict(convert(theirs).to_torch())  # strict: it wants every name
+    wanted = theirs.state_dict()
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in again.state_dict().items())
+
+
+def test_what_takes_no_gradient_in_pytorch_is_frozen():
+    theirs = nn.Sequential(nn.Linear(3, 4), nn.MultiheadAttention(4, 2), nn.BatchNorm1d(4))
+    theirs[0].weight.requires_grad_(False)
+    theirs[1].in_proj_weight.requires_grad_(False)
+    frozen = {name for name, box in nb.from_torch(theirs).named_parameters() if not box.requires_grad}
+    assert frozen == {"0.weight", "1.query.weight", "1.key.weight", "1.value.weight"}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_a_models_dtype_is_kept(dtype):
+    theirs = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).to(getattr(torch, dtype))
+    ours = nb.from_torch(theirs)
+    assert {box.dtype for box in ours.parameters()} == {jnp.dtype(dtype)}
+    back = ours.to_torch()
+    assert all(torch.equal(tensor, back[name]) for name, tensor in theirs.state_dict().items())

@@ -571,7 +571,35 @@ def aliases(root: Hull) -> Iterator[tuple[str, Variable]]:
     yield from _aliases(root, "", (), False)
 
 
-def _aliases(thing: Any, prefix: str, above: tuple[int, ...], apart: bool) -> Iterator[tuple[str, Variable]]:
+def own_aliases(module: Hull) -> Iterator[tuple[str, Variable]]:
+    """Every name of the variables that lie in a module itself, also of those that a part of it shares."""
+    plan_of(module)
+    yield from _aliases(module, "", (), False, recursive=False)
+
+
+def module_aliases(root: Hull) -> Iterator[tuple[str, Any, Any]]:
+    """Every name of every module with the module above it, shared ones under each of them: `root` under `''` first."""
+    plan_of(root)
+    yield "", root, None
+    yield from _modules_below(root, "", root, ())
+
+
+def _modules_below(thing: object, prefix: str, parent: Any, above: tuple[int, ...]) -> Iterator[tuple[str, Any, Any]]:
+    allow(len(above))
+    above = (*above, id(thing))
+    for item in items(thing):
+        if id(item.value) in above:
+            continue
+        is_part = is_module(item.value)
+        if is_part:
+            yield prefix + item.name, item.value, parent
+        if is_part or (not isinstance(item.value, Variable) and is_branch(item.value)):
+            yield from _modules_below(item.value, f"{prefix}{item.name}.", item.value if is_part else parent, above)
+
+
+def _aliases(
+    thing: object, prefix: str, above: tuple[int, ...], apart: bool, *, recursive: bool = True
+) -> Iterator[tuple[str, Variable]]:
     if id(thing) in above:
         return
     allow(len(above))
@@ -581,5 +609,5 @@ def _aliases(thing: Any, prefix: str, above: tuple[int, ...], apart: bool) -> It
         if isinstance(item.value, Variable) and not (apart and isinstance(item.value, Parameter)):
             yield prefix + item.name, item.value
     for item in found:
-        if is_module(item.value) or (not isinstance(item.value, Variable) and is_branch(item.value)):
-            yield from _aliases(item.value, f"{prefix}{item.name}.", (*above, id(thing)), apart)
+        if recursive if is_module(item.value) else not isinstance(item.value, Variable) and is_branch(item.value):
+            yield from _aliases(item.value, f"{prefix}{item.name}.", (*above, id(thing)), apart, recursive=recursive)

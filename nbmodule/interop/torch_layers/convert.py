@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
+
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import shown
+from nbmodule.core.boxes.commit import freeze
 from nbmodule.core.boxes.frame import write_all
 from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.core.shape.building import move
 from nbmodule.core.shape.walk import is_module
 from nbmodule.doors.module import Module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -28,7 +34,7 @@ from nbmodule.interop.torch_layers.following import (
 )
 from nbmodule.interop.torch_layers.names import COUNT
 from nbmodule.interop.torch_layers.operations import FUNCTIONS, METHODS
-from nbmodule.interop.torch_layers.states import matched
+from nbmodule.interop.torch_layers.states import StateMatch, matched
 from nbmodule.nn.containers import Sequential
 
 if TYPE_CHECKING:
@@ -253,7 +259,7 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
     """Make a module of the same layout as a model of PyTorch, with its numbers, or give its numbers to a module that is there.
 
     Layers become those of the library, under the same paths, and take the same inputs: images have their channels first, sequences lie
-    as `batch_first` says. A class of your own is followed through its forward by `torch.fx`. All or nothing: what has no counterpart
+    as `batch_first` says. Dtypes are PyTorch's, and what takes no gradient there is frozen. A class of your own is followed through its forward by `torch.fx`. All or nothing: what has no counterpart
     is named with its path. `model.conversion` of the result says what became of each layer.
 
     Args:
@@ -296,10 +302,35 @@ def from_torch(model: Any, *, like: Any = None) -> Any:
         raise ArgumentTypeError(f"like= takes a module; found {type(like).__name__}. Nothing was changed.")
     title = f"cannot load {type(model).__name__} into {type(made).__name__}"
     values, report = matched(made, arrays, title=title, changed="Nothing was changed.")
+    if like is None and _take_dtypes(made, arrays, report):
+        values, report = matched(made, arrays, title=title, changed="Nothing was changed.")
     write_all(tuple(values), tuple(values.values()))
     if like is None:
+        _take_frozen(made, model, report)
         counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
         made.conversion = Conversion(
             layers, tuple((name, boxes) for name, boxes, _ in report.tensors), counters, unfollowed
         )
     return made
+
+
+def _take_dtypes(made: Module, arrays: Mapping[str, Any], report: StateMatch) -> bool:
+    """Give variables the floating dtypes that PyTorch has for them, as far as JAX has these; tells whether any was another."""
+    named, others = dict(made.named_tensors()), collections.defaultdict[Any, list[Any]](list)
+    for name, boxes, _ in report.tensors:
+        dtype = jax.dtypes.canonicalize_dtype(arrays[name].dtype)
+        for box in (named[each] for each in boxes):
+            if jnp.issubdtype(dtype, jnp.floating) and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype:
+                others[dtype].append(box)
+    for dtype, boxes in others.items():
+        move(boxes, None, dtype)
+    return bool(others)
+
+
+def _take_frozen(made: Module, model: torch.nn.Module, report: StateMatch) -> None:
+    """Freeze what takes no gradient in PyTorch."""
+    named = dict(made.named_parameters())
+    frozen = {name for name, each in model.named_parameters(remove_duplicate=False) if not each.requires_grad}
+    freeze(
+        [named[each] for name, boxes, _ in report.tensors if name in frozen for each in boxes if each in named], True
+    )

@@ -9,6 +9,7 @@ import numpy as np
 
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import named_modules
+from nbmodule.core.shape.walk import module_aliases, own_aliases
 from nbmodule.interop.frameworks.torch import tensors_of
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
@@ -50,7 +51,7 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
     ensure_built(model)
     known: set[Any] = set()
     names: dict[Any, tuple[str, str | None]] = {}  # of each module: ours, and PyTorch's; None below an attention
-    for name, module, parent in named_modules(model, None, True):
+    for name, module, parent in named_modules(model, None, True) if once else module_aliases(model):
         above, theirs = names.get(parent, ("", ""))
         if isinstance(parent, MultiHeadAttention) or theirs is None:
             names[module] = (name, None)
@@ -59,7 +60,7 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
         own = RENAMED.get(own, own) if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer)) else own
         prefix = f"{theirs}{own}." if own else theirs
         names[module] = (name, prefix)
-        for entry in own_entries(module):
+        for entry in own_entries(module, once):
             if not once or not known.issuperset(entry.boxes) or not entry.boxes:
                 known.update(entry.boxes)
                 yield entry._replace(name=prefix + entry.name)
@@ -76,12 +77,12 @@ def laid_out_otherwise(model: Module) -> dict[Any, str]:
     return found
 
 
-def own_entries(module: Module) -> Iterator[TorchTensor]:
-    """The tensors of one layer."""
+def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
+    """The tensors of one layer; those that a part of it shares are only there if it is not `once`."""
     if isinstance(module, MultiHeadAttention):
         yield from attention_entries(module)
         return
-    for name, box in module.named_tensors(recursive=False):
+    for name, box in module.named_tensors(recursive=False) if once else own_aliases(module):
         if name == "weight" and isinstance(module, CONVOLUTIONS):
             yield TorchTensor(name, (box,), lambda a: np.moveaxis(a[0], -1, 1), lambda a: (np.moveaxis(a, 1, -1),))
         elif name == "weight" and isinstance(module, TRANSPOSED):
