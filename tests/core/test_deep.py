@@ -13,6 +13,8 @@ import pytest
 
 import nbmodule as nb
 
+pytestmark = pytest.mark.not_under("leaks", reason="JAX traces each operation anew there: a thousand take minutes")
+
 DEEP = 1000
 
 

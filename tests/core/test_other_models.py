@@ -86,7 +86,7 @@ def test_a_hook_of_one_model_does_not_run_for_another():
 
 def test_a_frozen_parameter_of_a_new_model_has_no_gradient():
     def make(frozen):
-        model = Net()
+        model = Net(64)  # so wide that some unit is positive, whatever is drawn: else no weight has a gradient
         model.a.weight.requires_grad_(not frozen)
         return nb.jit(lambda: nb.grad(loss)(model))()
 
