@@ -30,7 +30,7 @@ def counted(**options):
 
     @kernel(**options)
     def fn(x, rate=0.5):
-        traces.append(rate)
+        traces.append(None if isinstance(rate, jax.core.Tracer) else rate)
         return x * rate
 
     return fn, traces
