@@ -195,7 +195,7 @@ def wrap(function: Function, variables: Mapping[Path, Leaf | Variable], *, copie
     wiring.names = {path: plan.places[box].name for path, box in boxes.items()}
     names = {id(part): place.name for part, place in plan.modules.items()}
     wiring.part_names |= {path: names[id(part)] for path, part in made.items() if id(part) in names}
-    return model
+    return model.eval() if isinstance(function, Function) and function.is_resting else model
 
 
 def fill(owner: object, tree: dict[Any, Any], path: Path, function: Function, made: dict[Path, Any]) -> None:

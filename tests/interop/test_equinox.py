@@ -159,3 +159,20 @@ def test_something_else_is_refused():
         nb.from_equinox({})
     with pytest.raises(nb.ArgumentError, match="is called by it alone"):
         nb.from_equinox(CASES["mlp"][0]()).layers[0](jnp.ones(3))
+
+
+def test_a_model_given_in_inference_mode_stays_in_it_until_it_is_trained():
+    class Dropped(eqx.Module):
+        drop: eqx.nn.Dropout = eqx.nn.Dropout(0.5)
+
+        def __call__(self, x):
+            return self.drop(x, key=jax.random.key(0))
+
+    x = jnp.ones(20)
+    wrapped = nb.from_equinox(eqx.nn.inference_mode(Dropped()))
+    assert not wrapped.training
+    np.testing.assert_array_equal(wrapped(x), x)
+    assert bool((wrapped.train()(x) == 0).any())
+    np.testing.assert_array_equal(wrapped.eval()(x), x)
+    assert nb.from_equinox(Dropped()).training
+    assert nb.from_equinox(eqx.nn.Linear(2, 2, key=jax.random.key(0))).training

@@ -162,6 +162,30 @@ def test_nnx_outputs_and_ten_steps_agree(case, draws):
     assert_close(nb.jit(wrapped.eval())(batches[0][0]), wanted, rtol=1e-4)
 
 
+class Normed(nnx.Module):
+    def __init__(self):
+        self.norm, self.drop = nnx.BatchNorm(3, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1))
+
+    def __call__(self, x):
+        return self.drop(self.norm(x))
+
+
+def test_an_nnx_model_given_in_evaluation_mode_stays_in_it_until_it_is_trained(draws):
+    x, model = jnp.asarray(draws.normal(size=(5, 3)) + 1), Normed()
+    model.eval()
+    wrapped = nb.from_flax(model)
+    assert not wrapped.training
+    np.testing.assert_allclose(wrapped(x), model(x), rtol=1e-6)
+    assert bool((wrapped.train()(x) == 0).any())  # dropout
+    np.testing.assert_allclose(wrapped.norm.mean, 0.01 * np.mean(x, 0), rtol=1e-4)
+    assert not bool((wrapped.eval()(x) == 0).any())
+
+
+def test_an_nnx_model_given_in_training_mode_or_without_modes_is_in_training_mode():
+    assert nb.from_flax(Normed()).training
+    assert nb.from_flax(nnx.Linear(2, 2, rngs=nnx.Rngs(0))).training
+
+
 def test_a_shared_nnx_module_is_listed_once_and_called_under_one_path():
     class Shared(nnx.Module):
         def __init__(self, rngs):

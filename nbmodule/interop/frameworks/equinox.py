@@ -44,6 +44,10 @@ class EquinoxFunction(Function):
         self.parts: dict[Path, Any] = {
             path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
         }
+        modes = [
+            [leaf for leaf in jax.tree.leaves(each) if isinstance(leaf, bool)] for each in self._in_all_modes(model)
+        ]
+        self.is_resting = modes[0] == modes[1] != modes[2]
         is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731 - a predicate for one call
         found = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0] if state is not None else []
         leaves, self.state_tree = jax.tree.flatten(state)
@@ -54,6 +58,10 @@ class EquinoxFunction(Function):
                 for below, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[0]:
                     self.numbers[(*path_of(keys), *path_of(below))] = number
 
+    def _in_all_modes(self, model: object) -> tuple[Any, Any, Any]:
+        """The model as it is, in inference and in training mode."""
+        return model, self.eqx.nn.inference_mode(model), self.eqx.nn.inference_mode(model, value=False)
+
     def state_leaves(self, state: object) -> dict[Path, Any]:
         """Arrays of a state by the path of the index that they belong to."""
         leaves = jax.tree.leaves(state)
@@ -63,8 +71,8 @@ class EquinoxFunction(Function):
         self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
     ) -> tuple[Any, Values]:
         model = self.made(values)
-        if not training:
-            model = self.eqx.nn.inference_mode(model)
+        if not training or self.is_resting:
+            model = self.eqx.nn.inference_mode(model, value=not training)
         parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
         run = model if self.call is None else lambda *args, **kwargs: self.call(model, *args, **kwargs)  # type: ignore[misc]
         with parts_told(parts, around):

@@ -37,6 +37,12 @@ class NnxFunction(Function):
         self.parts: dict[Path, Any] = {
             path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
         }
+        self.is_resting = self._is_in("eval") and not self._is_in("train")
+
+    def _is_in(self, mode: str) -> bool:
+        model = self.restored(self.arrays)
+        getattr(model, mode, lambda: None)()
+        return self.nnx.split(model)[0] == self.definition
 
     def __call__(
         self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
@@ -44,6 +50,8 @@ class NnxFunction(Function):
         model = self.restored(values)
         if not training:
             model.eval()
+        elif self.is_resting:
+            model.train()
         parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
         with parts_told(parts, around):
             outputs = model(*args, **kwargs)

@@ -40,10 +40,12 @@ class Function:
         scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
+        is_resting: Whether the model was given in evaluation mode, so that training mode is a change of it.
     """
 
     framework: str
     scopes_its_parts = False
+    is_resting = False
     name: str
     parts: dict[Path, Any]
 
