@@ -120,7 +120,7 @@ def values() -> dict[str, Callable[[], Any]]:
         for _ in range(6):
             with recorder:
                 model(image)
-            model.stem.weight = model.stem.weight * 1.5
+            model.stem.weight.value = model.stem.weight.value * 1.5
         return nb.inspect(recorder)
 
     outlier = jax.random.normal(jax.random.key(3), (300, 700)).at[100, 200].set(40.0).at[7, 9].set(jnp.nan)
