@@ -45,8 +45,11 @@ class Interpreter(NamedTuple):
     def run(self, arguments: list[str], packages: Path) -> int:
         """Run it with these packages and the project on its path; its exit code."""
         here = WITHIN if self.root else ROOT
-        path = f"{here}{os.pathsep}{here / packages.relative_to(ROOT)}"
-        settings = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        inside = here / packages.relative_to(ROOT)
+        settings = os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{inside}", "PYTHONDONTWRITEBYTECODE": "1"}
+        settings["JUPYTER_PATH"] = str(
+            inside / "share" / "jupyter"
+        )  # the templates of pages, which are no part of a Python package
         command = [self.program, *arguments]
         if self.root:
             command = ["chroot", str(self.root), "/bin/sh", "-c", f'cd {here} && exec "$@"', "sh", *command]
