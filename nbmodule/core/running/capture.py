@@ -168,9 +168,8 @@ class Instead:
     def of(module: CoreModule, given: object) -> Instead:
         leaves, tree = jax.tree.flatten(given)
         arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
-        if not is_eager() or any(
-            isinstance(array, jax.core.Tracer) for array in arrays
-        ):  # part of a trace: nothing to keep
+        is_traced = not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays)
+        if is_traced:  # part of a trace: nothing to keep
             return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
         known = module._nbm.instead
         if (

@@ -2,8 +2,9 @@
 
 The state of an optimizer is made in its first step, so a trace meets boxes that are no inputs of it, and begins again; which
 boxes a donated step overwrites is known after a trace alone. Both are supposed here: each optimizer steps once, and trains all
-of one model, whose layers do what they do in training. Nothing is taken for granted: the trace tells whether it was so (`Ahead.check`), before anything is computed. If it
-was not, the state that was made is forgotten, and the function is traced as if nothing had been supposed.
+of one model, whose layers do what they do in training. Nothing is taken for granted: the trace tells whether it was so
+(`Ahead.check`), before anything is computed. If it was not, the state that was made is forgotten, and the function is traced
+as if nothing had been supposed.
 """
 
 from __future__ import annotations
