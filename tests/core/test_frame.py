@@ -84,6 +84,44 @@ def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value(kind):
     assert [float(y) for y in writing(jnp.array(3.0))] == [3.0, 6.0]
 
 
+class Hidden:
+    """Where no guess looks for a variable, so that only the trace itself meets it."""
+
+
+def in_shard_map(f):
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    spread = jax.shard_map(lambda rows: f(rows[0])[None], mesh=mesh, in_specs=jax.P("rows"), out_specs=jax.P("rows"))
+    return lambda x: spread(x[None])[0]
+
+
+def under_another_name(f):
+    def call(x):
+        try:
+            return f(x)
+        except BaseException as error:
+            raise RuntimeError("could not be computed") from error
+
+    return call
+
+
+ENTERED_AGAIN = {
+    "jit": lambda f: nb.jit(f),
+    "grad": lambda f: nb.grad(f),
+    "grad in jit": lambda f: nb.jit(nb.grad(f)),
+    "make_jaxpr": lambda f: lambda x: jax.core.eval_jaxpr((made := nb.make_jaxpr(f)(x)).jaxpr, made.consts, 5.0, x)[0],
+}
+
+
+@pytest.mark.parametrize("surroundings", [in_shard_map, under_another_name])
+@pytest.mark.parametrize("how", ENTERED_AGAIN)
+def test_a_frame_is_entered_again_where_another_exception_takes_the_place_of_its_own(how, surroundings):
+    Hidden.places = {"a": [nb.Parameter(5.0)]}
+    reads = jax.grad(lambda x: x * x * vars(Hidden)["places"]["a"][0].value)
+    with jax.checking_leaks():
+        found = ENTERED_AGAIN[how](surroundings(reads))(jnp.float32(3))
+    assert float(found) == (10.0 if "grad" in how else 30.0)
+
+
 def test_a_module_made_inside_is_local():
     @nb.jit
     def inside(x):

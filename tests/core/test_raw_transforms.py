@@ -185,11 +185,15 @@ def check(outer, inner, plain_outer, plain_inner, act, *, refused):
 EAGER = ("custom_jvp", "custom_vjp")  # without a gradient these call the function as it is
 UNROLLED = ("jit", "scan", "cond", "switch", "while_loop", "fori_loop", "map")
 PLAIN_PYTHON = pytest.mark.not_under("eager", reason="that raw transform is plain Python there")
+# As raw JAX does by itself: `jax.jit(lambda x: jax.pmap(lambda y: y * x)(x[None])[0])(1.0)`.
+KEPT = pytest.mark.not_under("leaks", reason="JAX's cache of a pmap keeps the traced value that it closes over")
+# Of `jax.grad` of a raw shard_map: the traceback of what is raised holds a traced value, and JAX reports that instead.
+REPORTED = pytest.mark.not_under("leaks", reason="JAX's report of a leak takes the place of any exception there")
 SHORT = ("jit", "grad", "scan")  # of ours; the whole matrix is run by `make test-long`
 
 
-def cells(acts, *, without=()):
-    """Each of ours with each raw one and each act."""
+def cells(acts, *, without=(), jax_fails=None):
+    """Each of ours with each raw one and each act; `jax_fails` marks those of which raw JAX reports a leak by itself."""
     for ours in OURS:
         for raw in RAW:
             for act in acts:
@@ -197,6 +201,7 @@ def cells(acts, *, without=()):
                     is_short = ours in SHORT and (act in ("read", "write") or raw == ours == "jit")
                     marks = [] if is_short else [pytest.mark.long]
                     marks += [PLAIN_PYTHON] if act in WRITES and raw in UNROLLED else []
+                    marks += (jax_fails or {}).get((ours, raw), [])
                     yield pytest.param(ours, raw, ACTS[act], id=f"{ours}-{raw}-{act}", marks=marks)
 
 
@@ -210,7 +215,7 @@ def test_what_is_read_in_a_transform_of_ours_inside_a_raw_one_is_right(ours, raw
     check(RAW[raw], OURS[ours], RAW[raw], PLAIN[ours], act, refused=False)
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(["read"])))
+@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(["read"], jax_fails={("jit", "pmap"): [KEPT]})))
 def test_what_is_read_in_a_raw_transform_inside_one_of_ours_is_right(ours, raw, act):
     check(OURS[ours], RAW[raw], PLAIN[ours], RAW[raw], act, refused=False)
 
@@ -220,7 +225,9 @@ def test_a_write_in_a_transform_of_ours_inside_a_raw_one_is_refused(ours, raw, a
     check(RAW[raw], OURS[ours], RAW[raw], PLAIN[ours], act, refused=True)
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(WRITES, without=EAGER)))
+@pytest.mark.parametrize(
+    ("ours", "raw", "act"), list(cells(WRITES, without=EAGER, jax_fails={("grad", "shard_map"): [REPORTED]}))
+)
 def test_a_write_in_a_raw_transform_inside_one_of_ours_is_refused(ours, raw, act):
     check(OURS[ours], RAW[raw], PLAIN[ours], RAW[raw], act, refused=True)
 

@@ -274,8 +274,24 @@ class Frame:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-        if exc and isinstance(exc[1], Exception) and self.log.infos:
-            self.salvage()
+        error = exc[1] if exc else None
+        if isinstance(error, Exception):
+            self.ask_again(error)
+            if self.log.infos:
+                self.salvage()
+
+    def ask_again(self, error: BaseException) -> None:
+        """Raise what asks for another run of this frame, where another exception has been raised while it came up.
+
+        Under `jax_check_tracer_leaks` JAX looks for leaks while any exception leaves a trace, and tells of those that its traceback holds.
+        """
+        below: BaseException | None = error
+        seen: set[int] = set()
+        while below is not None and id(below) not in seen:
+            if isinstance(below, (Missed, Unguarded)) and below.frame is self:
+                raise below from None
+            seen.add(id(below))
+            below = below.__cause__ or below.__context__
 
     def run(self, body: Callable[[Frame], Any]) -> Any:
         """Run `body` in this frame, which is closed afterwards: twice, since an interrupt may cut the first time short."""
