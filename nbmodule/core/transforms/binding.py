@@ -250,9 +250,7 @@ class Binding:
         name_kinds, cell_kinds, kinds_inside = watch.name_kinds, watch.cell_kinds, watch.kinds
         donates, donated = program.donates, self.donated
         pick_donated, pick_kept = self.pick_donated, self.pick_kept
-        count, holes = len(kinds), [hole for hole in kinds if hole is not None]
-        lead = len(holes) if holes == list(kinds[: len(holes)]) else 0  # things that stand before all else
-        blank, plain_kinds, leading = (None,) * lead, kinds[lead:], [things[hole] for hole in holes[:lead]]
+        count, holes = len(kinds), [(i, things[hole]) for i, hole in enumerate(kinds) if hole is not None]
         # What most functions have none of is asked for at once. It is fixed when the closure is made, and only ever let go.
         has_more = any((lists, sequences, name_kinds, kinds_inside, defaults, paths))
 
@@ -281,16 +279,15 @@ class Binding:
             __tracebackhide__ = True
             if self.epoch != clock.structure or len(args) != count or not closure.alive:
                 return SLOW
-            if lead:
-                for thing, arg in zip(leading, args):
-                    if thing() is not arg:
+            given: Any = args
+            if holes:
+                given = [*args]
+                for i, thing in holes:
+                    if thing() is not given[i]:
                         return SLOW
-                args = args[lead:]
-            for arg, hole in zip(args, plain_kinds):
-                if hole is None:
-                    if type(arg) not in plain:
-                        return SLOW
-                elif things[hole]() is not arg:
+                    given[i] = None
+            for arg in given:
+                if type(arg) not in plain:
                     return SLOW
             try:
                 for live, then in module_lists:
@@ -314,10 +311,6 @@ class Binding:
                     return SLOW
             if has_more and not is_more_as_it_was():
                 return SLOW
-            if lead:
-                args = (*blank, *args)
-            elif holes:
-                args = tuple([arg if hole is None else None for arg, hole in zip(args, kinds)])
             program.current = own
             try:
                 if donates:
@@ -334,7 +327,7 @@ class Binding:
                         settle_expressions()
                         values = unaliased(values, donated)
                     # As `handed_over`, which is not called: that would be a fiftieth of a small step.
-                    made, again = tee(map(compiled, (pick_donated(values),), (pick_kept(values),), *zip(args)))
+                    made, again = tee(map(compiled, (pick_donated(values),), (pick_kept(values),), *zip(given)))
                     any(map(setattr, aim[1], aim[2], chain(chain_all(map(new_values, made)), ticks)))
                     made = next(again)
                     if made[3] is not aim[0] or not aim[3]:
@@ -342,7 +335,7 @@ class Binding:
                     self.seen = clock.values
                     return made[0]
                 values = list(map(_value, boxes))  # kept until the new ones are in place, see `core/commit.py`
-                made = compiled(values, *args)
+                made = compiled(values, *given)
             except (Missed, Cold):  # arguments of another shape have met another variable, or are yet unknown to JAX
                 return SLOW
             if type(made) is not Made:
