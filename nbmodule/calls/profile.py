@@ -19,6 +19,7 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.instructions import CONTAINERS, Instruction, Shares, read_instructions, record_events, share_out
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 
@@ -261,7 +262,9 @@ def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def _of_nbmodule(fn: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
-    compiled: Any = fn if isinstance(fn, Jit) else jit(fn if not is_module(fn) else _forward_of(fn))
+    compiled: Any = fn
+    if not isinstance(fn, Jit):
+        compiled, args, kwargs = _compiled(fn, args, kwargs)
     things = compiled.reached(args, kwargs)
     models = [thing for thing in things if is_module(thing)]
     lowered, given, named = compiled.staged_apart(args, kwargs)
@@ -271,11 +274,19 @@ def _of_nbmodule(fn: Callable[..., Any], name: str, args: tuple[Any, ...], kwarg
     return _made(lowered, given, named, _Words(name, roots, modules, frozenset(others)))
 
 
-def _forward_of(model: Any) -> Callable[..., Any]:
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return model(*args, **kwargs)
+def _compiled(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Jit, Any, dict[str, Any]]:
+    """A compiled form of what is not compiled, and what it is given; flags, numbers and texts are fixed, as they are for `fn`."""
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
+    is_given = [is_stateful(leaf) or hasattr(leaf, "dtype") for leaf in leaves]
+    if all(is_given) and not is_module(fn):
+        return jit(fn), args, kwargs
 
-    return forward
+    def forward(*given: Any) -> Any:
+        rest = iter(given)
+        args, kwargs = jax.tree.unflatten(tree, [next(rest) if own else leaf for leaf, own in zip(leaves, is_given)])
+        return fn(*args, **kwargs)
+
+    return jit(forward), tuple(leaf for leaf, own in zip(leaves, is_given) if own), {}
 
 
 def _of_jax(fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:

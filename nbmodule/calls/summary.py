@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -183,9 +183,10 @@ def _shape_of(x: object) -> Any:
 
 def _seen(model: Any, stage: Any) -> dict[str, list[_Seen]]:
     """The calls that one call of the model makes, by path: it is traced for shapes alone, and no value is computed."""
+    run, arrays = _of_arrays(stage)
 
     def trace() -> None:
-        jax.eval_shape(stage.fn, stage.values, *stage.args, **stage.kwargs)
+        jax.eval_shape(run, stage.values, arrays)
 
     if not model.built_:  # a first call makes the parts that are looked at; they are forgotten at the end
         trace()
@@ -223,7 +224,13 @@ def _flops(module: CoreModule, seen: _Seen, known: dict[Any, float | None]) -> f
 
 
 def _lowered(stage: Any) -> Any:
-    """The function for the compiler; what is no array is fixed."""
+    """The function for the compiler."""
+    run, arrays = _of_arrays(stage)
+    return jax.jit(run).lower(stage.values, arrays)
+
+
+def _of_arrays(stage: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The function of the variables and of a list of arrays, and these; what is no array is fixed."""
     leaves, tree = jax.tree.flatten((stage.args, stage.kwargs))
 
     def run(values: list[Any], arrays: list[Any]) -> Any:
@@ -231,7 +238,7 @@ def _lowered(stage: Any) -> Any:
         args, kwargs = jax.tree.unflatten(tree, [next(given) if _is_shape(leaf) else leaf for leaf in leaves])
         return stage.fn(values, *args, **kwargs)
 
-    return jax.jit(run).lower(stage.values, [leaf for leaf in leaves if _is_shape(leaf)])
+    return run, [leaf for leaf in leaves if _is_shape(leaf)]
 
 
 def _by_definition(model: Any) -> list[tuple[str, Any]]:

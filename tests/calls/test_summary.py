@@ -136,3 +136,21 @@ def test_a_summary_of_many_modules_stays_small_in_a_saved_page():
     model = nb.Sequential(*(layer for i in range(400) for layer in (nb.Linear(i % 7 + 1, (i + 1) % 7 + 1), nb.ReLU())))
     bundle = nb.summary(model)._repr_mimebundle_()
     assert len(bundle["text/html"]) < 250_000 and len(bundle["text/plain"].splitlines()) <= 62
+
+
+def test_flags_texts_and_numbers_of_a_call_are_fixed_as_they_are_for_the_model():
+    class Net(nb.Module):
+        def __init__(self):
+            self.first, self.second = nb.Linear(3, 4), nb.Linear(3, 5)
+
+        def forward(self, x, wide=False, mode="one", times=1):
+            for _ in range(times):
+                x = x + {"one": 1, "two": 2}[mode]
+            return self.second(x) if wide else self.first(x)
+
+    model, x = Net(), jnp.ones((2, 3))
+    for kwargs in ({"wide": True}, {"mode": "two"}, {"times": 3}, {"wide": True, "mode": "two", "times": 2}):
+        assert nb.summary(model, x, **kwargs)[0].outputs == f"float32[2, {model(x, **kwargs).shape[1]}]"
+        assert nb.profile(model, x, **kwargs, runs=1).seconds > 0
+    with pytest.raises(nb.ArgumentTypeError, match="argument mode is the text 'two'"):
+        nb.eval_shape(model, x, mode="two")

@@ -7,6 +7,7 @@ are captured, it is compiled, it is given variables, it is observed in its scope
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.frame import EAGER, here, now
@@ -14,17 +15,18 @@ from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.running.asked import remember, remember_return
 from nbmodule.core.running.capture import capture_submodules, forget_captured
 from nbmodule.core.running.compiling import INSIDE, run_compiled
-from nbmodule.core.running.stages import OPTIONS, ModuleCall, Run, Stages, take_options, way_of
+from nbmodule.core.running.stages import OPTIONS, ModuleCall, Run, Stages, go_on, take_options, way_of
 from nbmodule.core.running.variables import check_variables, warn_of_constants
-from nbmodule.core.shape.building import build_for_call, move, settle
+from nbmodule.core.shape.building import STATEFUL, build_for_call, move, settle
 from nbmodule.core.shape.walk import plan_of
+from nbmodule.errors import ArgumentError
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
 
+AROUND: Stages = ((ModuleCall.is_captured, capture_submodules), (ModuleCall.was_captured, forget_captured))
 STAGES: Stages = (
-    (ModuleCall.is_captured, capture_submodules),
-    (ModuleCall.was_captured, forget_captured),
+    *AROUND,
     (ModuleCall.is_compiled, run_compiled),
     *INSIDE,  # variables, observe, hooks
 )
@@ -46,6 +48,23 @@ def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, 
     outputs = way[0](this, way[1:])
     remember_return(module, outputs)
     return outputs
+
+
+def call_beside(module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `run`, a compiled form of `module`, which does not see what is asked for by name: that is done around it."""
+    __tracebackhide__ = True
+    kwargs = dict(kwargs)
+    options = take_options(module, kwargs, type(module)._asked_by_name)
+    for name in STATEFUL:
+        if options.get(name):
+            raise ArgumentError(
+                f"{name} names what model.compile() is to carry; nb.jit({type(module).__name__}) would lose it. Compile the module by "
+                "model.compile(), or keep in a module what changes. Nothing was computed."
+            )
+    if module._nbm.special:
+        prepare(module, args, kwargs)
+    this = ModuleCall(module, run, args, kwargs, options)
+    return go_on(this, (*way_of(this, AROUND), lambda call, way: run(*call.args, **call.kwargs)))
 
 
 def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

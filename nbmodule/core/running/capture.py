@@ -16,13 +16,14 @@ import numpy as np
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import Slot, current_log, deliveries, let_go, now, slot_of, write_all
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
 from nbmodule.core.running.expected import check_expected, compare
-from nbmodule.core.running.stages import ModuleCall, Way, go_on
+from nbmodule.core.running.stages import ModuleCall, Way, go_on, has_captured
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.linked import v_of
 from nbmodule.core.shape.naming import depths, find_modules, key_of
@@ -69,9 +70,15 @@ class Request:
 def forget_captured(call: ModuleCall, way: Way) -> Any:
     """A call that is not tracked empties what an earlier one has left."""
     __tracebackhide__ = True
-    call.module._nbm.results = (None, None)
-    settle(call.module)
+    empty_captured(call.module)
     return go_on(call, way)
+
+
+def empty_captured(module: CoreModule) -> None:
+    """Let go of what an earlier call has left."""
+    if has_captured(module):
+        module._nbm.results = (None, None)
+        settle(module)
 
 
 def capture_submodules(call: ModuleCall, way: Way) -> Any:
@@ -213,6 +220,8 @@ def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
         rets = returns(module, request, infos, values, below)
         shown = [i for i in below if infos[i].module in request.wanted] if request.bounded else below
         order = call_order(module, infos, index, shown) if request.order else None
+        if not has_captured(module):
+            clock.structure_changed()  # compiled calls of the module, which empty it again, take the long way once
         inner.results = (rets if request.rets else None, order)
         settle(module)
         if request.expected is not None:

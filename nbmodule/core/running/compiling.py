@@ -15,8 +15,9 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.running.asked import remember
+from nbmodule.core.running.capture import capture_submodules
 from nbmodule.core.running.observing import observe, run_hooks
-from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, way_of
+from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, take_options, way_of
 from nbmodule.core.running.variables import give_variables
 from nbmodule.core.shape.building import PLAIN, STATEFUL, as_places, build_for_call, settle
 from nbmodule.core.shape.structure import Static
@@ -79,11 +80,18 @@ class Compiled:
             _put(thing, _unfixed(content))
         return _with_things(outputs, plain)
 
-    def lower(self, module: CoreModule, things: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def lower(
+        self,
+        module: CoreModule,
+        v: Mapping[str, Any] | None,
+        things: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
         """Compile for these arguments; nothing is run, and no variable changes."""
         plain = [thing for thing in things if not is_stateful(thing)]
         fixed = fixed_arguments(self.static, args, kwargs)
-        arguments = step_arguments(module, None, things, *fixed)
+        arguments = step_arguments(module, v, things, *fixed)
         self._with(plain, lambda *given: self.step.staged("lower", given, {}), arguments)
 
     def gives_way(self, module: CoreModule, error: Exception) -> bool:
@@ -156,7 +164,7 @@ def _called(module: object, v: Mapping[str, Any], stateful: Any, args: tuple[Any
             _put(thing, content)
 
 
-def compile_module(module: CoreModule, args: object, kwargs: object, options: dict[str, Any]) -> Any:
+def compile_module(module: Any, args: object, kwargs: object, options: dict[str, Any]) -> Any:
     """Compile the calls of `module`; with arguments at once, else at the next call."""
     if args is not None and not isinstance(args, (tuple, list)):
         raise ArgumentTypeError(
@@ -171,16 +179,24 @@ def compile_module(module: CoreModule, args: object, kwargs: object, options: di
     inner.config = replace(inner.config or PLAIN, **compiled.choices)
     settle(module)
     if args is not None or kwargs is not None:
-        remember(module, tuple(args or ()), dict(kwargs or {}))
         args, kwargs = tuple(args or ()), dict(kwargs or {})
+        asked = take_options(module, kwargs)
+        remember(module, args, kwargs)
         build_for_call(module, args, kwargs)
         settle(module)
+        call = ModuleCall(module, type(module)._run, args, kwargs, asked, asked.pop("v", None))
         try:
-            compiled.lower(module, stateful_things(inner.config, args, kwargs, {}), args, kwargs)
+            go_on(call, (*way_of(call, ((ModuleCall.is_captured, capture_submodules),)), _compile_call))
         except Exception as error:
             if not compiled.gives_way(module, error):
                 raise
     return module
+
+
+def _compile_call(call: ModuleCall, way: Way) -> None:
+    """Compile what this call would run."""
+    things = stateful_things(call)
+    call.module._nbm.compiled.lower(call.module, call.v, things, call.args, call.kwargs)
 
 
 def run_compiled(call: ModuleCall, way: Way) -> Any:
@@ -193,9 +209,8 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
         inner.config = replace(inner.config, compile_on_next_step=False)
         settle(module)
     compiled = inner.compiled
-    stateful = {name: call.options[name] for name in STATEFUL if call.options.get(name) is not None}
     try:
-        things = stateful_things(inner.config, call.args, call.kwargs, stateful)
+        things = stateful_things(call)
         return compiled(module, call.v, things, call.args, call.kwargs)
     except Exception as error:
         if not compiled.gives_way(module, error):
@@ -216,10 +231,9 @@ def _rest(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return go_on(call, way_of(call, INSIDE))
 
 
-def stateful_things(
-    config: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any]
-) -> tuple[Any, ...]:
+def stateful_things(call: ModuleCall) -> tuple[Any, ...]:
     """Objects whose changes belong to the compiled call: those named, and those found at the given places."""
+    config, args, kwargs, given = call.module._nbm.config, call.args, call.kwargs, call.options
     things = list(given.get("stateful") or config.stateful)
     for path in given.get("arg_stateful_idxs") or config.arg_stateful_idxs:
         things.append(_at(args, path, "arg_stateful_idxs"))

@@ -21,7 +21,7 @@ from nbmodule.core.shape import building
 from nbmodule.core.shape.building import STATEFUL
 
 FORWARDS = ("__call__", "forward", "_forward")
-DERIVED = ("__call__", "_run", "_own_parameters")
+DERIVED = ("__call__", "_run", "_own_parameters", "_asked_by_name")
 """What `resolve_forward` gives each class, made of the forwards."""
 _dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 P = ParamSpec("P")
@@ -88,7 +88,9 @@ def resolve_forward(cls: Any) -> None:
     run = _find_forward(cls)
     type.__setattr__(cls, "_run", run)
     type.__setattr__(cls, "__call__", entry(run))
-    type.__setattr__(cls, "_own_parameters", _option_parameters(run))
+    own = _option_parameters(run)
+    type.__setattr__(cls, "_own_parameters", own)
+    type.__setattr__(cls, "_asked_by_name", OPTIONS - own - {"v"})
     for below in type.__subclasses__(cls):
         resolve_forward(below)
 

@@ -12,7 +12,10 @@ import jax
 from nbmodule.base.format import shown
 from nbmodule.core.running.asked import remembered
 from nbmodule.core.running.compiling import stateful_things, step_arguments
+from nbmodule.core.running.stages import ModuleCall, take_options
+from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module
+from nbmodule.core.transforms.beside import asked_of, module_of
 from nbmodule.core.transforms.captured import CodeWatch
 from nbmodule.core.transforms.closure import forwards_of
 from nbmodule.core.transforms.explain_facts import Facts, Key, Trace, box_texts, trace_of
@@ -136,9 +139,13 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         predict was traced twice; this call uses trace 2, which was made because
           training of model and 2 more: True before, False now
     """
+    if (module := asked_of(fn, kwargs)) is not None:
+        with unchanged([module]):
+            return module._call_beside(lambda *args, **kwargs: explain_retrace(fn, *args, **kwargs), args, kwargs)
     step, args, kwargs, names = _compiled(fn, args, kwargs)
     history = step.history
-    name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    inner = module_of(fn) or fn
+    name = getattr(inner, "__qualname__", None) or type(inner).__name__
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return Retrace(name, history.count, True, 0, _NOTHING_COMPILES)
     traces, first = history.traces, history.count - len(history.traces) + 1
@@ -157,8 +164,8 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         changes, number = _closest(against, ())
         place = _place(program.traces[number], traces) if program.traces else None
         return Retrace(name, history.count, True, 0 if place is None else first + place, changes)
-    unchanged = (i for i, t in enumerate(traces) if not _changes(t, _now(step, t, args, kwargs), names))
-    place = max(unchanged, default=_place(used, traces))
+    same = (i for i, t in enumerate(traces) if not _changes(t, _now(step, t, args, kwargs), names))
+    place = max(same, default=_place(used, traces))
     if place is None:
         return Retrace(name, history.count, False, 0, ())
     changes = _closest(((_changes(t, traces[place], names), i) for i, t in enumerate(traces[:place])), ())[0]
@@ -209,8 +216,9 @@ def _compiled(
         if not args and not kwargs:
             args, kwargs = remembered(fn) or (args, kwargs)
         kwargs = dict(kwargs)
-        v = kwargs.pop("v", None)
-        things = stateful_things(fn._nbm.config, args, kwargs, {})
+        asked = take_options(fn, kwargs)
+        v = asked.pop("v", None)
+        things = stateful_things(ModuleCall(fn, type(fn)._run, args, kwargs, asked))
         names = [type(fn).__name__, "v", "stateful", _parameters(type(fn)._run)[1:], ""]
         return compiled.step, step_arguments(fn, v, things, args, kwargs), {}, names
     hint = " For jax.jit itself, set jax_explain_cache_misses." if hasattr(fn, "lower") else ""

@@ -17,6 +17,8 @@ from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import birthplace
 from nbmodule.core.boxes.inner import Inner, switch
 from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.running.calling import call_beside
+from nbmodule.core.running.capture import empty_captured
 from nbmodule.core.running.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
 from nbmodule.core.shape import attributes, building, copying, hooks, naming, state_dict, structure, where
 from nbmodule.core.shape.building import ensure_built
@@ -403,6 +405,8 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     mod_with_top_mod_key_chain, get_mod_key = where.mod_with_top_mod_key_chain, where.get_mod_key
     show_v_in_top_v, show_mod_in_top_mod = where.show_v_in_top_v, where.show_mod_in_top_mod
     show_structure, show_submod_call_order = where.show_structure, where.show_submod_call_order
+
+    _call_beside, _empty_captured = call_beside, empty_captured  # where a compiled form of the module is called
 
     # -- copies and text -----------------------------------------------------------------------------
     def __getstate__(self) -> dict[str, Any]:

@@ -31,6 +31,11 @@ Way = tuple[Callable[["ModuleCall", Any], Any], ...]
 Stages = tuple[tuple[Callable[["ModuleCall"], Any], Callable[["ModuleCall", Any], Any]], ...]
 
 
+def has_captured(module: CoreModule) -> bool:
+    """Whether what an earlier call was asked for is still there."""
+    return any(result is not None for result in module._nbm.results)
+
+
 class ModuleCall:
     """One call of a module."""
 
@@ -59,8 +64,7 @@ class ModuleCall:
 
     def was_captured(self) -> bool:
         """Whether an earlier call was asked, and this one is not."""
-        results = self.module._nbm.results
-        return (results[0] is not None or results[1] is not None) and not self.is_captured()
+        return has_captured(self.module) and not self.is_captured()
 
     def is_compiled(self) -> bool:
         """Whether the call is to be compiled; inside a transform it is part of what is being traced."""
@@ -81,11 +85,11 @@ class ModuleCall:
         return bool(inner.hooks or inner.pre_hooks)
 
 
-def take_options(module: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def take_options(module: Any, kwargs: dict[str, Any], names: frozenset[str] = OPTIONS) -> dict[str, Any]:
     """Move the options of the call out of `kwargs`; names that forward itself has stay with it."""
     own = type(module)._own_parameters
     options = {}
-    for name in OPTIONS.intersection(kwargs):
+    for name in names.intersection(kwargs):
         if name not in own or (name == "v" and isinstance(kwargs[name], Mapping)):
             options[name] = kwargs.pop(name)
     return options

@@ -16,6 +16,7 @@ from nbmodule.core.boxes.record import uncaptured
 from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
+from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import carried, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
@@ -206,16 +207,17 @@ def checkpoint(
     @shortened
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        run, kwargs = with_asked(fn, kwargs)
         (held, held_kwargs), things = split((args, kwargs))
 
         def inner(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = fill((args, kwargs), things)
-            outputs, effects = carried(fn, args, kwargs)
+            outputs, effects = carried(run, args, kwargs)
             return outputs, effects
 
-        run = jax.checkpoint(inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
-        outputs, effects = run(*held, **held_kwargs)
+        again = jax.checkpoint(inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+        outputs, effects = again(*held, **held_kwargs)
         replay(effects)
         return unpacked(outputs)
 
-    return rematerialized
+    return made_of(fn, rematerialized)

@@ -19,6 +19,7 @@ from nbmodule.core.recording.tracker import nobody
 from nbmodule.core.shape.building import is_built
 from nbmodule.core.shape.trainable import warn_if_functions_train, warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.errors import ArgumentError, GradientError
@@ -177,12 +178,12 @@ def value_and_grad(
     """
     check_function("nb.value_and_grad", fn)
     numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
-    run: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
     @shortened
-    def differentiated(*args: Any, **kwargs: Any) -> Any:
+    def differentiated(*args: Any, **given: Any) -> Any:
         __tracebackhide__ = True
+        run, kwargs = with_asked(fn, given)
         chosen = [_position(fn, number, len(args)) for number in numbers]
         by = [Wrt(args[number], allow_int) for number in chosen]
 
@@ -215,7 +216,7 @@ def value_and_grad(
         if are_watched():
             effects.records = fill_in(effects.names[1], effects.records, by_returns)
         if any(wrt.has_been_built() for wrt in by):
-            return differentiated(*args, **kwargs)
+            return differentiated(*args, **given)
         replay(effects)
         if are_watched():
             for wrt, own in zip(by, grads):
@@ -225,7 +226,7 @@ def value_and_grad(
             grads[0] if isinstance(argnums, (int, np.integer)) else grads
         )
 
-    return differentiated
+    return made_of(fn, differentiated)
 
 
 def _position(fn: Callable[..., Any], number: int, count: int) -> int:
@@ -283,7 +284,7 @@ def grad(
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    return gradient
+    return made_of(fn, gradient)
 
 
 @shortened

@@ -21,6 +21,7 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.structure import static_key
 from nbmodule.core.transforms.ahead import Ahead, Astray
+from nbmodule.core.transforms.beside import asked_of, module_of
 from nbmodule.core.transforms.binding import SLOW, Binding, Made, boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked
@@ -75,6 +76,8 @@ def split_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict
 class Jit(Generic[P, R]):
     """A compiled function; see `jit`."""
 
+    _is_jit = True
+
     def __init__(
         self, fn: Callable[P, R], donate: bool, options: dict[str, Any], static: Places, asked: dict[str, Any]
     ) -> None:
@@ -108,6 +111,8 @@ class Jit(Generic[P, R]):
                 outputs = steady(args)
                 if outputs is not SLOW:
                     return outputs if type(outputs) is not Packed else unpacked(outputs)
+            if kwargs and (module := asked_of(self.fn, kwargs)) is not None:
+                return module._call_beside(self, args, kwargs)
             if ears.listener is not None and is_heard():
                 return call_heard(self, args, kwargs)
             tracker = now.tracker
@@ -161,6 +166,8 @@ class Jit(Generic[P, R]):
         with apart() if now.taps is not None else nullcontext():  # a trace holds the zeros of this very gradient
             outputs, binding = self._traced(key, binding, things, lambda b: b.run(args, kwargs), args, kwargs, ahead)
         _PLAIN.update(type(arg) for arg in args if isinstance(arg, jax.Array) and not isinstance(arg, jax.core.Tracer))
+        if now.frame is None and now.tracker is None and (module := module_of(self.fn)) is not None:
+            module._empty_captured()
         if now.frame is None and not kwargs and not things_inside(args):
             numbers = dict(holes)
             last = (binding, tuple(numbers.get(i) for i in range(len(args))))
@@ -379,8 +386,15 @@ class Jit(Generic[P, R]):
 
     def look(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A stage of `jax.jit` for these arguments; models are left as they were, unbuilt ones too."""
-        with unchanged(self.reached(args, kwargs)):
-            return self.staged(what, args, kwargs)
+        return self._looked(args, kwargs, lambda: self.staged(what, args, kwargs))
+
+    def _looked(self, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[], T]) -> T:
+        """What `use` gives, with nothing changed by it."""
+        try:
+            with unchanged(self.reached(args, kwargs)):
+                return use()
+        except TypeError as error:
+            raise refusal(self.fn, args, kwargs, self.static) or error from None
 
     def reached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Modules, optimizers, streams and boxes that a call would be given or may reach."""
@@ -394,8 +408,7 @@ class Jit(Generic[P, R]):
         def stage(compiled: Any, *given: Any, **named: Any) -> Any:
             return compiled.lower(*given, **named), given, named
 
-        with unchanged(self.reached(args, kwargs)):
-            return self._staged(stage, args, kwargs)
+        return self._looked(args, kwargs, lambda: self._staged(stage, args, kwargs))
 
     def staged(self, what: str, given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
         """A stage of `jax.jit` for these arguments; models that build at their first call are built."""
@@ -404,6 +417,8 @@ class Jit(Generic[P, R]):
         )
 
     def _staged(self, stage: Callable[..., Any], given: tuple[Any, ...], given_kwargs: dict[str, Any]) -> Any:
+        if (module := asked_of(self.fn, given_kwargs)) is not None:
+            return module._call_beside(lambda *args, **kwargs: self._staged(stage, args, kwargs), given, given_kwargs)
         args, kwargs, things, holes = split_call(given, given_kwargs)
         key = self._key(things, holes, len(args))
 

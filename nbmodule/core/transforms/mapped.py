@@ -13,6 +13,7 @@ from nbmodule.core.boxes.traceback import shortened
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.shape.walk import named
+from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
@@ -78,12 +79,12 @@ def vmap(
         Array([0., 2., 4.], dtype=float32)
     """
     check_function("nb.vmap", fn)
-    row: Callable[..., Any] = fn  # for checkers: the arguments are put together again below
 
     @functools.wraps(fn, updated=())
     @shortened
     def mapped(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
+        row, kwargs = with_asked(fn, kwargs)
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise ArgumentError(
@@ -136,7 +137,7 @@ def vmap(
         replay(Effects(names.names, values, records), also, lifted=f"vmap {size}")
         return unpacked(outputs)
 
-    return mapped
+    return made_of(fn, mapped)
 
 
 def _depth() -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from nbmodule.base.foreign import made_numbers, reader_of
 from nbmodule.base.paths import closest
 from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.transforms.beside import asked_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
@@ -126,7 +127,7 @@ def _check_exist(fn: Callable[..., Any], which: str, given: Places, known: list[
     listed = [p.name for p in known]
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         for each in given.names:
-            if each not in listed:
+            if each not in listed and asked_of(fn, {each: None}) is None:
                 near = closest(each, listed)
                 hint = f'; did you mean "{near}"?' if near else f". It takes {', '.join(listed) or 'none'}."
                 raise ArgumentError(f'{which}_argnames: {name} has no argument "{each}"{hint} Nothing was compiled.')
