@@ -104,8 +104,23 @@ def _read(line: str) -> Instruction | None:
     scopes = _SCOPE.search(rest)
     shapes = [(kind, tuple(int(n) for n in dims.split(",") if n)) for kind, dims in _SHAPE.findall(result)]
     given = _OPERAND.findall(_arguments(rest))
-    where = scopes[1] if scopes and "/" in scopes[1] else ""
+    where = _unescaped(scopes[1]) if scopes and "/" in scopes[1] else ""
     return Instruction(name, opcode, where, 0.0, 0.0, shapes, given, _CALLED.findall(rest), rest)
+
+
+def _unescaped(text: str) -> str:
+    r"""A name as it was given: the compiler's text has all beyond ASCII as octal bytes, and a backslash before quotes.
+
+    >>> _unescaped(r'gr\303\266\303\237e/a\"b')
+    'größe/a"b'
+    """
+    of = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
+    plain = re.sub(
+        rb"\\([0-7]{3}|.)",
+        lambda found: bytes([int(found[1], 8)]) if len(found[1]) == 3 else of.get(found[1], found[1]),
+        text.encode(),
+    )
+    return plain.decode(errors="replace")
 
 
 def _arguments(rest: str) -> str:

@@ -269,3 +269,16 @@ def test_two_threads_do_not_mix_up_their_programs(trained):
         stop.set()
         thread.join()
     assert not any(row.name == "sin" for row in made)
+
+
+def test_a_module_is_named_in_the_profile_as_in_the_model():
+    class Named(nb.Module):
+        def __init__(self):
+            self.größe, self.层 = nb.Linear(64, 64), nb.Linear(64, 64)
+            self.parts = {'a "quoted" <b>': nb.Linear(64, 64)}
+
+        def forward(self, x):
+            return self.parts['a "quoted" <b>'](self.层(self.größe(x)))
+
+    rows = nb.profile(Named(), jnp.ones((64, 64)), runs=2)
+    assert {row.path for row in rows if row.kind == "module"} >= {"größe", "层", 'parts.a "quoted" <b>'}

@@ -1,5 +1,7 @@
 """Where there is little room nothing is cut that must be read, and nothing lies on something else."""
 
+import re
+
 import jax.numpy as jnp
 import pytest
 
@@ -8,6 +10,7 @@ from nbmodule.views.forms.payload import payload_of
 from nbmodule.views.makers.registry import record_for
 from nbmodule.views.showing.show import mimebundle
 
+CUT_TEXT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""
 CUT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"""
 
 
@@ -78,3 +81,103 @@ def test_the_calls_beside_other_panes_say_all_that_the_row_above_does_not(open_h
     page.locator("section[aria-label=calls] .nbm-row").first.wait_for()
     names = page.locator("section[aria-label=calls] .nbm-row .nbm-cut").all_inner_texts()
     assert names == ["Net", "layers.0", "0", "1", "layers.1", "0", "1"]
+
+
+class Nested(nb.Module):
+    """One module inside another, `depth` times."""
+
+    def __init__(self, depth):
+        self.inner_part = Nested(depth - 1) if depth else nb.Linear(3, 3)
+
+    def forward(self, x):
+        return self.inner_part(x)
+
+
+class Stages(nb.Module):
+    """Names and shapes as long as those of a usual network."""
+
+    def __init__(self):
+        self.stages = [nb.Sequential(*[nb.Sequential(nb.Conv2d(3, 3, 3, padding="SAME"), nb.ReLU()) for _ in "ab"])]
+        self.head = nb.Linear(3, 10)
+
+    def forward(self, x):
+        for stage in self.stages:
+            x = stage(x)
+        return self.head(x)
+
+
+def tracked(model, x):
+    with nb.track(model) as calls:
+        model(x)
+    return calls
+
+
+def texts(page, kind):
+    return page.locator(f".nbm-row {kind}").all_inner_texts()
+
+
+@pytest.mark.parametrize("width", [400, 600, 1100])
+@pytest.mark.parametrize(
+    ("model", "x"), [(Stages(), jnp.ones((2, 16, 16, 3))), (Nested(16), jnp.ones((2, 3)))], ids=["stages", "deep"]
+)
+def test_no_name_and_no_shape_of_a_call_is_cut(model, x, width, open_html):
+    page = open_html(mimebundle(tracked(model, x))["text/html"], width=width)
+    page.locator(".nbm-row").first.wait_for()
+    assert page.locator(".nbm-row .nbm-cell, .nbm-head .nbm-cell, .nbm-cut, .nbm-lead").evaluate_all(CUT_TEXT) == []
+    assert all(names := texts(page, ".nbm-name .nbm-cut"))
+    if width == 1100:
+        assert page.locator(".nbm-head", has_text="time").count() == 1
+    full = page.locator(".nbm-row .nbm-cut").last.get_attribute("title")
+    assert full.endswith(names[-1])
+
+
+def test_on_a_narrow_page_a_comparison_gives_the_room_of_its_bars_to_names_and_verdicts(open_html):
+    right = tracked(model := Stages(), x := jnp.ones((2, 16, 16, 3)))
+    model.stages[0][0][0].bias = model.stages[0][0][0].bias + 1.0
+    page = open_html(mimebundle(nb.compare(tracked(model, x), right))["text/html"], width=400)
+    page.locator(".nbm-row").first.wait_for()
+    assert (
+        page.locator(".nbm-row .nbm-cell, .nbm-row .nbm-cut, .nbm-row .nbm-lead, .nbm-row .nbm-badge").evaluate_all(
+            CUT_TEXT
+        )
+        == []
+    )
+    assert "stages.0.0.0" in texts(page, ".nbm-cut") and "at fault" in texts(page, ".nbm-badge")
+    assert page.locator(".nbm-row .nbm-bar:visible").count() == 0
+
+
+@pytest.mark.parametrize("width", [400, 1100])
+def test_a_count_of_what_is_not_finite_is_never_cut(width, open_html):
+    model = nb.Sequential(nb.Linear(4, 5), nb.Lambda(jnp.log), nb.Linear(5, 200))
+    page = open_html(mimebundle(nb.inspect(model, -jnp.ones((2, 4))))["text/html"], width=width)
+    counts = page.locator("section[aria-label=calls] .nbm-badge", has_text="NaN")
+    counts.first.wait_for()
+    assert "NaN 400" in counts.all_inner_texts()
+    assert counts.evaluate_all(CUT_TEXT) == []
+    cells = page.locator("section[aria-label=calls] .nbm-row > .nbm-cell:last-child")
+    assert cells.evaluate_all(CUT_TEXT) == []
+    if width == 1100:
+        assert re.fullmatch(r"╱ NaN \d+", page.locator(".nbm-legend span:has(> .nbm-swatch)").first.inner_text())
+
+
+def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_dots(open_html):
+    model = nb.Sequential(nb.Linear(4, 5), nb.Sequential(nb.ReLU(), nb.Linear(6, 2)))
+    with nb.track(model) as calls, pytest.raises(nb.ShapeError):
+        model(jnp.ones((2, 4)))
+    page = open_html(mimebundle(calls)["text/html"], width=400)
+    page.locator(".nbm-row").first.wait_for()
+    said = texts(page, ".nbm-badge")
+    assert said[:2] == ["raised inside", "raised inside"]
+    assert said[2].startswith("ShapeError") and len(said) == 3
+    badge, cell = (page.locator(f".nbm-row >> nth=-1 >> .nbm-{kind}") for kind in ("badge", "grow"))
+    assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+    assert (
+        badge.evaluate("badge => badge.scrollWidth > badge.clientWidth && getComputedStyle(badge).textOverflow")
+        == "ellipsis"
+    )
+
+
+def test_a_class_is_shown_whole_where_its_arguments_have_no_room(open_html):
+    page = open_html(mimebundle(Stages())["text/html"], width=330)
+    page.locator(".nbm-row").first.wait_for()
+    assert page.locator(".nbm-row .nbm-cell").evaluate_all(CUT_TEXT) == []

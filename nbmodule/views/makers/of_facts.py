@@ -151,8 +151,8 @@ def nonfinite_record(found: NonFinite) -> FactTable:
         _flat([f"{word} {i + 1}" if several[word] else word for word, i, _, _ in seen]),
         (
             Column("array", [r.of for r in ranges]),
-            Column("lowest", ends[0], "number"),
-            Column("highest", ends[1], "number"),
+            Column("lowest", ends[0], "number", leaves=1),
+            Column("highest", ends[1], "number", leaves=2),
             Column("not finite", [r.nonfinite for r in ranges], "count"),
         ),
         [place for _, _, _, place in seen],

@@ -415,10 +415,11 @@ export function tableButton(view, rows) {
 /**
  * Take the middle out of a long name where there is no room for all of it.
  * @param {string} text
+ * @param {string} [whole] what it says in other words, on hover
  */
-export function name(text) {
+export function name(text, whole = text) {
   const node = el("span", "cut");
-  node.title = text;
+  node.title = whole;
   const tail = Math.min(10, Math.floor(text.length / 2));
   if (text.length <= 16) node.append(el("span", "", text));
   else node.append(el("span", "lead", text.slice(0, -tail)), el("span", "", text.slice(-tail)));

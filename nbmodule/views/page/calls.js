@@ -31,8 +31,8 @@ export function drawCalls(view, data, channel, moment = {}) {
   const seen = Object.create(null);
   const nth = Array.from({ length: n }, (_, i) => (isCall(i) ? (seen[path(i)] = (seen[path(i)] ?? -1) + 1) : 0));
   // Beside other panes there is room for what is new in a row: the last step of the path, and what came out.
-  const short = (/** @type {number} */ i) => (view.inside && data.depth[i] && path(i) && !groups[i] ? label(i).slice(shared(path(i), above(i))) : label(i));
-  const { parent } = shapeOf(data.depth);
+  const brief = (/** @type {number} */ i) => (data.depth[i] && path(i) && !groups[i] ? label(i).slice(shared(path(i), above(i))) : label(i));
+  const { parent, end } = shapeOf(data.depth);
   const above = (/** @type {number} */ i) => {
     let up = parent[i];
     while (up >= 0 && !isCall(up)) up = parent[up];
@@ -50,6 +50,11 @@ export function drawCalls(view, data, channel, moment = {}) {
     const [one, other] = [known[0], known.at(-1)];
     cell.title = one === other ? `mean ${number(one.m)}, deviation ${number(one.s)}` : `${known.length} calls: from ${spread(one)} to ${spread(other)}`;
   };
+  /** What a call raised; of a call around it, that it was raised within. */
+  const raised = (/** @type {number} */ i) => {
+    for (let k = i + 1; error(i) && k < end[i]; k++) if (error(k)) return "raised inside";
+    return error(i);
+  };
   const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
   let [shown, first] = [-1, -1];
   const firstBad = () => {
@@ -62,7 +67,8 @@ export function drawCalls(view, data, channel, moment = {}) {
     role: "treegrid",
     depth: data.depth,
     open: data.open,
-    label: short,
+    label: view.inside ? brief : label,
+    brief,
     flat: label,
     key: (i) => `${order(i)} ${path(i) ?? label(i)}`,
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
@@ -73,16 +79,16 @@ export function drawCalls(view, data, channel, moment = {}) {
     lead: (i) => String(order(i)),
     columns: [
       view.inside ? { title: "→ out", cls: "mono", text: gave, short: bare, most: 44 } : { title: "in → out", cls: "mono", text: (i) => `${kinds(i) ? `${kinds(i)}: ` : ""}${flow(i)}`, short: bare, most: 64 },
-      ...(data.sec ? [{ title: "time", width: "124px", cls: "drop3 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
+      ...(data.sec ? [{ title: "time", width: "124px", bare: "68px", cls: "drop3 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
       ...(data.own ? [{ title: "own", width: "64px", cls: "drop1 number", text: (/** @type {number} */ i) => (typeof own(i) === "number" ? seconds(own(i)) : "") }] : []),
       ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
       ...(data.st
         ? [
             { get title() { return moment.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i)) : "") },
-            { title: "histogram", width: "70px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
+            { title: "histogram", width: "82px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
-      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
+      { cls: "grow", words: (i) => [error(i) && [raised(i), "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
     ],
     sortsAll: true,
     sorts: data.sec ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},

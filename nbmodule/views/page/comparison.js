@@ -89,8 +89,8 @@ function draw(view, data, channel) {
     nameTitle: "call",
     columns: [
       { title: "input", cls: "drop2", text: (i) => given(i) ?? "", most: 30 },
-      { title: "off by", width: "124px", cls: "time", draw: (cell, i) => change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3)) },
-      { title: "largest", cls: "drop1 mono", text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
+      { title: "off by", width: "124px", bare: "68px", cls: "time", draw: (cell, i) => change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3)) },
+      { title: "largest", cls: "drop1 mono", short: (i) => (largest(i) === null ? apart(i) : number(Number(largest(i)), 3)), text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
       { cls: "grow", words: (i) => [remark(i) && [remark(i), fault(i) === "module" ? "wrong" : ""]] },
     ],
     sorts: { difference: (i) => (change(i) === null ? (fault(i) ? Infinity : NaN) : Number(change(i))) },

@@ -34,7 +34,7 @@ function draw(view, data, channel) {
     columns: [
       { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
       { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same" : (b(i) ?? "")) },
-      { title: "change", width: "124px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
+      { title: "change", width: "124px", bare: "68px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
       { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
     ],
     sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },

@@ -10,7 +10,6 @@ const RULES = [
   ".nbm-pane .nbm-title{overflow:hidden}.nbm-pane .nbm-tools{min-width:0}",
   ".nbm-pane .nbm-body{flex:1 1 auto;min-height:0;overflow:auto}",
   ".nbm-pane .nbm-main{max-height:none}",
-  ".nbm-pane .nbm-grow{flex-basis:0 !important}",
   ".nbm-pane .nbm-foot{flex:0 0 auto;max-height:40px;overflow:auto}",
   ".nbm-pane .nbm-gsplit{flex-direction:column}",
   ".nbm-divider{flex:0 0 9px;cursor:col-resize;touch-action:none;position:relative}",

@@ -5,6 +5,7 @@ import { code, count, percent } from "./format.js";
 import { bar, facts, histogram, numbers, spread } from "./marks.js";
 import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
+import { widthOf } from "./rows_columns.js";
 import { LOOK } from "./rows_look.js";
 
 const LAST = "return when last tracked";
@@ -33,7 +34,7 @@ function draw(view, data, channel) {
     place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
-      { cls: `class ${data.moment ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i)) },
+      { cls: `class ${data.moment ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
       { cls: "right drop3", text: (i) => (p(i) ? count(p(i)) : "") },
       { width: "62px", cls: "drop1 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
       { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
@@ -88,14 +89,16 @@ function draw(view, data, channel) {
  * @param {string | null} summary
  * @param {string | null} doc
  * @param {string | null} source
+ * @param {number} fits how wide a text there is room for
  */
-function drawClass(cell, cls, summary, doc, source) {
+function drawClass(cell, cls, summary, doc, source, fits) {
   cell.append(cls ?? "");
   const small = document.createElement("span");
   small.className = "nbm-args";
-  small.textContent = summary ? ` ${summary}` : "";
+  const both = `${cls ?? ""} ${summary ?? ""}`.trim();
+  small.textContent = summary && widthOf(both) <= fits ? ` ${summary}` : "";
   cell.append(small);
-  cell.title = [`${cls ?? ""} ${summary ?? ""}`.trim(), doc, source].filter(Boolean).join("\n");
+  cell.title = [both, doc, source].filter(Boolean).join("\n");
 }
 
 /** @type {import("./base.js").Render} */

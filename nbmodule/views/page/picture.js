@@ -542,7 +542,7 @@ function legendOf(picture, colors, codes) {
     if (!n) return;
     const swatch = el("span", "swatch", code ? " ▲▼"[code] : "╱");
     swatch.style.cssText = `background:${rgb(code)};color:${code ? "#f80" : "#fff"}`;
-    parts.push(el("span", "", swatch, ` ${word} ${count(n)}${blocks && (n === 1 ? " block" : " blocks")}`));
+    parts.push(el("span", "", swatch, ` ${word} ${count(n)}${blocks ? (n === 1 ? " block" : " blocks") : ""}`));
   });
   return [...parts, ...(picture.notes ?? []).map((text) => el("span", "quiet", text))];
 }

@@ -36,7 +36,7 @@ function draw(view, data) {
     nameTitle: "module",
     columns: [
       { title: "share", width: "64px", cls: "number", text: percent },
-      { title: "time", width: "150px", draw: (cell, i) => passBar(cell, passes.map((pass) => pass(i) ?? 0), total, words(i)) },
+      { title: "time", width: "154px", cls: "drawn", draw: (cell, i) => passBar(cell, passes.map((pass) => pass(i) ?? 0), total, words(i)) },
       ...PASSES.map((name, k) => ({ title: name, cls: k < 2 ? "drop2 number" : "drop1 number", text: (/** @type {number} */ i) => (passes[k](i) > 0 ? seconds(passes[k](i)) : "") })),
       { title: "of best FLOP/s", cls: "drop2 number", text: (/** @type {number} */ i) => (speed(i) ? `${number((100 * speed(i)) / data.best, 2)} %` : "") },
     ],

@@ -4,19 +4,19 @@ import { count } from "./format.js";
 import { rowKey, toolKey } from "./keys.js";
 import { filterRows, shapeOf, sortedLeaves, visibleRows } from "./fold.js";
 import { badges } from "./marks.js";
-import { PAPER, cellOf, fit, measure } from "./rows_columns.js";
+import { PAPER, cellOf, fit, labelOf, measure, widthOf } from "./rows_columns.js";
 import { lookOf, restoreLook, rowText } from "./rows_state.js";
 
 /**
  * A column with `text` or `words` is as wide as the longest, up to `most` letters, and shows what is `short` where it has no room for all;
- * one with `draw` says its own width. Columns of the class `drop1` leave first where there is no room, then `drop2`, and so on.
+ * one with `draw` says its own width, and how wide it is `bare` of its bar. Columns of the class `drop1` leave first where there is no room, then `drop2`, and so on.
  * @typedef {import("./marks.js").Word} Word
- * @typedef {{ title?: string, cls?: string, width?: string, most?: number, text?: (i: number) => string, short?: (i: number) => string,
+ * @typedef {{ title?: string, cls?: string, width?: string, bare?: string, most?: number, text?: (i: number) => string, short?: (i: number) => string,
  *   words?: (i: number) => Word[], draw?: (cell: HTMLElement, i: number) => void, head?: (cell: HTMLElement) => void }} Column
  * @typedef {{
  *   about: string, role?: "tree" | "treegrid", depth: number[], open: number[], columns: Column[],
  *   label: (i: number) => string, key: (i: number) => string, text: (i: number) => string, code: (i: number) => string,
- *   lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
+ *   brief?: (i: number) => string, lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
  *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>, sortsAll?: boolean,
  *   look?: typeof import("./rows_look.js").LOOK, colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
  *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null }} Spec
@@ -231,6 +231,9 @@ export class Rows {
   /** @type {HTMLElement | undefined} */
   head;
   named = 0;
+  brief = false;
+  bare = false;
+  step = 16;
   /** @type {HTMLSelectElement | undefined} */
   sorting;
   /** @type {{ choice: HTMLSelectElement, legend: HTMLElement } | undefined} */
@@ -304,9 +307,8 @@ export class Rows {
     const { spec, shape } = this;
     const fold = el("span", "fold", this.folds(i) && !this.flat ? (this.isOpen(i) ? "▾" : "▸") : "");
     fold.setAttribute("aria-hidden", "true");
-    const text = this.flat ? (spec.flat ?? spec.key)(i) : spec.label(i);
-    fold.style.marginLeft = `${this.flat ? 0 : spec.depth[i] * 16}px`;
-    const first = el("span", "cell name", fold, name(text));
+    fold.style.marginLeft = `${this.flat ? 0 : spec.depth[i] * this.step}px`;
+    const first = el("span", "cell name", fold, name(labelOf(this, i), spec.label(i)));
     first.style.flexBasis = `${this.basis}px`;
     first.style.background = spec.look?.tint(this, i) ?? "";
     if (spec.lead) {
@@ -331,7 +333,7 @@ export class Rows {
         if (column.draw) column.draw(cell, i);
         else if (column.text) {
           const text = (cell.title = column.text(i));
-          cell.append(column.short && text.length > this.fits[k] ? column.short(i) : text);
+          cell.append(column.short && widthOf(text, true) > this.fits[k] ? column.short(i) : text);
         } else if (column.words) badges(cell, [...column.words(i), ...this.hidden(i)]);
       } catch (error) {
         cell.append(el("span", "wrong", String(error)));
@@ -471,14 +473,12 @@ export class Rows {
   /** Draw the rows again as they are, after more has become known. */
   again() {
     measure(this);
-    this.drawn = "";
-    this.draw();
+    this.place();
   }
 
   /** Draw rows and detail again, since their numbers are of another step. */
   renew() {
     this.again();
-    this.place();
     if (this.detailed >= 0) this.detail(this.detailed);
   }
 
