@@ -10,6 +10,8 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
+from jax.core import Tracer
 from jax.tree_util import SequenceKey
 from jax.typing import DTypeLike
 
@@ -75,6 +77,11 @@ def parameters_of(model: CoreModule) -> Parameters:
 def next_count(count: Any) -> Any:
     """The count of one more step."""
     return count + 1
+
+
+def is_zero(count: object) -> bool:
+    """Whether a number of steps is known, and zero."""
+    return not isinstance(count, Tracer) and bool(np.all(count == np.int32(0)))
 
 
 def places_to_write(tree: object) -> list[tuple[Any, Any]]:

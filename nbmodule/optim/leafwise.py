@@ -30,7 +30,7 @@ from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import next_count, own_box, parameters_of, values_of
+from nbmodule.optim.boxes import is_zero, next_count, own_box, parameters_of, values_of
 from nbmodule.optim.clipping import check_max_norm, clip_factor, shared_kernels
 from nbmodule.optim.group import make_groups
 from nbmodule.optim.kernels import Rule, averaged, chunks_of, counted, emptied, kernel, placement
@@ -445,6 +445,9 @@ class Leafwise(Optimizer):
         title = f"cannot set the state of {type(self).__name__}"
         slots, numbers = self._read(title, state)
         known, by_chain = self._known(), self._by_chain()
+        if known and not any(slots.values()) and all(map(is_zero, numbers.values())):
+            self.reset()  # it was taken before the first step
+            return
         slots = {name: in_present_form(arrays, known) for name, arrays in slots.items()}
         if known and slots:
             expected = {text((name, *chain)): box for name in slots for chain, box in known.items()}

@@ -26,6 +26,7 @@ from nbmodule.errors import (
     StructureError,
 )
 from nbmodule.optim import attributes
+from nbmodule.optim.boxes import is_zero
 from nbmodule.optim.part import text
 from nbmodule.optim.rate import Asked, as_number, is_number_box
 from nbmodule.tree.compare import describe
@@ -85,6 +86,9 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
     rates = {name: as_number(mapping[name]) for name in rates_of(optimizer) if name in mapping}
     known = named_state(optimizer)
     given = in_present_form(given, known)
+    if strict and _is_unbegun(optimizer, given):
+        _set(optimizer, optimizer.reset, rates)
+        return
     wanted = optimizer._wanted_names(list(known), list(given))
     if strict:
         refuse_other_names(title, wanted, given, "Nothing")
@@ -92,6 +96,12 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
     for name, value in named.items():
         _check_value(title, name, known.get(name), value)
     _set_all(optimizer, title, named, rates)
+
+
+def _is_unbegun(optimizer: Optimizer, given: Mapping[str, Any]) -> bool:
+    """Whether a state was saved before the first step of an optimizer that makes its slots there: counts of zero, and nothing else."""
+    counts = {"count", *getattr(optimizer, "_counters", dict)()}
+    return hasattr(optimizer, "reset") and given.keys() == counts and all(map(is_zero, given.values()))
 
 
 def _check_value(title: str, name: str, known: Any, value: Any) -> None:
@@ -115,11 +125,20 @@ def _set_all(optimizer: Optimizer, title: str, named: Mapping[str, Any], rates: 
 
     def load() -> None:
         optimizer.set_state(Container._from_dict(nest(arrays)))
-        known = rates_of(optimizer)
-        boxes = [optimizer._counter, *(known[name] for name in rates)]
-        write_all(boxes, [count, *(known[name].admitted(np.asarray(rate)) for name, rate in rates.items())])
+        optimizer._counter.value = count
 
-    as_one_act(optimizer, load)
+    _set(optimizer, load, rates)
+
+
+def _set(optimizer: Optimizer, load: Callable[[], None], rates: Mapping[str, float]) -> None:
+    """Set the state by `load`, and with it the learning rates."""
+
+    def set_both() -> None:
+        load()
+        known = rates_of(optimizer)
+        write_all([known[name] for name in rates], [known[name].admitted(np.asarray(rates[name])) for name in rates])
+
+    as_one_act(optimizer, set_both)
 
 
 def as_one_act(optimizer: Any, change: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.binding import settle
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, StructureError, TraceError
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import known_values, next_count, own_box, parameters_of, values_of
+from nbmodule.optim.boxes import is_zero, known_values, next_count, own_box, parameters_of, values_of
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.part import Chain, Pairs, as_container, flatten, is_floating, text
 from nbmodule.optim.rate import as_number, as_scalar
@@ -382,6 +382,8 @@ class Optax(Optimizer):
         form: StateForm | None = vars(self)["_form"]
         if form is None:
             vars(self)["_given"] = given or None
+        elif not given and is_zero(count):
+            self.reset()  # it was taken before the first step
         else:
             given = in_present_form(given, form.chains)
             boxes = dict(zip(form.chains, vars(self)["_leaves"]))

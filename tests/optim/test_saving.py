@@ -52,6 +52,26 @@ def test_a_run_continues_bit_for_bit(name, net, make_net, gradients, agree):
     agree(dict(second.state_dict()), dict(first.state_dict()), exactly=True)
 
 
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_checkpoint_from_before_the_first_step_begins_anew(name, used, net, make_net, gradients, agree, tmp_path):
+    optimizer, other = MAKERS[name](), make_net()
+    unbegun = optimizer.state
+    nb.save_checkpoint(tmp_path, step=0, model=net, optimizer=optimizer)
+    if used and name != "own":  # its class alone knows how to begin anew
+        optimizer.update(net, gradients(0))
+    nb.restore_checkpoint(tmp_path, model=net, optimizer=optimizer)
+    assert int(optimizer.count) == 0
+    fresh = MAKERS[name]()
+    for i in range(3):
+        optimizer.update(net, gradients(i))
+        fresh.update(other, gradients(i))
+    agree(net.v, other.v, exactly=True)
+    if name != "own":
+        optimizer.set_state(unbegun)
+        assert set(optimizer.state_dict()) == set(MAKERS[name]().state_dict())
+
+
 @pytest.mark.parametrize("name", ["adam", "optax", "own"])
 def test_an_old_state_dict_never_changes_and_can_be_loaded_back(name, net, gradients, agree):
     optimizer = MAKERS[name]()
