@@ -11,6 +11,7 @@ from jaxtyping import Inexact
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError
+from nbmodule.nn.affine import value_of
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional import transposed
 from nbmodule.nn.functional.windows import Padding, Sizes
@@ -88,6 +89,7 @@ class _Convolution(Layer):
         shape, first, second = self._weight_shape(), *keys(key, 2)
         weights = initializer(name, "weight_initializer", weights, GlorotUniform())
         self.weight = weights.create_variables(shape, device, fan_out, fan_in, dtype, key=first)
+        self.bias = None
         if self.with_bias:
             biases = initializer(name, "bias_initializer", biases, Zeros())
             self.bias = biases.create_variables((self.out_channels,), device, fan_out, fan_in, dtype, key=second)
@@ -99,7 +101,7 @@ class _Convolution(Layer):
         return type(self)._convolve(
             x,
             self.weight.value,
-            self.bias.value if self.with_bias else None,
+            value_of(self.bias),
             stride=self.stride,
             padding=self.padding,
             dilation=self.dilation,
@@ -117,7 +119,7 @@ class _Convolution(Layer):
             value = _short(getattr(self, name))
             if value != usual:
                 parts.append(f"{name}={value!r}")
-        return ", ".join([*parts, f"with_bias={self.with_bias}"])
+        return ", ".join([*parts, f"with_bias={self.bias is not None}"])
 
 
 def _short(value: object) -> Any:
@@ -205,7 +207,7 @@ class _Transposed(_Convolution):
         return type(self)._convolve(
             x,
             self.weight.value,
-            self.bias.value if self.with_bias else None,
+            value_of(self.bias),
             stride=self.stride,
             padding=self.padding,
             output_padding=self.output_padding,

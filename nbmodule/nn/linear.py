@@ -13,6 +13,7 @@ from jaxtyping import Float, Inexact, Integer, Shaped
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ShapeError
+from nbmodule.nn.affine import value_of
 from nbmodule.nn.functional.checks import check_index, check_number
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
@@ -60,16 +61,17 @@ class Linear(Layer):
         first, second = keys(key, 2)
         weights = initializer("Linear", "weight_initializer", weight_initializer, GlorotUniform())
         self.weight = weights.create_variables((m, n), device, m, n, dtype, key=first)
+        self.bias = None
         if with_bias:
             biases = initializer("Linear", "bias_initializer", bias_initializer, Zeros())
             self.bias = biases.create_variables((m,), device, m, n, dtype, key=second)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Inexact[ArrayLike, "*batch in_features"]) -> Inexact[Array, "*batch out_features"]:
-        return linear(x, self.weight.value, self.bias.value if self.with_bias else None)
+        return linear(x, self.weight.value, value_of(self.bias))
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, with_bias={self.with_bias}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, with_bias={self.bias is not None}"
 
     def brief(self) -> str:
         """For displays: `16 → 10`."""
@@ -120,6 +122,7 @@ class Bilinear(Layer):
         first, second = keys(key, 2)
         weights = initializer("Bilinear", "weight_initializer", weight_initializer, Uniform(1, "fan_in", 0.5, 1))
         self.weight = weights.create_variables((m, n1, n2), device, m, n1, dtype, key=first)
+        self.bias = None
         if with_bias:
             biases = initializer("Bilinear", "bias_initializer", bias_initializer, Zeros())
             self.bias = biases.create_variables((m,), device, m, n1, dtype, key=second)
@@ -128,11 +131,11 @@ class Bilinear(Layer):
     def forward(
         self, x1: Float[ArrayLike, "*batch in1_features"], x2: Float[ArrayLike, "*batch in2_features"]
     ) -> Float[Array, "*batch out_features"]:
-        return bilinear(x1, x2, self.weight.value, self.bias.value if self.with_bias else None)
+        return bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
     def extra_repr(self) -> str:
         sizes = f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}"
-        return f"{sizes}, with_bias={self.with_bias}"
+        return f"{sizes}, with_bias={self.bias is not None}"
 
     def brief(self) -> str:
         """For displays: `3, 4 → 2`."""

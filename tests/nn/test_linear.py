@@ -199,3 +199,25 @@ def test_texts_say_the_sizes():
         "3, 4 → 2",
         "10 × 4",
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "x"),
+    [
+        (lambda **options: nb.Linear(3, 2, **options), (4, 3)),
+        (lambda **options: nb.Conv1d(3, 2, 1, **options), (4, 5, 3)),
+        (lambda **options: nb.ConvTranspose1d(3, 2, 1, **options), (4, 5, 3)),
+        (lambda **options: nb.DepthwiseConv2d(3, 1, **options), (4, 5, 5, 3)),
+    ],
+)
+def test_a_bias_can_be_taken_away_asked_for_and_put_back(make, x):
+    layer, x = make(bias_initializer=nb.Ones()), jnp.ones(x)
+    plain, compiled = make(with_bias=False), nb.jit(lambda: layer(x))
+    assert plain.bias is None and list(plain.state_dict()) == ["weight"]
+    with_bias, layer.bias = compiled(), None
+    plain.weight = layer.weight
+    for other in (layer(x), compiled(), plain(x)):
+        np.testing.assert_allclose(other, with_bias - 1, rtol=1e-6)
+    assert "with_bias=False" in repr(layer)
+    layer.bias = nb.Parameter(jnp.ones(with_bias.shape[-1]))
+    np.testing.assert_allclose(compiled(), with_bias, rtol=1e-6)
