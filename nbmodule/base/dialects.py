@@ -66,6 +66,10 @@ SAME: dict[str, str] = {
     "keep_var": "keep_vars",
     "device_or_sharding": "device",
     "mapping": "state_dict",
+    "fn": "hook",
+    # of variables
+    "value": "data",
+    "requires_grad": "trainable",
     # of functions that read
     "size": "batch_size",
     "device": "map_location",
@@ -107,6 +111,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "persistent": (True,),
     "non_blocking": (True, False),
     "assign": (False,),
+    "always_call": (False,),
 }
 # Values with another spelling, by the argument here.
 VALUES: dict[str, dict[str, Any]] = {
@@ -126,6 +131,8 @@ BY_POSITION: dict[str | None, tuple[str, ...]] = {
     "x2": ("axis", "eps"),
     "bias": ("stride", "padding"),
     "size": ("scale_factor", "mode", "align_corners", "alpha", "beta", "k"),
+    # of variables
+    "value": ("requires_grad",),
 }
 _PENALTY = (
     "Add the penalty to the loss, as in loss + 1e-4 * nb.global_norm(model.v) ** 2, or give the optimizer weight_decay="
@@ -174,6 +181,7 @@ ARGUMENTS: dict[str, str] = {
     "return_indices": "nb.max_pool2d gives values alone",
     "remove_duplicate": "Each one is given once; model.state_dict() has shared variables under all their names",
     "persistent": "A buffer is always in the state: what shall stay out of it is computed in the forward",
+    "always_call": "What is to happen also where the forward raises stands in try and finally, in the forward or around the call",
     "assign": "Variables take the values and keep their dtype: model.to(dtype=...) changes that",
     "amsgrad": "nb.Optax(optax.amsgrad(lr)) has that rule",
     "maximize": "Give the negative of the value to nb.grad",

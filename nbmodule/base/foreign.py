@@ -48,6 +48,17 @@ def is_foreign(thing: object) -> bool:
     return framework_of(thing) is not None
 
 
+def is_variable(thing: object) -> bool:
+    """Whether something is a variable of NNX or Keras.
+
+    Example:
+        >>> is_variable([1, 2])
+        False
+    """
+    kinds = ((kind.__module__, kind.__name__) for kind in type(thing).__mro__)
+    return any(home.startswith(("flax.nnx", "keras")) and name.endswith("Variable") for home, name in kinds)
+
+
 _TORCH_ONLY = ("num_batches_tracked", "in_proj_weight", "in_proj_bias")
 
 
@@ -82,6 +93,11 @@ def spelled(value: Any) -> Any:
 def is_tensor(value: object) -> bool:
     """Whether a value is a tensor of PyTorch; nothing is imported."""
     return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+
+
+def is_parameter(tensor: Any) -> bool:
+    """Whether a tensor of PyTorch is one of its parameters."""
+    return any(kind.__module__ == "torch.nn.parameter" for kind in type(tensor).__mro__)
 
 
 LAYOUTS = ("torch", "nbmodule")

@@ -508,6 +508,10 @@ def cure_of(error: BaseException, unneeded: Mapping[str, str]) -> str | None:
         return "nb.MultiHeadAttention gives its values alone; with return_weights=True it gives the weights too."
     if type(error) is not TypeError:
         return None
+    if "invalid PRNG key data" in text:
+        return (
+            "Functions of jax.random take the key itself, no variable that holds it: jax.random.split(self.key.value)."
+        )
     if found := _UNEXPECTED.search(text):
         if found[1] in _WORDS_OF_NUMPY:
             return f"{found[1]}= is {_WORDS_OF_NUMPY[found[1]]}= for arrays of JAX."

@@ -115,6 +115,7 @@ def keys(key: Any, count: int) -> list[Any]:
     """Keys for `count` variables: None each without a key, so that each takes the next of the default stream."""
     if key is None:
         return [None] * count
+    key = key.value if isinstance(key, Variable) else key
     if isinstance(key, Tracer) or not threefry.is_threefry(key):
         return list(jax.random.split(key, count))
     return list(threefry.split(threefry.key_data(key), count))

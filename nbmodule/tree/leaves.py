@@ -110,4 +110,4 @@ def without_torch(tensor: Any) -> Any:
     try:
         return array.numpy()
     except TypeError:  # bfloat16, which NumPy lacks
-        return array.float().numpy()
+        return array.float().numpy().astype(jax.dtypes.bfloat16)

@@ -551,3 +551,23 @@ def test_a_key_of_two_levels_beside_the_same_two_levels_is_refused(key):
     model = Holder({key: nb.Parameter(jnp.ones(2)), "encoder": {"0": nb.Parameter(jnp.ones(2))}})
     with pytest.raises(nb.StructureError, match="two places that are both spelled"):
         _ = model.v
+
+
+@pytest.mark.parametrize("where", ["attribute", "list", "Sequential"])
+@pytest.mark.parametrize("kind", ["flax", "equinox", "Param"])
+def test_a_model_of_another_framework_within_one_is_told_of_at_the_first_gradient(kind, where):
+    nnx, eqx = pytest.importorskip("flax.nnx"), pytest.importorskip("equinox")
+    makers = {
+        "flax": lambda: nnx.Linear(2, 2, rngs=nnx.Rngs(0)),
+        "equinox": lambda: eqx.nn.Linear(2, 2, key=jax.random.key(0)),
+        "Param": lambda: nnx.Param(jnp.ones(2)),
+    }
+    cure = rf"nb\.from_{kind}\(" if kind != "Param" else r"nb\.Parameter\("
+    held, own = makers[kind](), nb.Linear(2, 2)
+    model = {
+        "attribute": lambda: nb.Module(held=held, own=own),
+        "list": lambda: nb.Module(held=[held], own=own),
+        "Sequential": lambda: nb.Sequential(own, held),
+    }[where]()
+    with pytest.warns(UserWarning, match=f"which is no part of the model.*{cure}"):
+        nb.grad(lambda model: own(jnp.ones(2)).sum())(model)

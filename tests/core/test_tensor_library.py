@@ -450,3 +450,72 @@ def test_a_module_is_no_state_and_the_error_names_the_one_it_has():
         model.load_state_dict(other)
     model.load_state_dict(other.state_dict())
     assert (np.asarray(model.weight) == np.asarray(other.weight)).all()
+
+
+def test_a_tensor_of_pytorch_becomes_a_variable_wherever_an_array_does():
+    torch = pytest.importorskip("torch")
+    model = nb.Module(weight=nb.Parameter(jnp.zeros(2)), means=[jnp.zeros(2)])
+    model.constant = torch.tensor([1.0, 2.0])
+    model.trained = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+    model.frozen = torch.nn.Parameter(torch.tensor([5.0]), requires_grad=False)
+    model.half = torch.ones(2, dtype=torch.bfloat16)
+    model.means = [torch.tensor([6.0, 7.0])]
+    model.weight = torch.tensor([8.0, 9.0])
+    model.weight[0] = torch.tensor(7.0)
+    assert [name for name, box in model.named_parameters() if box.requires_grad] == ["trained", "weight"]
+    assert [name for name, _ in model.named_buffers()] == ["constant", "half", "means.0"]
+    assert str(model.half.dtype) == "bfloat16"
+    for name, wanted in {
+        "constant": [1, 2],
+        "trained": [3, 4],
+        "frozen": [5],
+        "means.0": [6, 7],
+        "weight": [7, 9],
+    }.items():
+        np.testing.assert_array_equal(model.state_dict()[name], wanted)
+
+
+def test_numbers_in_a_list_are_a_value_for_the_variable_that_is_there():
+    layer = nb.Linear(2, 1)
+    layer.weight, layer.bias = [[1.0, 2.0]], (3.0,)
+    assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
+    np.testing.assert_allclose(layer(jnp.ones(2)), [6.0])
+    with pytest.raises(ValueError, match=r"cannot set parameter .* to an array of shape \[2\]"):
+        layer.bias = [1.0, 2.0]
+
+
+@pytest.mark.parametrize("make", [
+    lambda: nb.Parameter(jnp.ones(2), requires_grad=False),
+    lambda: nb.Parameter(jnp.ones(2), False),
+    lambda: nb.Parameter(data=jnp.ones(2), trainable=False),
+])  # fmt: skip
+def test_a_parameter_can_be_made_frozen(make):
+    model = nb.Module(fixed=make(), free=nb.Parameter(jnp.ones(2)))
+    grads = nb.grad(lambda model: (model.fixed * model.free).sum())(model)
+    assert [box.requires_grad for box in model.parameters()] == [False, True]
+    np.testing.assert_array_equal(grads.fixed, [0, 0])
+    assert not copy.deepcopy(model).fixed.requires_grad
+
+
+async def _later(*_):
+    return 0
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"fn": _later}, "found an async function, whose coroutine nobody would await"),
+    ({"fn": print, "always_call": True}, "takes no always_call=.* try and finally"),
+    ({"fn": print, "prepend": "no"}, "prepend must be True or False, found 'no'"),
+])  # fmt: skip
+def test_a_hook_that_cannot_be_is_refused_with_a_cure(options, words):
+    layer = nb.Identity()
+    with pytest.raises(TypeError, match=words):
+        layer.register_forward_hook(**options)
+    assert layer(1) == 1
+
+
+def test_a_key_that_a_variable_holds_is_taken_or_its_value_is_asked_for():
+    held = nb.Buffer(jax.random.key(3))
+    np.testing.assert_array_equal(nb.Linear(2, 2, key=held).weight, nb.Linear(2, 2, key=held.value).weight)
+    with pytest.raises(TypeError) as caught:
+        nb.Lambda(lambda x: x + jax.random.normal(held))(1.0)
+    assert any("jax.random.split(self.key.value)" in note for note in caught.value.__notes__)

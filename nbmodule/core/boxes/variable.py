@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from nbmodule.base.dialects import teach
 from nbmodule.base.foreign import in_native_order
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import argument_tables, outside_traces
@@ -60,6 +61,7 @@ def register(kind: type[Variable]) -> None:
     jax.tree_util.register_pytree_with_keys(kind, _flatten_with_keys, unflatten, _flatten)
 
 
+@teach
 class Variable(_LikeArray):
     """A box that owns one array.
 
@@ -343,7 +345,7 @@ class Variable(_LikeArray):
         return self.value[_plain(index)]
 
     def __setitem__(self, index: object, new: Any) -> None:
-        new = new.value if isinstance(new, Variable) else new
+        new = new.value if isinstance(new, Variable) else without_torch(new)
         if isinstance(new, (list, tuple)):
             with asked_for():
                 new = jnp.asarray(new)
@@ -427,10 +429,15 @@ class Variable(_LikeArray):
         return _restore, (type(self), np.asarray(value), self._frozen)
 
 
+@teach
 class Parameter(Variable):
-    """A variable that is trained."""
+    """A variable that is trained, or with `requires_grad=False` one that is frozen."""
 
     __slots__ = ()
+
+    def __init__(self, value: Any, *, dtype: Any = None, device: object = None, requires_grad: bool = True) -> None:
+        super().__init__(value, dtype=dtype, device=device)
+        self._frozen = not as_flag("requires_grad", requires_grad)
 
 
 class Buffer(Variable):
@@ -443,7 +450,7 @@ def _array_of(kind: str, value: Any, dtype: Any) -> Any:
     """A copy, since JAX would alias a NumPy array on the CPU; or an error for what is no array."""
     try:
         with asked_for():
-            return jnp.array(value, dtype=dtype)
+            return jnp.array(without_torch(value), dtype=dtype)
     except (TypeError, ValueError) as error:
         if isinstance(value, np.ndarray) and (native := in_native_order(value)) is not value:
             return _array_of(kind, native, dtype)

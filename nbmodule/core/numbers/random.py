@@ -21,7 +21,7 @@ from nbmodule.base.kinds import KeyLike
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import Frame, here, now
 from nbmodule.core.boxes.inner import Inner
-from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
 from nbmodule.errors import ArgumentTypeError
 
@@ -255,7 +255,8 @@ def mapped_axes(frame: Frame | None) -> list[Any]:
 
 
 def as_key(seed: Any) -> Any:
-    """Two `uint32` words from a number, a JAX key or the words themselves."""
+    """Two `uint32` words from a number, a JAX key or the words themselves; of a variable, those that it holds."""
+    seed = seed.value if isinstance(seed, Variable) else seed
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, np.ndarray, jax.Array)):
         raise ArgumentTypeError(
             f"a seed is a whole number, a JAX key or two uint32 words; found {type(seed).__name__}. No stream was changed."

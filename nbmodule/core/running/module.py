@@ -343,6 +343,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             )
         setattr(self, name, value if value is None or isinstance(value, Buffer) else Buffer(value))
 
+    @takes_words
     def register_forward_pre_hook(
         self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> HookHandle:
@@ -353,6 +354,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """
         return hooks.register(self, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
 
+    @takes_words
     def register_forward_hook(
         self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> HookHandle:

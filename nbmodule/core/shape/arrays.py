@@ -21,6 +21,7 @@ from nbmodule.core.boxes.frame import write
 from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.errors import TracerLeakError
 from nbmodule.tree.container import Container
+from nbmodule.tree.leaves import without_torch
 
 if TYPE_CHECKING:
     from nbmodule.core.shape.hull import Hull
@@ -68,6 +69,8 @@ def boxed(
     changed = {}
     for key, value in _places(holder):
         old = _at(before, key)
+        if hasattr(value, "detach"):
+            value = without_torch(value)
         if is_array(value):
             changed[key] = _shape_of(value) if _is_one_of(arguments, value) else _box_of(value, old, holder, local)
         elif is_holder(value) and (deep or isinstance(value, tuple)):

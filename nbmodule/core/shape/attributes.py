@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import is_parameter, is_tensor
 from nbmodule.base.neighbors import no_such_attribute, unrun
 from nbmodule.base.paths import hint
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import EAGER, here, now
-from nbmodule.core.boxes.variable import Buffer, Variable
+from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.arrays import boxed, is_holder
 from nbmodule.core.shape.holders import is_branch
 from nbmodule.core.shape.structure import Folded, unfolded
@@ -22,6 +23,7 @@ from nbmodule.core.shape.unplaced import is_unplaced, known_to, refuse
 from nbmodule.core.shape.walk import is_module, items, plan_of, remember_parent
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
+from nbmodule.tree.leaves import without_torch
 from nbmodule.tree.properties import is_of_class
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ def assign(module: Hull, name: str, value: Any) -> None:
             f"{type(module).__name__}.trainable = {value!r} would freeze nothing. Nothing was changed. "
             "Write model.requires_grad_(False), or True to train it again."
         )
+    if is_tensor(value) and not is_property(type(module), name):
+        is_trained = is_parameter(value) and own_box(module, name) is None
+        value = Parameter(value, requires_grad=value.requires_grad) if is_trained else without_torch(value)
+    elif type(value) in (list, tuple) and own_box(module, name) is not None and _are_numbers(value):
+        value = np.asarray(value)
     if isinstance(value, Variable):
         module._nbm.variables.pop(name, None)
     elif isinstance(value, (*_ARRAYS, *_NUMBERS)):
@@ -63,6 +70,13 @@ def assign(module: Hull, name: str, value: Any) -> None:
         else:  # what it names may become part of the model until the constructor ends
             module._nbm.deferred += (name,)
     bind(module, name, value)
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether a list or tuple, of lists or not, begins with a number: it stands for an array."""
+    while type(value) in (list, tuple) and value:
+        value = value[0]
+    return isinstance(value, _NUMBERS)
 
 
 def refuse_held(module: Hull, name: str, value: object) -> None:

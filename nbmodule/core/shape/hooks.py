@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.inner import Inner
 from nbmodule.errors import ArgumentTypeError
 
@@ -72,10 +74,14 @@ def register(
     module: Hull, group: dict[int, Hook], fn: Callable[..., Any], *, prepend: bool, with_kwargs: bool
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
-    if not callable(fn):
-        raise ArgumentTypeError(
-            f"cannot register {fn!r} as a hook: a function is wanted, found {type(fn).__name__}. No hook was added."
+    if not callable(fn) or inspect.iscoroutinefunction(fn):
+        found = (
+            f"an async {type(fn).__name__}, whose coroutine nobody would await" if callable(fn) else type(fn).__name__
         )
+        raise ArgumentTypeError(
+            f"cannot register {fn!r} as a hook: a function is wanted, found {found}. No hook was added."
+        )
+    prepend, with_kwargs = as_flag("prepend", prepend), as_flag("with_kwargs", with_kwargs)
     hook = Hook(fn, with_kwargs)
     if prepend:
         others = dict(group)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from nbmodule.base.foreign import framework_of, is_variable
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.shape.unplaced import used_besides
 from nbmodule.core.shape.walk import has_parents, plan_of
@@ -66,8 +67,15 @@ def warn_if_functions_train(model: Hull) -> None:
     found = None if inner.told else next(used_besides(model, plan), None)
     if found is not None:
         inner.told = True
+        cure = "Make it an attribute of the model, or freeze it with `requires_grad_(False)` where that is meant."
+        if is_variable(found[1]) or framework_of(found[1]):
+            wrapped = (
+                "nb.Parameter"
+                if is_variable(found[1])
+                else f"nb.from_{(framework_of(found[1]) or '').partition('_')[0]}"
+            )
+            cure = f"Wrap it in {wrapped}(...), or leave it where it is meant to be a constant."
         warnings.warn(
-            f"{found[0]} which is no part of the model: its gradient is not asked for, and it is not saved. Make it an attribute of "
-            "the model, or freeze it with `requires_grad_(False)` where that is meant. (Said once.)",
+            f"{found[0]} which is no part of the model: its gradient is not asked for, and it is not saved. {cure} (Said once.)",
             stacklevel=level_of_the_user(),
         )

@@ -12,6 +12,7 @@ import types
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.base.foreign import FRAMEWORKS_APART, framework_of, is_variable
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.holders import LOOSE, PASSING, manner_of
 from nbmodule.errors import StructureError
@@ -116,14 +117,19 @@ def _named(code: types.CodeType, names: dict[str, Any]) -> list[Any]:
 def used_besides(root: Hull, plan: Any) -> Iterator[tuple[str, Any]]:
     """Layers and variables with something to train that are no part of the model.
 
-    A function uses them which is an attribute, or they are attributes of a class, which all its instances share.
+    A function uses them which is an attribute, or they are attributes of a class, which all its instances share, or they are of
+    another framework.
     """
     known = known_to(root, plan)
     classes: dict[type, list[tuple[str, Any]]] = {}
     for module, name in ((root, ""), *((module, place.name) for module, place in plan.modules.items())):
         for attribute, value in list(vars(module).items()):
+            where = ".".join(filter(None, (type(root).__name__, name, attribute)))
+            for thing in value if type(value) in (list, tuple) else value.values() if type(value) is dict else (value,):
+                if is_variable(thing) or framework_of(thing) not in (None, *FRAMEWORKS_APART):
+                    home = type(thing).__module__.partition(".")[0]
+                    yield f"{where} holds a {type(thing).__name__} of {home},", thing
             if isinstance(value, _CODE):
-                where = ".".join(filter(None, (type(root).__name__, name, attribute)))
                 found = (thing for thing in _used_by(value) if id(thing) not in known)
                 yield from ((f"{where} is a function that uses a {type(thing).__name__}", thing) for thing in found)
         kind = type(module)
