@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.views import mimebundle
 from nbmodule.views.records.records import Note
 
 THEME = "<script>document.body.dataset.theme='light';document.body.style.background='#fff'</script>"
@@ -318,3 +319,27 @@ def test_where_no_calls_are_known_the_graph_is_shown(open_html, x):
     page = open_html(THEME + nb.inspect(jnp.sin, x)._repr_mimebundle_()["text/html"], width=1280)
     page.locator("section[aria-label=graph] .nbm-gport").wait_for()
     assert "holds no nb.Module" in page.locator("section[aria-label=modules]").inner_text()
+
+
+class Twice(nb.Module):
+    """Its first layer has two names, of which the second is the first of the alphabet."""
+
+    def __init__(self):
+        self.embed = nb.Sequential(nb.Linear(8, 8), nb.ReLU())
+        self.again, self.head = self.embed, nb.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.embed(x))
+
+
+def test_a_module_of_two_names_has_in_the_tree_the_one_of_calls_and_variables(open_html):
+    model, x = Twice(), jnp.ones((2, 8))
+    view = nb.inspect(model, x)
+    rows = {row.path: row.shared_with for row in view.record.modules.rows}
+    assert rows == {"embed": "again", "again": None, "again.0": None, "again.1": None, "head": None}
+    assert {path for path, other in rows.items() if other is None} | {""} == {name for name, _ in model.named_modules()}
+    page = open_html(mimebundle(view)["text/html"], width=1200)
+    page.locator("section[aria-label=modules] .nbm-row", has_text="embed").click()
+    chosen = page.locator("section[aria-label=calls] .nbm-row.nbm-selected")
+    chosen.wait_for()
+    assert chosen.locator(".nbm-cut").inner_text() == "again"

@@ -42,7 +42,7 @@ def module_tree(module: CoreModule) -> ModuleTree:
     ensure_built(module)
     boxes = plan_of(module).boxes
     modes = {below.training for below in module.modules()}
-    rows = list(_Rows().below(module, "", 0, {id(module): ""}))
+    rows = list(_Rows({id(part): name for name, part in module.named_modules()}).below(module, "", 0))
     tree = ModuleTree(
         type(module).__name__,
         rows,
@@ -63,12 +63,16 @@ def _suspects(module: CoreModule, rows: list[ModuleRow]) -> list[Finding]:
 
 
 class _Rows:
-    """The rows below a model. What a module holds is put together from what its children hold, so that each is looked into once."""
+    """The rows below a model. What a module holds is put together from what its children hold, so that each is looked into once.
 
-    def __init__(self) -> None:
+    A module that is held in several places is looked into where it has its name, under which calls, graphs and variables show it.
+    """
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self.names = names
         self.held: dict[int, dict[Variable, tuple[int, int, int]]] = {}
 
-    def below(self, module: object, prefix: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+    def below(self, module: object, prefix: str, depth: int) -> Iterator[ModuleRow]:
         listed: set[str] = set()
         children = list(defined_children(module))
         for name, child in children:
@@ -79,13 +83,13 @@ class _Rows:
                     listed.add(group)
                     inside = [below for other, below in children if other.startswith(f"{group}.")]
                     yield self.group(inside, prefix + group, depth + level - 1)
-            yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1, seen)
+            yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
 
     def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
         held = {box: size for child in inside for box, size in self.boxes(child).items()}
         return ModuleRow(path, path.rpartition(".")[2], f"{len(inside)} modules", "", *_total(held), depth, "list")
 
-    def of(self, module: CoreModule, path: str, name: str, depth: int, seen: dict[int, str]) -> Iterator[ModuleRow]:
+    def of(self, module: CoreModule, path: str, name: str, depth: int) -> Iterator[ModuleRow]:
         doc, source = _about(type(module))
         brief = getattr(module, "brief", module.extra_repr)
         given, returned = first_shapes(module)
@@ -105,12 +109,11 @@ class _Rows:
             variables=_own_variables(module),
             arguments=module.extra_repr(),
         )
-        if id(module) in seen:
-            yield row._replace(shared_with=seen[id(module)] or "the model itself")
+        if (own := self.names.get(id(module), path)) != path:
+            yield row._replace(shared_with=own or "the model itself")
             return
-        seen[id(module)] = path
         yield row
-        yield from self.below(module, f"{path}.", depth + 1, seen)
+        yield from self.below(module, f"{path}.", depth + 1)
 
     def boxes(self, thing: object) -> dict[Variable, tuple[int, int, int]]:
         """The variables that a module, list, dict or plain object holds, each once, with its sizes."""

@@ -32,6 +32,7 @@ function draw(view, data, channel) {
     text: (i) => `${path(i)} ${cls(i)} ${sum(i) ?? ""} ${kind(i) ?? ""} ${shared(i) ? "shared" : ""}`.toLowerCase(),
     code: (i) => code(data.root, steps(i)),
     place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
+    told: (i) => (shared(i) ? { path: shared(i), call: 0 } : null),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
       { cls: `class ${data.moment ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },

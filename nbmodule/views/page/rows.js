@@ -19,7 +19,8 @@ import { lookOf, restoreLook, rowText } from "./rows_state.js";
  *   brief?: (i: number) => string, lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
  *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>, sortsAll?: boolean,
  *   look?: typeof import("./rows_look.js").LOOK, colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
- *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null }} Spec
+ *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null,
+ *   told?: (i: number) => { path: string, call: number } | null }} Spec
  */
 
 const ROW = 22;
@@ -397,7 +398,7 @@ export class Rows {
    */
   told(further) {
     const { spec, selected: i } = this;
-    this.view.root.dispatchEvent(new CustomEvent("nbm-select", { detail: { key: spec.key(i), ...spec.place?.(i) }, bubbles: further, composed: further }));
+    this.view.root.dispatchEvent(new CustomEvent("nbm-select", { detail: { key: spec.key(i), ...(spec.told?.(i) ?? spec.place?.(i)) }, bubbles: further, composed: further }));
   }
 
   /**
