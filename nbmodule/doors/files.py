@@ -435,11 +435,13 @@ def in_background(function: Callable[..., Any], path: object, *trees: Any, **opt
         Array([0., 0.], dtype=float32)
     """
     from nbmodule import files
+    from nbmodule.doors.module import Module
 
     own = getattr(function, "__self__", None)
-    name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
-    if is_module(own) and name == ("nbmodule.doors.module", "save_weights"):
+    if getattr(function, "__func__", None) is Module.save_weights:
         function, trees = save, (own, *trees)
+    elif not trees and "variables" in options and function in (save, save_safetensors):
+        trees = (options.pop("variables"),)
     if function is save and trees:
         variables, options["buffers"] = _parts(trees[0], options.get("buffers"))
         function, trees = files.save, (variables, *trees[1:])

@@ -322,7 +322,7 @@ def test_what_is_saved_in_the_background_has_the_values_of_the_moment_of_asking(
     nb.in_background(lambda path: event.wait(60), tmp_path / "first")  # one thread writes: what is asked for next waits
     nb.in_background(nb.save, tmp_path / "a.h5", model)
     nb.in_background(model.save_weights, tmp_path / "b.h5", buffers=False)
-    nb.in_background(nb.save_safetensors, tmp_path / "c.safetensors", model)
+    nb.in_background(nb.save_safetensors, tmp_path / "c.safetensors", variables=model)
     saving = nb.in_background(nb.save_checkpoint, tmp_path, step=1, model=model, optimizer=optimizer, extra={"a": 1})
     drawn = nb.Linear(2, 2).weight.value
     optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
