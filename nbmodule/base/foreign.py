@@ -237,29 +237,101 @@ def _of_no_numbers(value: Any, array: np.ndarray) -> str:
     return f"{array.dtype} (by its column{'s' * (len(columns) > 1)} {', '.join(columns[:6])}{', ...' * (len(columns) > 6)})"
 
 
-def in_native_order(array: np.ndarray) -> np.ndarray:
-    """Numbers whose bytes lie in the other order, as files of other machines hold them, in that of this one: JAX takes no others.
+def as_read(array: np.ndarray) -> np.ndarray:
+    """An array of NumPy as JAX reads it: bytes in the order of this machine, as files of others may not hold them, and nothing masked.
+
+    A compiled function that has met the shape before looks at neither, and would compute with other numbers.
+
+    Raises:
+        Unconvertible: some values are masked.
 
     Example:
-        >>> in_native_order(np.arange(2, dtype=">i4")).dtype.isnative
+        >>> as_read(np.arange(2, dtype=">i4")).dtype.isnative
         True
     """
+    if isinstance(array, np.ma.MaskedArray):
+        if np.ma.is_masked(array):
+            raise Unconvertible(array, "a masked array, some of whose values are masked", "x.filled(0)")
+        array = np.asarray(array)
     is_swapped = array.dtype.kind in "iufc" and not array.dtype.isnative
     return array.astype(array.dtype.newbyteorder("=")) if is_swapped else array
 
 
+def is_native(value: object) -> bool:
+    """Whether a value is an array of NumPy, of no class of its own, whose bytes lie in the order of this machine.
+
+    Example:
+        >>> is_native(np.ones(2)), is_native(np.ones(2, ">f4"))
+        (True, False)
+    """
+    return type(value) is np.ndarray and value.dtype.isnative
+
+
+def is_of_no_numbers(value: object) -> bool:
+    """Whether a value is an array of NumPy that JAX does not take: of text, objects, rows of a table, times, wider floats, masked ones.
+
+    Example:
+        >>> is_of_no_numbers(np.array(["a"])), is_of_no_numbers(np.ones(2))
+        (True, False)
+    """
+    if not isinstance(value, np.ndarray):
+        return False
+    dtype = value.dtype
+    wide = dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16)
+    void = dtype.kind == "V" and issubclass(dtype.type, np.void) and dtype != _FLOAT0
+    return wide or void or dtype.kind in "OSUMm" or bool(np.ma.is_masked(value))
+
+
+_FLOAT0 = np.dtype([("float0", np.void, 0)])  # JAX's own: the gradient by an integer
+
+
+def as_read_or_left(value: Any) -> Any:
+    """An array of NumPy as JAX reads it; what JAX does not take, and anything else, as it is.
+
+    Example:
+        >>> as_read_or_left(np.ones(1, ">f4")).dtype, as_read_or_left("text")
+        (dtype('float32'), 'text')
+    """
+    return as_read(value) if isinstance(value, np.ndarray) and not is_of_no_numbers(value) else value
+
+
+def received(value: Any, what: str, left: str) -> Any:
+    """An array of NumPy as JAX reads it, anything else as it is.
+
+    Args:
+        value: Anything.
+        what: Its name, as the beginning of a sentence.
+        left: What was left undone, a sentence.
+
+    Raises:
+        ArgumentTypeError: an array that JAX does not take; the error says how it becomes one of numbers.
+
+    Example:
+        >>> received(np.arange(2, dtype=">i4"), "x", "Nothing was computed.")
+        array([0, 1], dtype=int32)
+    """
+    if not isinstance(value, np.ndarray):
+        return value
+    if is_of_no_numbers(value):
+        is_masked = " with masked values" if np.ma.is_masked(value) else ""
+        raise ArgumentTypeError(
+            f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is wanted. {left} {made_numbers(value, 'x')}"
+        )
+    return as_read(value)
+
+
 def made_numbers(array: np.ndarray, name: str) -> str:
-    """How an array of NumPy that JAX does not take (text, objects, rows of a table, times, another order of bytes) becomes numbers.
+    """How an array of NumPy that JAX does not take (text, objects, rows of a table, times, masked or wider numbers) becomes numbers.
 
     Example:
         >>> made_numbers(np.array(["4", "5.5"]), "x")
         'It holds numbers as text: x.astype("float32") reads them.'
     """
     kind = array.dtype.kind
-    if kind in "iufc":
-        return (
-            f'Its bytes lie in the order of another machine: {name}.astype({name}.dtype.newbyteorder("=")) turns them.'
-        )
+    if np.ma.is_masked(array):
+        return f"Some of its values are masked: {name}.filled(0) gives them one."
+    if kind in "fc":
+        return f'JAX has no numbers as wide: {name}.astype("{"float64" if kind == "f" else "complex128"}") rounds them.'
     if kind == "V" and array.dtype.names:
         wanted = [each for each in array.dtype.names if array.dtype[each].kind in "biuf"]
         columns = ", ".join(f'{name}["{each}"]' for each in wanted[:4]) + (", ..." if len(wanted) > 4 else "")

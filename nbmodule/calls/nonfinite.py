@@ -26,6 +26,7 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.jit import Jit, split
+from nbmodule.core.transforms.options import of_forward, taken
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
@@ -144,6 +145,7 @@ def first_nonfinite(
     inside = fn
     while isinstance(inside, Jit):
         inside = inside.fn
+    args, kwargs = taken("nb.first_nonfinite", of_forward(inside), args, kwargs)
     things = [*guess(inside), *split((args, kwargs))[1]]
     with unchanged(things), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import is_foreign, read
+from nbmodule.base.foreign import as_read_or_left, is_foreign, read
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.sockets import Shown, socket
@@ -177,7 +177,7 @@ def _is_plain_shape(x: Any) -> bool:
 
 
 def _shape_of(x: object) -> Any:
-    x = read(x, "nb.summary", "Nothing was looked at.")
+    x = as_read_or_left(read(x, "nb.summary", "Nothing was looked at."))
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.dialects import takes_words
-from nbmodule.base.foreign import in_native_order, read, reader_of
+from nbmodule.base.foreign import as_read_or_left, read, reader_of
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.variable import Variable
@@ -217,8 +217,7 @@ def _is_leaf(x: Array) -> bool:
 
 
 def _rows(leaf: Any, chosen: np.ndarray) -> Any:
-    rows = leaf[chosen]
-    return in_native_order(rows) if isinstance(rows, np.ndarray) else rows
+    return as_read_or_left(leaf[chosen])
 
 
 def _plain(x: Array) -> Any:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from nbmodule.base import dialects
 from nbmodule.base.answering import GO_ON
-from nbmodule.base.foreign import Unconvertible, in_native_order, made_numbers, reader_of
+from nbmodule.base.foreign import Unconvertible, as_read, as_read_or_left, is_of_no_numbers, made_numbers, reader_of
 from nbmodule.base.format import describe_shape
 from nbmodule.base.inlining import Inlined
 from nbmodule.base.jax_names import INLINE
@@ -37,11 +38,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _BoxTypes(dict[type, bool]):
-    """Whether a type is a box, looked up once for each type: `isinstance` costs four times as much."""
+class _Insides(dict[type, Any]):
+    """What gives the array of a value before JAX sees it, looked up once for each type: `isinstance` costs four times as much."""
 
-    def __missing__(self, kind: type) -> bool:
-        self[kind] = found = issubclass(kind, Variable)
+    def __missing__(self, kind: type) -> Any:
+        array = as_read if issubclass(kind, np.ndarray) else None
+        self[kind] = found = _value if issubclass(kind, Variable) else array
         return found
 
 
@@ -49,13 +51,7 @@ class _Readers(dict[type, Any]):
     """What reads a value of a type: None for JAX's arrays, a function for NumPy's, lists, and what comes from PyTorch, pandas or PIL."""
 
     def __missing__(self, kind: type) -> Any:
-        if kind is list:
-            found = _read_list
-        elif issubclass(kind, np.ndarray):
-            found = in_native_order
-        else:
-            found = None if issubclass(kind, Variable) else reader_of(kind)
-        self[kind] = found
+        self[kind] = found = _read_list if kind is list else None if issubclass(kind, Variable) else reader_of(kind)
         return found
 
 
@@ -70,7 +66,8 @@ def _read_list(rows: list[Any]) -> Any:
 
 # Integers of which float32 holds each; the longer ones would lose digits.
 _HELD_BY_FLOAT32 = {"int8", "int16", "uint8", "uint16"}
-_is_box, _reader = _BoxTypes(), _Readers()
+_value = operator.attrgetter("value")
+_inside, _reader = _Insides(), _Readers()
 
 
 @overload
@@ -121,16 +118,18 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
     traced: Any = kernel(static=static)(fn) if numbers else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        for arg in args:
-            if _is_box[type(arg)]:
-                args = tuple(a.value if _is_box[type(a)] else a for a in args)
-                break
-        if kwargs:
-            for arg in kwargs.values():
-                if _is_box[type(arg)]:
-                    kwargs = {name: a.value if _is_box[type(a)] else a for name, a in kwargs.items()}
-                    break
         try:
+            for arg in args:
+                if _inside[type(arg)] is not None:
+                    args = tuple(a if (inside := _inside[type(a)]) is None else inside(a) for a in args)
+                    break
+            if kwargs:
+                for arg in kwargs.values():
+                    if _inside[type(arg)] is not None:
+                        kwargs = {
+                            n: a if (inside := _inside[type(a)]) is None else inside(a) for n, a in kwargs.items()
+                        }
+                        break
             if not now.guarded:
                 return compiled(*args, **kwargs)
             with quiet():
@@ -180,8 +179,9 @@ def _as_compiled(given: dict[str, Any], static: Sequence[str], numbers: Sequence
 
 def plain(x: Any) -> Any:
     """The array of a box, or of a value that comes from elsewhere; anything else as it is."""
-    if _is_box[type(x)]:
-        return x.value
+    inside = _inside[type(x)]
+    if inside is not None:
+        return inside(x) if inside is _value else as_read_or_left(x)
     reader = _reader[type(x)]
     return x if reader is None else reader(x)
 
@@ -250,7 +250,7 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
     for name, value in given.items():
         found = type(value).__name__
         if name not in static:
-            if _is_array_of_no_numbers(value):
+            if is_of_no_numbers(value):
                 return ArgumentTypeError(
                     f"{fn.__name__}: {name} must be an array of numbers, found one of dtype {value.dtype}. Nothing was computed. "
                     f"{made_numbers(value, name)}"
@@ -265,10 +265,6 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
         elif not _is_hashable(value):
             return ArgumentTypeError(f"{fn.__name__}: {name} must be hashable, such as a tuple, found {found}.")
     return error
-
-
-def _is_array_of_no_numbers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm"
 
 
 def _holds_text(value: object) -> bool:

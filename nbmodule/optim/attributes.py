@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.foreign import as_read_or_left
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.nesting import flat
 from nbmodule.core.boxes.clock import clock
@@ -170,7 +171,7 @@ _PLAIN = (bool, int, float, str, type(None))
 
 def _array(optimizer: Optimizer, name: str, leaf: object) -> Any:
     try:
-        return leaf if isinstance(leaf, jax.Array) else jnp.array(leaf)
+        return leaf if isinstance(leaf, jax.Array) else jnp.array(as_read_or_left(leaf))
     except TypeError:
         raise ArgumentTypeError(
             f"cannot set {type(optimizer).__name__}.{name}: arrays and {type(leaf).__name__} cannot be kept together. "

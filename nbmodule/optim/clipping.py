@@ -19,7 +19,7 @@ from nbmodule.base.transfers import asked_for
 from nbmodule.core.boxes.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.kernels import chunks_of, placement, scaled_by
-from nbmodule.optim.part import flatten
+from nbmodule.optim.part import check_numbers, flatten
 
 
 @functools.partial(jax.jit, inline=INLINE)
@@ -105,7 +105,8 @@ def global_norm(tree: object) -> Float[Array, ""]:
         >>> global_norm({"b": jnp.array([3.0]), "w": jnp.array([[4.0]])})
         Array(5., dtype=float32)
     """
-    leaves, _, _ = flatten(tree, "what global_norm takes")
+    leaves, _, chains = flatten(tree, "what global_norm takes")
+    check_numbers(leaves, chains)
     with shared_kernels():
         return _norm(_parts(leaves))
 
@@ -130,7 +131,8 @@ def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     Source: Pascanu, Mikolov and Bengio (2013), arXiv:1211.5063; `optax.clip_by_global_norm`.
     """
     check_max_norm(max_norm)
-    leaves, treedef, _ = flatten(grads, "what clip_by_global_norm takes")
+    leaves, treedef, chains = flatten(grads, "what clip_by_global_norm takes")
+    check_numbers(leaves, chains)
     clipped: list[Any] = [None] * len(leaves)
     with shared_kernels():
         with asked_for():

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.foreign import received
 from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
 from nbmodule.base.nesting import flat, nest
 from nbmodule.base.whole_numbers import is_whole
@@ -552,4 +553,6 @@ def declared_layouts(part: Pairs) -> dict[Chain, Any]:
 def _copied(leaf: object) -> Any:
     """An array of our own, which a donated step of another optimizer cannot delete."""
     leaf = leaf.value if isinstance(leaf, Variable) else leaf
-    return leaf if isinstance(leaf, Tracer) else jnp.array(leaf)
+    return (
+        leaf if isinstance(leaf, Tracer) else jnp.array(received(leaf, "what is set as state", "Nothing was changed."))
+    )

@@ -9,7 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from nbmodule.base.foreign import is_of_no_numbers, received
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.nesting import flat, nest
 from nbmodule.base.paths import link
@@ -89,16 +91,20 @@ def flatten(tree: object, what: str) -> tuple[list[Any], Any, tuple[Chain, ...]]
             f"{what} must be a Container or a dict of arrays; found {found}. Nothing was changed.{advice}"
         )
     leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_box)
-    return [_array(leaf) for leaf in leaves], treedef, chains_of(treedef)
+    chains = chains_of(treedef)
+    return [_array(leaf, chain) for leaf, chain in zip(leaves, chains)], treedef, chains
 
 
 def _is_box(x: object) -> bool:
     return isinstance(x, Variable)
 
 
-def _array(leaf: object) -> Any:
+def _array(leaf: object, chain: Chain) -> Any:
     if isinstance(leaf, Variable):
         return leaf.value
+    if isinstance(leaf, np.ndarray):
+        is_number = leaf.dtype.kind in "fc" or not is_of_no_numbers(leaf)  # others are left alone, as integers are
+        return received(leaf, f'"{text(chain)}"', "Nothing was changed.") if is_number else leaf
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
         return leaf
     try:
@@ -181,7 +187,7 @@ def match(
 def _check_kind(what: str, found: Any, wanted: Any) -> None:
     """Gradients may be of another precision than their variable, not of another kind."""
     is_complex = [jnp.issubdtype(each, jnp.complexfloating) for each in (found, wanted)]
-    if found == jax.dtypes.float0 or (is_complex[0] and not is_complex[1]):
+    if not is_number(found) or (is_complex[0] and not is_complex[1]):
         raise DtypeError(f"{what} is {found}, the variable is {wanted}. Nothing was changed.")
 
 
@@ -212,6 +218,20 @@ def _check_chains(
 def is_floating(array: Shaped) -> bool:
     """Whether an optimizer may act on the array; integers and flags are left alone."""
     return jnp.issubdtype(array.dtype, jnp.inexact)
+
+
+def check_numbers(leaves: list[Any], chains: tuple[Chain, ...]) -> None:
+    """Raise a `DtypeError` that names the first array of something else."""
+    for leaf, chain in zip(leaves, chains):
+        if not is_number(leaf.dtype):
+            raise DtypeError(
+                f'"{text(chain)}" is an array of dtype {leaf.dtype}, and one of numbers is wanted. Nothing was changed.'
+            )
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether arrays of a dtype hold numbers or flags: no text, no objects, no times."""
+    return dtype.kind not in "mM" and (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_))
 
 
 def frozen_chains(v: Mapping[str, Any]) -> frozenset[Chain]:

@@ -27,7 +27,7 @@ from nbmodule.errors import (
 )
 from nbmodule.optim import attributes
 from nbmodule.optim.boxes import is_zero
-from nbmodule.optim.part import text
+from nbmodule.optim.part import is_number, text
 from nbmodule.optim.rate import Asked, as_number, is_number_box
 from nbmodule.tree.compare import describe
 from nbmodule.tree.container import Container
@@ -106,10 +106,9 @@ def _is_unbegun(optimizer: Optimizer, given: Mapping[str, Any]) -> bool:
 
 def _check_value(title: str, name: str, known: Any, value: Any) -> None:
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
-    if not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
-        raise DtypeError(
-            f'{title}: "{name}" must be an array of numbers, found {type(value).__name__}. Nothing was changed.'
-        )
+    if not is_number(dtype):
+        found = f"one of dtype {dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise DtypeError(f'{title}: "{name}" must be an array of numbers, found {found}. Nothing was changed.')
     if known is not None and tuple(np.shape(value)) != tuple(np.shape(known)):
         raise ShapeError(
             f'{title}: the optimizer holds {describe(known)} as "{name}", the mapping holds {describe(np.asarray(value))}. '

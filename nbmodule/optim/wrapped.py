@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.foreign import as_read_or_left, received
 from nbmodule.base.kinds import DeviceLike, RateLike, Shaped
 from nbmodule.base.nesting import flat, nest
 from nbmodule.base.paths import link
@@ -376,9 +377,12 @@ class Optax(Optimizer):
                 'cannot set the state of Optax: a Container of "count" and "optax" is wanted. Nothing was changed.'
             )
         given = {
-            chain: leaf.value if isinstance(leaf, Variable) else jnp.array(leaf) for chain, leaf in flat(state[INSIDE])
+            chain: leaf.value
+            if isinstance(leaf, Variable)
+            else jnp.array(received(leaf, text(chain), "Nothing was changed."))
+            for chain, leaf in flat(state[INSIDE])
         }
-        count = self._counter.admitted(jnp.array(state["count"]))
+        count = self._counter.admitted(jnp.array(as_read_or_left(state["count"])))
         form: StateForm | None = vars(self)["_form"]
         if form is None:
             vars(self)["_given"] = given or None

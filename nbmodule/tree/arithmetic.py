@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from nbmodule.base.foreign import received
 from nbmodule.errors import ShapeError, StructureError
 from nbmodule.tree.compare import describe, structure_difference
 from nbmodule.tree.expression import FACTS, Expression, check_alive, function_of, jax_settings, memory, number_of
@@ -259,7 +260,7 @@ def _is_one_device(sharding: object) -> bool:
 def _shared(value: object) -> Any:
     """Take a value that counts for every leaf as it is now; NumPy arrays may change later and are copied."""
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
-        return jax.numpy.array(value)
+        return jax.numpy.array(received(value, "the other operand", "Nothing was computed."))
     return value
 
 
@@ -329,7 +330,10 @@ def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool],
     compute = _inverted if operation is operator.invert else operation
     try:
         if not any(isinstance(leaf, (list, tuple)) for leaf in leaves):
-            return compute(*map(unboxed, values))
+            values = list(map(unboxed, values))
+            if any(isinstance(value, jax.Array) for value in values):  # else NumPy computes
+                values = [received(value, f'"{chain}"', "Nothing was computed.") for value in values]
+            return compute(*values)
 
         def apply(*parts: object) -> Any:
             rest = iter(parts)

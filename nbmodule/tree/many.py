@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import received
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.tree.converting import to_iterator
 from nbmodule.tree.given import is_mapping
@@ -95,8 +96,10 @@ def _takes_two(fn: Callable[..., Any]) -> bool:
 def concat(containers: Sequence[Any], axis: int) -> Any:
     """Join arrays along an axis that they have."""
 
-    def join(leaves: list[Any], _: str) -> Any:
+    def join(leaves: list[Any], chain: str) -> Any:
         library = np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jax.numpy
+        if library is not np:
+            leaves = [received(leaf, f'"{chain}" of a Container', "Nothing was made.") for leaf in leaves]
         return library.concatenate(leaves, axis=axis)
 
     return multi_map(join, list(containers))

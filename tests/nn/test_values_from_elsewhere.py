@@ -132,8 +132,6 @@ def of_64_bits(*values):
         of_64_bits("large", "embedding: indices must be an array, and is a tensor of PyTorch that holds int64, and would lose digits"),
         ("ragged", "linear: x must be an array, found list"),
         ("text", "linear: x must be an array, found str"),
-        compiled("compiled in other order", 'is an array of dtype >f4, and arrays, numbers, modules and trees of them are traced. '
-                 'Nothing was computed. Its bytes lie in the order of another machine: x.astype(x.dtype.newbyteorder("=")) turns them.'),
         compiled("compiled tensor", "jnp.asarray(x.numpy())"),
         compiled("compiled frame", "jnp.asarray(frame.to_numpy(), dtype='float32')"),
     ],

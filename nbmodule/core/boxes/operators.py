@@ -9,6 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.foreign import received
+
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _UNARY = {name: getattr(operator, f"__{name}__") for name in ("neg", "pos", "abs", "invert")} | {
@@ -33,6 +35,8 @@ def _binary(fn: Callable[..., Any]) -> Callable[..., Any]:
     def operate(self: Any, other: Any) -> Any:
         if isinstance(other, dict):  # a Container works leaf by leaf, and asks the box itself
             return NotImplemented
+        if isinstance(other, np.ndarray):
+            other = received(other, "the other operand", "Nothing was computed.")
         return fn(self.value, other.value if hasattr(type(other), "_is_variable") else other)
 
     return operate
@@ -42,7 +46,9 @@ def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
     def operate(self: Any, other: object) -> Any:
         if isinstance(other, dict):
             return NotImplemented
-        return fn(jnp.asarray(other) if isinstance(other, np.ndarray) else other, self.value)
+        if isinstance(other, np.ndarray):
+            other = jnp.asarray(received(other, "the other operand", "Nothing was computed."))
+        return fn(other, self.value)
 
     return operate
 

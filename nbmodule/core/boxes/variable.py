@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.dialects import teach
-from nbmodule.base.foreign import in_native_order
+from nbmodule.base.foreign import as_read_or_left, is_of_no_numbers, made_numbers, received
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import argument_tables, outside_traces
 from nbmodule.base.neighbors import OF_ARRAYS, no_such_attribute
@@ -224,6 +224,10 @@ class Variable(_LikeArray):
     def admitted(self, new: Any, *, narrow: bool = False) -> Any:
         """`new` as this box may hold it: of its shape and dtype, never weakly typed; `narrow` lets float become integer."""
         new = new.value if isinstance(new, Variable) else without_torch(new)
+        if isinstance(new, np.ndarray):
+            new = as_read_or_left(new)
+            if np.ma.is_masked(new):
+                received(new, f"the new value of {self.describe()}", "The variable was left unchanged.")
         shape, dtype = self.shape, self.dtype
         if not hasattr(new, "shape") or not hasattr(new, "dtype"):
             new = np.asarray(new)
@@ -237,7 +241,8 @@ class Variable(_LikeArray):
                 f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape is {list(shape)}. "
                 "The variable was left unchanged. Assign a new box (nb.Parameter, nb.Buffer) to change the shape."
             )
-        if new.dtype != dtype and not narrow and _rank(new.dtype) > _rank(dtype):
+        widest = max(_rank(dtype), _rank(np.float32) if narrow else 0)
+        if new.dtype != dtype and _rank(new.dtype) > widest:
             raise DtypeError(
                 f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. The variable was left "
                 f"unchanged. Convert the values yourself (`x.astype('{dtype}')`), or change the variable with `.to(dtype=...)`."
@@ -349,6 +354,7 @@ class Variable(_LikeArray):
         if isinstance(new, (list, tuple)):
             with asked_for():
                 new = jnp.asarray(new)
+        new = received(new, f"what is set in {self.describe()}", "The variable was left unchanged.")
         given = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
         if _rank(given) > _rank(self.dtype):
             raise DtypeError(
@@ -448,17 +454,18 @@ class Buffer(Variable):
 
 def _array_of(kind: str, value: Any, dtype: Any) -> Any:
     """A copy, since JAX would alias a NumPy array on the CPU; or an error for what is no array."""
+    if is_of_no_numbers(value):
+        is_text = value.dtype.kind in "OSUVMm"
+        cure = (
+            "A module keeps words as a list: self.classes = classes.tolist()." if is_text else made_numbers(value, "x")
+        )
+        raise ArgumentTypeError(
+            f"{kind} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. {cure}"
+        )
     try:
         with asked_for():
-            return jnp.array(without_torch(value), dtype=dtype)
+            return jnp.array(as_read_or_left(without_torch(value)), dtype=dtype)
     except (TypeError, ValueError) as error:
-        if isinstance(value, np.ndarray) and (native := in_native_order(value)) is not value:
-            return _array_of(kind, native, dtype)
-        if isinstance(value, np.ndarray) and value.dtype.kind in "OSUVMm":
-            raise ArgumentTypeError(
-                f"{kind} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. A module keeps words as a list: "
-                "self.classes = classes.tolist()."
-            ) from None
         if hasattr(value, "dtype") and hasattr(value, "shape") and getattr(value.dtype, "kind", "") not in "OSU":
             raise
         raise ArgumentTypeError(
@@ -501,6 +508,8 @@ def _rank(dtype: DTypeLike) -> int:
     """Kinds from narrow to wide: a write may widen the kind of its values, never narrow it."""
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return 9
+    if jnp.issubdtype(dtype, np.timedelta64):  # an integer to NumPy
+        return 10
     for rank, kind in enumerate((np.bool_, np.integer, np.floating, np.complexfloating)):
         if jnp.issubdtype(dtype, kind):
             return rank

@@ -14,6 +14,7 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.base.foreign import received
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.clock import clock
@@ -174,7 +175,8 @@ class Instead:
     @staticmethod
     def of(module: CoreModule, given: object) -> Instead:
         leaves, tree = jax.tree.flatten(given)
-        arrays = [jax.numpy.asarray(leaf) for leaf in leaves]
+        title = f"replace_submod_rets: a return for {type(module).__name__}"
+        arrays = [jax.numpy.asarray(received(leaf, title, "Nothing was computed.")) for leaf in leaves]
         is_traced = not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays)
         if is_traced:  # part of a trace: nothing to keep
             return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)

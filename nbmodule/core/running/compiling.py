@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import types
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,7 +22,7 @@ from nbmodule.core.shape.building import PLAIN, STATEFUL, as_places, build_for_c
 from nbmodule.core.shape.structure import Static
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.jit import Jit, jit
-from nbmodule.core.transforms.options import OPTIONS, Places, check_names, places_of, refusal
+from nbmodule.core.transforms.options import OPTIONS, Places, check_names, of_forward, places_of, refusal
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Compiled:
         check_names(f"{type(module).__name__}.compile", options, (*_TAKEN, *STATEFUL, _FALLBACK))
         self.options = options = dict(options)
         self.static = places_of(
-            _forward(module), "static", *(options.pop(f"static_arg{s}", None) for s in ("nums", "names"))
+            of_forward(module), "static", *(options.pop(f"static_arg{s}", None) for s in ("nums", "names"))
         )
         self.choices: dict[str, Any] = {
             name: as_places(name, options.pop(name)) for name in STATEFUL if name in options
@@ -68,11 +67,8 @@ class Compiled:
         fixed = fixed_arguments(self.static, args, kwargs)
         try:
             outputs = self._with(plain, self.step, step_arguments(module, v, things, *fixed))
-        except TypeError:
-            unfit = refusal(_forward(module), args, kwargs, self.static, how=f"{type(module).__name__}.compile({{}})")
-            if unfit is None:
-                raise
-            raise unfit from None
+        except TypeError as error:
+            raise self._named(module, args, kwargs) or error from None
         if not plain:
             return outputs
         outputs, contents = outputs
@@ -92,7 +88,14 @@ class Compiled:
         plain = [thing for thing in things if not is_stateful(thing)]
         fixed = fixed_arguments(self.static, args, kwargs)
         arguments = step_arguments(module, v, things, *fixed)
-        self._with(plain, lambda *given: self.step.staged("lower", given, {}), arguments)
+        try:
+            self._with(plain, lambda *given: self.step.staged("lower", given, {}), arguments)
+        except TypeError as error:
+            raise self._named(module, args, kwargs) or error from None
+
+    def _named(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+        """What to say of an argument that cannot be traced, by its name in the forward; None if all can."""
+        return refusal(of_forward(module), args, kwargs, self.static, how=f"{type(module).__name__}.compile({{}})")
 
     def gives_way(self, module: CoreModule, error: Exception) -> bool:
         """Whether what failed compiled is left to the eager call; one warning says so."""
@@ -115,11 +118,6 @@ class Compiled:
             return fn(*arguments)
         finally:
             _open.things = before
-
-
-def _forward(module: Any) -> Any:
-    """The forward of a module with its names; it is looked at, not called."""
-    return types.MethodType(type(module)._run, module)
 
 
 def fixed_arguments(

@@ -32,6 +32,7 @@ from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import packed
 from nbmodule.core.transforms.jit import Jit, split
+from nbmodule.core.transforms.options import of_forward, taken
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import TraceError
 
@@ -90,6 +91,7 @@ def staged(
     __tracebackhide__ = True
     while isinstance(fn, Jit):
         fn = fn.fn
+    args, kwargs = taken(f"cannot look at {getattr(fn, '__name__', type(fn).__name__)}", of_forward(fn), args, kwargs)
     (holed, holed_kwargs), given = split((args, kwargs))
     known = {id(thing) for thing in given}
     things = [*given, *(thing for thing in guess(fn) if id(thing) not in known)]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from nbmodule.base.foreign import is_native
 from nbmodule.base.jax_names import is_eager, outside_traces
 from nbmodule.core.boxes.clock import clock, ticks
 from nbmodule.core.boxes.commit import targets_of
@@ -287,7 +288,7 @@ class Binding:
                         return SLOW
                     given[i] = None
             for arg in given:
-                if type(arg) not in plain:
+                if type(arg) not in plain and not is_native(arg):
                     return SLOW
             try:
                 for live, then in module_lists:

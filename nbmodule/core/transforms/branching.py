@@ -10,7 +10,10 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from nbmodule.base.foreign import received
+from nbmodule.base.format import describe_shape
 from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, take_over, write_all
 from nbmodule.core.boxes.record import uncaptured
 from nbmodule.core.boxes.traceback import shortened
@@ -21,6 +24,7 @@ from nbmodule.core.transforms.carried import carried, packed, shapes_of, unpacke
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.mapped import EffectNames, _written
+from nbmodule.core.transforms.options import taken
 from nbmodule.core.transforms.program import fill
 from nbmodule.errors import ArgumentError, ArgumentTypeError, TracerLeakError
 
@@ -43,12 +47,15 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     """
     for function in (true_fun, false_fun):
         check_function("nb.cond", function, "(pred, true_fun, false_fun, *operands), two functions")
-    pred = pred.value if isinstance(pred, Variable) else pred
+    pred = (
+        pred.value if isinstance(pred, Variable) else received(pred, "nb.cond: the predicate", "Nothing was computed.")
+    )
     if jnp.shape(pred) != ():
         raise ArgumentError(
             f"nb.cond: the predicate must be one boolean, found shape {list(jnp.shape(pred))}. Nothing was computed."
         )
-    return switch(jnp.asarray(pred).astype(bool).astype(jnp.int32), [false_fun, true_fun], *operands)
+    index = jnp.asarray(pred).astype(bool).astype(jnp.int32)
+    return _switched("nb.cond", index, [false_fun, true_fun], operands)
 
 
 @shortened
@@ -68,8 +75,17 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         check_function("nb.switch", branch, "a list of functions")
     if not branches:
         raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
-    index = index.value if isinstance(index, Variable) else index
-    operands, things = split(operands)
+    index = (
+        index.value if isinstance(index, Variable) else received(index, "nb.switch: the index", "Nothing was computed.")
+    )
+    if jnp.shape(index) != () or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
+        found = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
+        raise ArgumentTypeError(f"nb.switch: the index must be one whole number, found {found}. Nothing was computed.")
+    return _switched("nb.switch", index, branches, operands)
+
+
+def _switched(title: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+    operands, things = split(taken(title, branches[0], operands, {})[0])
     traced = [_branch_shapes(branch, operands, things) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
 
@@ -147,7 +163,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     """
     for function in (cond_fun, body_fun):
         check_function("nb.while_loop", function, "two functions of the state first")
-    init_val = packed(init_val)
+    init_val = packed(taken("nb.while_loop", body_fun, (init_val,), {})[0][0])
     boxes: list[Variable] = []
     calls: tuple[Any, ...] = ()
 
@@ -208,6 +224,8 @@ def checkpoint(
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         run, kwargs = with_asked(fn, kwargs)
+        others = {i % len(args) for i in np.ravel(static_argnums).tolist()} if args else ()
+        args, kwargs = taken("nb.checkpoint", fn, args, kwargs, others)
         (held, held_kwargs), things = split((args, kwargs))
 
         def inner(*args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import numpy as np
 
+from nbmodule.base.foreign import as_read_or_left, is_native
 from nbmodule.core.boxes.frame import Effects, Frame, framed, now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.walk import is_module
@@ -34,8 +36,11 @@ jax.tree_util.register_pytree_node(
 
 def packed(outputs: object) -> Any:
     """Outputs as plain arrays; to be called inside the frame."""
-    if any(map(is_stateful, jax.tree.leaves(outputs, is_leaf=is_stateful))):
+    leaves = jax.tree.leaves(outputs, is_leaf=is_stateful)
+    if any(map(is_stateful, leaves)):
         return Packed(*jax.tree.flatten(outputs))
+    if any(isinstance(leaf, np.ndarray) and not is_native(leaf) for leaf in leaves):
+        return jax.tree.map(as_read_or_left, outputs)
     return outputs
 
 

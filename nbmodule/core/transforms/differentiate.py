@@ -22,6 +22,7 @@ from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
+from nbmodule.core.transforms.options import taken
 from nbmodule.errors import ArgumentError, GradientError
 from nbmodule.tree.container import Container
 
@@ -185,6 +186,8 @@ def value_and_grad(
         __tracebackhide__ = True
         run, kwargs = with_asked(fn, given)
         chosen = [_position(fn, number, len(args)) for number in numbers]
+        others = {*range(len(args)), *kwargs}.difference(chosen)
+        args, kwargs = taken("nb.grad", fn, args, kwargs, others)
         by = [Wrt(args[number], allow_int) for number in chosen]
 
         def inner(arrays: list[Any]) -> Any:

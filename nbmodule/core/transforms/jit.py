@@ -13,6 +13,7 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.base.foreign import as_read, is_native
 from nbmodule.core.boxes.frame import Missed, apart, gate, now
 from nbmodule.core.boxes.placement import find_device
 from nbmodule.core.boxes.traceback import shorten, shortened
@@ -35,7 +36,7 @@ from nbmodule.core.transforms.options import Places, check_names, check_passed_o
 from nbmodule.core.transforms.program import Hole, Program
 from nbmodule.errors import ShapeStructureError, TraceError
 
-_PLAIN: set[type] = {np.ndarray, int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
+_PLAIN: set[type] = {int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
 _MOST_IDLE = (
     8  # closures whose names stand for other models now, of those that are kept for a return of the earlier ones
 )
@@ -49,7 +50,8 @@ T = TypeVar("T")
 
 
 def split(arguments: object) -> tuple[Any, list[Any]]:
-    """Arguments with holes, and the stateful things that were there, each once."""
+    """Arguments with holes, and the stateful things that were there, each once; arrays of NumPy as JAX reads them."""
+    is_as_given = True
     leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
     things: dict[int, Any] = {}
     numbers: dict[int, int] = {}
@@ -58,7 +60,9 @@ def split(arguments: object) -> tuple[Any, list[Any]]:
             number = numbers.setdefault(id(leaf), len(numbers))
             things[number] = leaf
             leaves[i] = _HOLES[number] if number < len(_HOLES) else Hole(number)
-    if not things:
+        elif isinstance(leaf, np.ndarray) and not is_native(leaf):
+            leaves[i], is_as_given = as_read(leaf), False
+    if not things and is_as_given:
         return arguments, []
     return jax.tree.unflatten(tree, leaves), list(things.values())
 
@@ -129,7 +133,7 @@ class Jit(Generic[P, R]):
                 things: Any = ()
                 for arg, hole in zip(args, kinds):
                     if hole is None:
-                        if type(arg) not in _PLAIN:
+                        if type(arg) not in _PLAIN and not is_native(arg):
                             break
                     elif hole == len(things):
                         things = (*things, arg)
@@ -398,7 +402,8 @@ class Jit(Generic[P, R]):
 
     def reached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Modules, optimizers, streams and boxes that a call would be given or may reach."""
-        return [*split((args, kwargs))[1], *guess(self.fn)]
+        leaves = jax.tree.leaves((args, kwargs), is_leaf=is_stateful)
+        return [*{id(leaf): leaf for leaf in leaves if is_stateful(leaf)}.values(), *guess(self.fn)]
 
     def staged_apart(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -456,7 +461,7 @@ class Bound(Jit[P, R]):
 
 def things_inside(args: tuple[Any, ...]) -> bool:
     """Whether stateful things may be deeper inside the arguments than at their top."""
-    return any(type(arg) is not Hole and type(arg) not in _PLAIN for arg in args)
+    return any(type(arg) is not Hole and type(arg) not in _PLAIN and not is_native(arg) for arg in args)
 
 
 @overload

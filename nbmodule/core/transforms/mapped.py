@@ -17,6 +17,7 @@ from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.jit import split
+from nbmodule.core.transforms.options import taken
 from nbmodule.core.transforms.program import fill
 from nbmodule.core.transforms.stacked import Rows, Stacks
 from nbmodule.errors import ArgumentError, BatchedWriteError
@@ -91,6 +92,7 @@ def vmap(
                 f"nb.vmap: in_axes names {len(axes)} arguments, {len(args)} were given. Nothing was computed."
             )
         shared = [i for i, axis in enumerate(axes) if axis is None]
+        args, kwargs = taken("nb.vmap", fn, args, kwargs, shared)
         held, things = split([args[i] for i in shared])
         name = axis_name if axis_name is not None else f"nbmodule axis {_depth()}"
         full = list(args)
@@ -220,6 +222,7 @@ def scan(
         (Array(3., dtype=float32), Array(3., dtype=float32))
     """
     check_function("nb.scan", f, "a function of the carry and an item first")
+    (init, xs), _ = taken("nb.scan", f, (init, xs), {})
     init, stacks = packed(init), Stacks([xs], [0], {})
 
     def body(boxes: list[Variable]) -> Callable[..., Any]:

@@ -7,15 +7,17 @@ arrays that is compiled. So both are looked at here, when the function is wrappe
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import made_numbers, reader_of
+from nbmodule.base.foreign import as_read_or_left, is_native, is_of_no_numbers, made_numbers, reader_of, received
 from nbmodule.base.paths import closest
 from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.beside import asked_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -160,6 +162,8 @@ def is_traceable(leaf: object) -> bool:
     """Whether JAX, or we, can take this as an input or output of a compiled function."""
     if is_stateful(leaf):
         return True
+    if isinstance(leaf, np.ndarray):
+        return not is_of_no_numbers(leaf)
     try:
         jax.typeof(leaf)
     except (TypeError, ValueError):
@@ -167,13 +171,53 @@ def is_traceable(leaf: object) -> bool:
     return True
 
 
+def taken(
+    title: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], others: Container[Any] = ()
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a transform, with arrays of NumPy as JAX reads them.
+
+    Args:
+        title: The transform, for messages.
+        fn: The function, whose names they have.
+        args: By position.
+        kwargs: By name.
+        others: Positions and names of those that are handed on as they are, whatever is in them.
+
+    Raises:
+        ArgumentTypeError: an array that JAX does not take.
+    """
+
+    def each(place: Any, value: Any) -> Any:
+        leaves, tree = jax.tree.flatten(value, is_leaf=is_stateful)
+        if not any(isinstance(leaf, np.ndarray) and (not is_native(leaf) or is_of_no_numbers(leaf)) for leaf in leaves):
+            return value
+        if place in others:
+            return tree.unflatten(map(as_read_or_left, leaves))
+        argument = f"{title}: argument {place if isinstance(place, str) else _names(fn, len(args))[place]}"
+        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful)]
+        named = [(leaf, argument + jax.tree_util.keystr(path)) for leaf, path in zip(leaves, paths)]
+        return tree.unflatten([received(leaf, name, "Nothing was computed.") for leaf, name in named])
+
+    return tuple([each(i, x) for i, x in enumerate(args)]), {name: each(name, x) for name, x in kwargs.items()}
+
+
+def of_forward(fn: Any) -> Callable[..., Any]:
+    """The forward of a module, which has its own names; any other function as it is. It is looked at, not called."""
+    return types.MethodType(type(fn)._run, fn) if is_module(fn) else fn
+
+
+def _names(fn: Callable[..., Any], count: int) -> list[Any]:
+    """What the first arguments by position are called: by their names, or by their numbers."""
+    names: list[Any] = [p.name for p in _parameters(fn) or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return names[:count] + list(range(len(names), count))
+
+
 def refusal(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Places, how: str = "nb.jit(..., {})"
 ) -> ArgumentTypeError | None:
     """What to say of the first argument that cannot be traced; None if all can. `how` says where the cure is written."""
-    names = [p.name for p in _parameters(fn) or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     fixed = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
-    given = [(names[i] if i < len(names) else i, i, x) for i, x in enumerate(args) if i not in fixed]
+    given = [(name, i, x) for i, (name, x) in enumerate(zip(_names(fn, len(args)), args)) if i not in fixed]
     given += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
     for name, number, value in given:
         for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful):

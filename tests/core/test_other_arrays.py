@@ -1,0 +1,166 @@
+"""Arrays of NumPy that are not JAX's: of bytes in another order, masked, of text, of wider numbers; at each door, also once it is warm.
+
+A compiled function of JAX that has met the shape before reads the bytes of either order as if they were its own, and the values
+behind a mask as if there were none.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+ROWS = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+ONES = jnp.ones((2, 3))
+
+
+class Plain(nb.Optimizer):
+    def _step(self, v, grads):
+        return v - grads * self._lr
+
+
+def layer():
+    return nb.Linear(3, 2, key=0)
+
+
+def of_updated(grads):
+    model = layer()
+    nb.SGD(0.5).update(model, {"w": grads, "b": np.zeros(2, np.float32)})
+    return model.weight()
+
+
+def of_compiled(x):
+    model = layer()
+    model.compile(args=(x,))
+    return model(x)
+
+
+def of_box(x):
+    box = nb.Parameter(jnp.zeros((2, 3)))
+    box[:] = x
+    return box()
+
+
+def of_loaded(x):
+    optimizer = nb.Adam(0.5)
+    optimizer.step({"w": ONES}, {"w": ONES})
+    optimizer.load_state_dict({**optimizer.state_dict(), "mw/w": x})
+    return optimizer.state.mw.w
+
+
+def of_replaced(x):
+    return nb.Sequential(layer(), nb.Linear(2, 3, key=1))(ONES, replace_submod_rets={"1": x})
+
+
+STEP, DOUBLE, ADD = nb.jit(lambda x: x * 2), nb.jit(lambda batch: batch["x"] * 2), nb.jit(lambda model, x: model(x))
+DOORS = {
+    "a layer": lambda x: layer()(x),
+    "a loss": lambda x: nb.mse_loss(x, ROWS),
+    "jit": STEP,
+    "jit of a dict": lambda x: DOUBLE({"x": x}),
+    "jit with a model": lambda x: ADD(layer(), x),
+    "compile": of_compiled,
+    "vmap": lambda x: nb.vmap(lambda x: x * 2)(x),
+    "vmap by name": lambda x: nb.vmap(lambda row, x: x * 2)(ONES, x=x),
+    "scan": lambda x: nb.scan(lambda carry, x: (carry, x * 2), 0.0, x)[1],
+    "carry of scan": lambda x: nb.scan(lambda x, _: (x * 2, None), x, length=2)[0],
+    "cond": lambda x: nb.cond(True, lambda x: x * 2, lambda x: x, x),
+    "switch": lambda x: nb.switch(0, [lambda x: x * 2], x),
+    "while_loop": lambda x: nb.while_loop(lambda x: (x < 9).all(), lambda x: x * 2, x),
+    "checkpoint": lambda x: nb.checkpoint(lambda x: x * 2)(x),
+    "grad": lambda x: nb.grad(lambda x: (x**2).sum())(x),
+    "gradients of a Container": lambda x: nb.execute_with_gradients(lambda v: (v.w**2).sum(), {"w": x})[1].w,
+    "step": lambda x: nb.Adam(0.5).step({"w": x}, {"w": x})["w"],
+    "step of one's own": lambda x: Plain(0.5).step({"w": x}, {"w": x})["w"],
+    "compiled step": lambda x: nb.SGD(0.5, trace_on_next_step=True).step({"w": x}, {"w": x})["w"],
+    "Optax": lambda x: nb.Optax(optax.sgd(0.5)).step({"w": x}, {"w": x})["w"],
+    "update": of_updated,
+    "state": of_loaded,
+    "global_norm": lambda x: nb.global_norm({"w": x}),
+    "clip_by_global_norm": lambda x: nb.clip_by_global_norm({"w": x}, 1.0)["w"],
+    "Containers": lambda x: (nb.Container(w=ONES) * nb.Container(w=x)).w,
+    "a Container and an array": lambda x: (nb.Container(w=ONES) * x).w,
+    "joined Containers": lambda x: nb.Container.cont_concat([nb.Container(w=x), nb.Container(w=ONES)], 0).w,
+    "a box and an array": lambda x: nb.Parameter(ONES) + x,
+    "an array and a box": lambda x: x + nb.Parameter(ONES),
+    "a box": lambda x: nb.Parameter(x)(),
+    "items of a box": of_box,
+    "replaced returns": of_replaced,
+    "eval_shape": lambda x: np.zeros(nb.eval_shape(lambda x: x * 2, x).shape),
+    "graph": lambda x: len(nb.graph(layer(), x).nodes),
+    "summary": lambda x: len(nb.summary(layer(), x)),
+    "first_nonfinite": lambda x: 0 if nb.first_nonfinite(layer(), x) is None else 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_numbers_in_the_other_order_of_bytes_are_those_numbers_also_where_all_is_compiled(door):
+    expected = DOORS[door](ROWS)
+    np.testing.assert_array_equal(DOORS[door](ROWS.astype(">f4")), expected)
+    np.testing.assert_array_equal(DOORS[door](np.ma.array(ROWS)), expected)  # nothing is masked
+
+
+SHAPES_ALONE = {"summary"}
+LEFT_ALONE = {
+    "step",
+    "step of one's own",
+    "compiled step",
+    "Optax",
+}  # what is no number among variables, as integers are
+
+
+@pytest.mark.parametrize("door", sorted(DOORS.keys() - SHAPES_ALONE))
+def test_masked_values_are_refused_with_a_cure_also_where_all_is_compiled(door):
+    DOORS[door](ROWS)
+    with pytest.raises(nb.NbModuleError, match=r"filled\(0\)"):
+        DOORS[door](np.ma.array(ROWS, mask=ROWS == 2))
+
+
+@pytest.mark.parametrize("door", sorted(DOORS.keys() - SHAPES_ALONE - LEFT_ALONE))
+@pytest.mark.parametrize("dtype", ["U3", "O", "M8[D]", "longdouble"])
+def test_an_array_of_no_numbers_is_refused_by_its_dtype(door, dtype):
+    DOORS[door](ROWS)
+    given = ROWS.astype(dtype)
+    with pytest.raises(nb.NbModuleError, match=re.escape(str(given.dtype))):
+        DOORS[door](given)
+
+
+def add(x, y):
+    return x + y
+
+
+def test_an_argument_is_named_by_its_place():
+    with pytest.raises(
+        TypeError, match=r"nb.vmap: argument batch\['x'\] is an array of dtype float32 with masked values"
+    ):
+        nb.vmap(lambda batch: batch["x"])({"x": np.ma.array(ROWS, mask=ROWS == 2)})
+    with pytest.raises(TypeError, match="cannot call the compiled add: argument y is an array of dtype <U3"):
+
+        def add(x, y): return x + y  # fmt: skip
+
+        nb.jit(add)(ROWS, ROWS.astype("U3"))
+
+
+def test_variables_take_no_imaginary_part_where_a_container_is_set():
+    model = layer()
+    before = np.asarray(model.weight)
+    with pytest.raises(TypeError, match="complex64"):
+        model.v = model.v * jnp.complex64(1j)
+    np.testing.assert_array_equal(model.weight, before)
+
+
+def test_other_arguments_of_a_gradient_are_handed_on_as_they_are():
+    words = np.array(["a", "b"])
+    assert nb.value_and_grad(lambda x, words: x * len(words))(3.0, words)[0] == 6
+    swapped = nb.grad(lambda w, x: (w * x).sum())(ONES, ROWS.astype(">f4"))
+    np.testing.assert_array_equal(swapped, ROWS)
+
+
+def test_an_index_of_switch_is_a_whole_number():
+    with pytest.raises(TypeError, match=r"nb.switch: the index must be one whole number, found float32\[\]"):
+        nb.switch(jnp.float32(1), [lambda: 1, lambda: 2])
+    assert jax.tree.leaves(nb.switch(np.array(1, ">i4"), [lambda: 1, lambda: 2])) == [2]
