@@ -68,6 +68,15 @@ def attributes_of(optimizer: Optimizer) -> dict[str, Any]:
     return found
 
 
+def put_back(optimizer: Optimizer, before: dict[str, Any]) -> None:
+    """Give an optimizer the attributes that it had."""
+    hidden = type(optimizer)._unwatched
+    for name in [name for name in vars(optimizer) if name not in hidden and name != GENERATION]:
+        del vars(optimizer)[name]
+    vars(optimizer).update(before)
+    note_change(optimizer)
+
+
 def note_change(optimizer: Optimizer) -> None:
     optimizer._nbm.version += 1
     clock.structure_changed()
@@ -84,11 +93,7 @@ def settle_trial(optimizer: Optimizer) -> None:
         if trial.traced:
             _warn_of_counters(optimizer, trial)
         return
-    hidden = type(optimizer)._unwatched
-    for name in [name for name in vars(optimizer) if name not in hidden and name != GENERATION]:
-        del vars(optimizer)[name]
-    vars(optimizer).update(trial.before)
-    note_change(optimizer)
+    put_back(optimizer, trial.before)
 
 
 def _warn_of_counters(optimizer: Optimizer, trial: Trial) -> None:

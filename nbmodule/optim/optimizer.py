@@ -325,6 +325,19 @@ class Optimizer:
         return jax.named_scope(type(self).__name__.lower())(self._advance)(part)  # a group of its own in graphs
 
     # What a first step does, ahead of it: see `core/transforms/ahead.py`.
+    def _as_it_is(self, *, is_fresh: bool = False) -> Any:
+        """What `_put_back` wants to know; fresh state is none to go back to."""
+        counter = vars(self).get("_counter")
+        before = attributes.attributes_of(self) | ({"_slots": {}} if is_fresh else {})
+        return before, -1 if is_fresh else self._nbm.version, None if counter is None else counter._known()
+
+    def _put_back(self, mark: Any) -> None:
+        """After a call that has raised: the state that it has made is gone, if no step was taken."""
+        before, version, count = mark
+        _, version_now, count_now = self._as_it_is()
+        if version_now != version and count_now is count:
+            attributes.put_back(self, before)
+
     def _begin_ahead(self, model: CoreModule) -> Any:
         """Make the state that `update(model, ...)` makes in a first step; gives what tells it from other state, None if none was made."""
         return None

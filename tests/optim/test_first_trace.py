@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -253,3 +254,47 @@ def test_first_steps_in_a_scan_are_those_of_a_loop():
     expected = [descend(plain, plain_optimizer, x) for x in (X, 2 * X)]
     np.testing.assert_allclose(found, expected, rtol=2e-5)
     np.testing.assert_allclose(optimizer.state.mw["first/w"], plain_optimizer.state.mw["first/w"], rtol=2e-4, atol=1e-7)
+
+
+RAW = {
+    "jit": lambda f: jax.jit(f)(X),
+    "eval_shape": lambda f: jax.eval_shape(f, X),
+    "make_jaxpr": lambda f: jax.make_jaxpr(f)(X),
+    "grad": lambda f: jax.grad(f)(X),
+    "scan": lambda f: jax.lax.scan(lambda carry, x: (carry, f(x)), 0.0, X[None]),
+}
+
+
+@pytest.mark.parametrize("raw", RAW)
+@pytest.mark.parametrize("donate", [False, True])
+@pytest.mark.parametrize("make", [lambda: nb.Adam(1e-2), lambda: nb.Optax(optax.adam(1e-2))], ids=["Adam", "Optax"])
+def test_a_step_that_is_refused_in_a_raw_transform_leaves_an_optimizer_without_state(make, donate, raw):
+    model, optimizer = nb.Linear(3, 2, key=0), make()
+
+    @nb.jit(donate=donate)
+    def step(x):
+        optimizer.update(model, nb.grad(lambda model: (model(x) ** 2).mean())(model))
+        return x.sum()
+
+    with pytest.raises(nb.TracerLeakError):
+        RAW[raw](step)
+    assert list(optimizer.state_dict()) == list(make().state_dict())
+    step(X)
+    assert optimizer.count == 1 and len(optimizer.state_dict()) > 2
+
+
+def test_a_step_that_raises_after_the_update_leaves_an_optimizer_without_state():
+    model, optimizer, is_open = nb.Linear(3, 2, key=0), nb.Adam(1e-2), [False]
+
+    def step(x):
+        optimizer.update(model, nb.grad(lambda model: (model(x) ** 2).mean())(model))
+        if not is_open[0]:
+            raise ValueError("after the update")
+
+    for each in (nb.jit(step), nb.jit(lambda x: nb.jit(step)(x))):
+        with pytest.raises(ValueError, match="after the update"):
+            each(X)
+        assert list(optimizer.state_dict()) == ["count", "lr"]
+    is_open[0] = True
+    nb.jit(step)(X)
+    assert optimizer.count == 1

@@ -33,15 +33,19 @@ class Astray(BaseException):
 class Ahead:
     """What is supposed for one call that traces."""
 
-    __slots__ = ("_begun", "_is_over", "writes")
+    __slots__ = ("_before", "_begun", "_is_over", "writes")
 
     def __init__(self) -> None:
         self._begun: list[tuple[Any, Any]] = []  # optimizers that were given state, and what tells it from other state
+        self._before: dict[int, tuple[Any, Any]] = {}  # optimizers as they were, whatever a trace makes of them
         self.writes: set[Variable] = set()  # boxes that are overwritten, as far as is supposed
         self._is_over = False
 
     def look(self, fn: Callable[..., Any], things: list[Any]) -> list[Any]:
         """Suppose what `fn` does with these things, in place of what was supposed before; gives what more it will meet."""
+        for optimizer in _optimizers(things):
+            if id(optimizer) not in self._before:
+                self._before[id(optimizer)] = optimizer, optimizer._as_it_is()
         disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue] - then nothing is traced
         if self._is_over or disabled or now.frame is not None or not is_eager():
             return []
@@ -55,6 +59,10 @@ class Ahead:
         box = random.default.state
         return [box] if box in self.writes and all(thing is not box for thing in things) else []
 
+    def note_given(self, optimizers: list[Any]) -> None:
+        """These had no state, and were given that of a first step, as a program that is taken over has it."""
+        self._before |= {id(optimizer): (optimizer, optimizer._as_it_is(is_fresh=True)) for optimizer in optimizers}
+
     def check(self, written: Collection[Variable]) -> None:
         """After a trace, before anything is computed: has it used the state that was made for it, and all of it?"""
         if not all(optimizer._has_used_state(written) for optimizer, _ in self._begun):
@@ -63,6 +71,11 @@ class Ahead:
     def is_open(self) -> bool:
         """Whether state was made that no trace has used yet."""
         return bool(self._begun)
+
+    def put_back(self) -> None:
+        """The call has raised: optimizers are as they were before it, unless they have taken a step."""
+        for optimizer, mark in self._before.values():
+            optimizer._put_back(mark)
 
     def keep(self) -> None:
         """The trace has used it."""
@@ -80,8 +93,12 @@ class Ahead:
             optimizer._forget_ahead(mark)
 
 
+def _optimizers(things: list[Any]) -> list[Any]:
+    return [thing for thing in things if hasattr(type(thing), "_written_by_update")]
+
+
 def _steps_of(fn: Callable[..., Any], things: list[Any]) -> Iterator[tuple[Any, Any]]:
-    optimizers = [thing for thing in things if hasattr(type(thing), "_written_by_update")]
+    optimizers = _optimizers(things)
     if not optimizers or names_reached(fn).isdisjoint(_STEPS):
         return
     models = [thing for thing in things if is_module(thing)]

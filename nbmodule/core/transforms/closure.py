@@ -12,7 +12,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.core.boxes.frame import Frame
 from nbmodule.core.boxes.variable import Variable
@@ -24,6 +24,9 @@ from nbmodule.core.transforms.environment import Address, Environment, Place, en
 from nbmodule.core.transforms.explain_facts import TraceHistory
 from nbmodule.core.transforms.names import is_users
 from nbmodule.core.transforms.program import Program
+
+if TYPE_CHECKING:
+    from nbmodule.core.transforms.ahead import Ahead
 
 _MOST_LOOKS = 16
 _MOST, HEAVIEST = 32, 2**24
@@ -186,12 +189,19 @@ class Closure:
 
 
 def adopted(
-    programs: Sequence[Program], fn: Callable[..., Any], holes: object, things: list[Any], history: TraceHistory
+    programs: Sequence[Program],
+    fn: Callable[..., Any],
+    holes: object,
+    things: list[Any],
+    history: TraceHistory,
+    ahead: Ahead | None,
 ) -> Closure | None:
     """`fn` with one of these programs, traced for another function or for other captured things; None if none fits."""
     found = _fitting(programs, fn, things)
     if found is None:
         return None
+    if ahead is not None:
+        ahead.note_given(found.begun)
     closure = Closure(fn, found.program, holes, things, found.captured, history)
     history.take_over(found.program.traces, found.captured, closure.watch.codes)
     return closure

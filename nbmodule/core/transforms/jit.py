@@ -231,6 +231,9 @@ class Jit(Generic[P, R]):
                     captured = binding.closure.captured_now()
                 self._drop(binding.closure)
                 binding = self._begun(self._key_after(ahead, key, things), things, captured)
+        except Exception:
+            ahead.put_back()
+            raise
         finally:
             ahead.give_up()
 
@@ -274,7 +277,7 @@ class Jit(Generic[P, R]):
             binding = closure.bind(things)
             if binding is not None:
                 return binding
-        closure = adopted(self._known_programs(key, programs), self.fn, key[2][0], things, self.history)
+        closure = adopted(self._known_programs(key, programs), self.fn, key[2][0], things, self.history, ahead)
         if closure is not None:  # things that were given state for it have another structure now
             return self._added(self._key(things, *key[2]), closure, things)
         known = {id(thing) for thing in things}
