@@ -252,7 +252,7 @@ class Frame:
         self.axes: tuple[Any, ...] = ()  # mapped axes over which random streams are split
         self.log = Log() if log is None else log
         self.written: dict[Variable, None] = {}
-        self.seen: set[Variable] = set()
+        self.seen: set[Slot] = set()  # no more than names: a box of an inner trace holds what was traced
         self.touched: dict[Any, None] = {}  # outermost modules that were called, in order
         self.views: dict[Any, Any] = {}  # the container `v` of each module, as seen in this frame
         self._context: Any = None
@@ -332,11 +332,12 @@ class Frame:
         return box.settled()
 
     def note(self, box: Variable) -> None:
-        """Remember that `box` was read in an inner trace, whose value JAX may keep."""
-        if self.trace != here():
+        """Remember that `box` was read in an inner trace, whose value JAX may keep; what was born in that trace is traced with it."""
+        trace = here()
+        if self.trace != trace and (box._home is None or box._home.trace != trace):
             if not self.guarded:
                 raise Unguarded(self)
-            self.seen.add(box)
+            self.seen.add(box.slot)
 
     def write_all(self, boxes: Sequence[Variable], values: Sequence[Any]) -> None:
         trace = here()
@@ -351,7 +352,7 @@ class Frame:
             commit(tuple(local), tuple(local.values()))
         self.values.update(carried)
         self.written.update(dict.fromkeys(carried))
-        if not self.seen.isdisjoint(carried):
+        if self.seen and not self.seen.isdisjoint(box.slot for box in boxes):
             self.renew()
 
     def writes(self) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:
