@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self, overload
 
 from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.paths import hint, match
@@ -14,6 +14,20 @@ from nbmodule.calls.call import Call
 from nbmodule.errors import ArgumentTypeError, PathError
 
 _GLOB = frozenset("*?[")
+
+
+class Paths(tuple[str, ...]):
+    """Paths of submodules; `others` has the other names of shared ones, each with their path."""
+
+    others: Mapping[str, str]
+
+    def __new__(cls, paths: Iterable[str] = (), others: Mapping[str, str] | None = None) -> Self:
+        made = super().__new__(cls, paths)
+        made.others = dict(others or {})
+        return made
+
+    def __reduce__(self) -> Any:
+        return Paths, (tuple(self), self.others)
 
 
 class Calls(Shown, Sequence[Call]):
@@ -33,7 +47,11 @@ class Calls(Shown, Sequence[Call]):
     def __init__(
         self, items: Sequence[Call] = (), *, name: str = "", known: Sequence[str] = (), notes: Sequence[str] = ()
     ) -> None:
-        self._items, self._known, self._notes = list(items), tuple(known), tuple(notes)
+        self._items, self._known, self._notes = (
+            list(items),
+            known if isinstance(known, Paths) else Paths(known),
+            tuple(notes),
+        )
         self._name = name or next((call.class_name for call in self._items if not call.path), "")
 
     @property
@@ -46,7 +64,7 @@ class Calls(Shown, Sequence[Call]):
         return self._name
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def known(self) -> Paths:
         """Paths of all submodules that were tracked, called or not."""
         return self._known
 
@@ -89,13 +107,16 @@ class Calls(Shown, Sequence[Call]):
         return Calls(items, name=self.name, known=self.known)
 
     def _among(self, pattern: str) -> Calls:
-        found = [call for call in self._list if match(pattern, call.path)]
+        fitting = {path for other, path in self.known.others.items() if match(pattern, other)}
+        found = [call for call in self._list if call.path in fitting or match(pattern, call.path)]
         if not found:
             raise self._missing(pattern)
         return self._part(found)
 
     def _nth(self, path: str, number: int) -> Call:
         found = [call for call in self._list if call.path == path]
+        if not found and (own := self.known.others.get(path)) is not None:
+            return self._nth(own, number)
         if not found:
             raise self._missing(path)
         if not -len(found) <= number < len(found):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -10,16 +11,20 @@ import numpy as np
 
 from nbmodule.base.foreign import as_read_or_left, is_foreign, read
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
+from nbmodule.base.paths import hint
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.running.staging import staged
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.holders import inside_of
 from nbmodule.core.shape.hooks import register
+from nbmodule.core.shape.naming import other_names
 from nbmodule.core.shape.structure import structure_of
 from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.errors import ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -54,9 +59,26 @@ class SummaryRow(NamedTuple):
 class Summary(tuple[SummaryRow, ...], Shown):
     """The rows of a model, the model itself first; prints as a table, and is one in a notebook."""
 
+    others: Mapping[str, str] = MappingProxyType({})
+    """The other names of shared modules, each with their path."""
+
+    @staticmethod
+    def of(model: Any, called: dict[str, list[_Seen]]) -> Summary:
+        """The rows of a model and of these calls."""
+        made = Summary(_rows(model, called))
+        made.others = other_names(model)
+        return made
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return next(row for row in self if row.path == key)
+            found = [row for row in self if row.path == self.others.get(key, key)]
+            if not found:
+                raise PathError(f'the model has no submodule "{key}"{hint(key, [row.path for row in self])}')
+            return found[0]
+        if not isinstance(key, slice) and not is_whole(key):
+            raise ArgumentTypeError(
+                f"a row of a summary is looked up by position or by path; found {type(key).__name__}."
+            )
         return tuple.__getitem__(self, key)
 
     def facts(self) -> tuple[str, ...]:
@@ -147,10 +169,10 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         return socket("as_it_stands")("summary", model, args, kwargs)
     ensure_built(model)
     if not args and not kwargs:
-        return Summary(_rows(model, {}))
+        return Summary.of(model, {})
     given, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
     try:
-        return staged(model, given, kwargs, lambda stage: Summary(_rows(model, _seen(model, stage))))
+        return staged(model, given, kwargs, lambda stage: Summary.of(model, _seen(model, stage)))
     except Exception as error:
         if any(map(_is_plain_shape, args)) or kwargs.keys() & {"input_size", "input_shape"}:
             error.add_note(

@@ -19,7 +19,7 @@ from nbmodule.base.sizes import bytes_of
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.call import Call, arrays_of
-from nbmodule.calls.calls import Calls
+from nbmodule.calls.calls import Calls, Paths
 from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
@@ -27,6 +27,7 @@ from nbmodule.calls.watch import Choice
 from nbmodule.core.boxes.frame import EAGER, here, now, slot_of
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
+from nbmodule.core.shape.naming import entries_of, find_modules, other_names
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 
@@ -126,10 +127,7 @@ class Tracking:
         self.watch = Choice(model, depth, only)
         self.returns, self.order, self.gradients, self.profile = returns, bool(order), bool(gradients), bool(profile)
         self.inputs = inputs
-        self.operations = (operations,) if isinstance(operations, str) else tuple(operations)
-        if self.operations and model._nbm.built:
-            for pattern in self.operations:
-                Choice(model, None, pattern)
+        self.operations = _patterns(model, operations)
         self.last, self.budget = int(last), bytes_of(budget)
         self._span = threading.Lock()  # held while the block runs
         self._steps: Any = None  # of the block that runs, where they are measured at its end
@@ -226,6 +224,16 @@ def let_go() -> None:
     _ = now.tracker
 
 
+def _patterns(model: Any, operations: object) -> tuple[str, ...]:
+    """What was asked for as paths and globs, of modules and of second names the paths; what is built later is found by the globs."""
+    entries = [] if operations is None else entries_of("operations", operations)
+    places = plan_of(model).modules
+    sought = [entry for entry in entries if entry != "" and (is_module(entry) or model._nbm.built)]
+    found = [module for entry in sought for module in find_modules(model, entry)]
+    names = ["" if module is model else places[module].name for module in found]
+    return tuple(dict.fromkeys([*(entry for entry in entries if isinstance(entry, str)), *names]))
+
+
 def keep(
     returns: object,
     inputs: bool | None,
@@ -320,13 +328,15 @@ class Recorded(Calls):
         return type(model).__name__ if model is not None else "a model that is gone"
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def known(self) -> Paths:
         """Paths of all submodules that are tracked, called or not."""
         model, wanted = self._watch.model, self._watch.wanted()
         return (
-            tuple(place.name for m, place in plan_of(model).modules.items() if slot_of(m) in wanted)
+            Paths(
+                (place.name for m, place in plan_of(model).modules.items() if slot_of(m) in wanted), other_names(model)
+            )
             if model is not None
-            else ()
+            else Paths()
         )
 
     @property

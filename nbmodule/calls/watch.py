@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.frame import now, slot_of
 from nbmodule.core.boxes.record import CallInfo
-from nbmodule.core.shape.naming import depths, find_modules
+from nbmodule.core.shape.naming import depths, entries_of, find_modules
 from nbmodule.core.shape.walk import is_module, plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -48,7 +48,7 @@ class Choice:
                 f"depth counts levels below the tracked module: None or a number of at least 0 is wanted, found {depth!r}."
             )
         self.slot, self.depth = slot_of(model), depth
-        self.only = None if only is None else tuple([only] if isinstance(only, str) or is_module(only) else only)
+        self.only = None if only is None else tuple(entries_of("only", only))
         self._plan: Any = None
         self._wanted: frozenset[Any] = frozenset()
         if self.only is not None and model._nbm.built:
@@ -76,9 +76,20 @@ class Choice:
             levels = depths(model)
             chosen = {m for m, level in levels.items() if self.depth is None or level <= self.depth}
             if self.only is not None:
-                chosen &= {m for entry in self.only for m in ([model] if entry == "" else find_modules(model, entry))}
+                chosen &= {m for entry in self.only for m in self._named(model, entry)}
             self._plan, self._wanted = plan, frozenset(map(slot_of, chosen))
         return self._wanted
+
+    def _named(self, model: Any, entry: Any) -> list[Any]:
+        """The modules of an entry; none where it named some, and the model has changed since."""
+        if isinstance(entry, str) and entry == "":
+            return [model]
+        try:
+            return find_modules(model, entry)
+        except PathError:
+            if self._plan is None:
+                raise
+            return []
 
     def wants(self, module: CoreModule) -> bool:
         """Whether the values of a call of `module`, made now, are to be kept."""

@@ -16,6 +16,8 @@ Part = TypeVar("Part", bound=Computation)
 
 def find(graph: Computation, path: str, call: int | None = None) -> Group:
     """The group of a submodule's call; see `Graph.find`."""
+    if not isinstance(path, str):
+        raise ArgumentTypeError(f"a submodule of a graph is found by its path, as text; found {type(path).__name__}.")
     if path == "":
         return graph.root
     path = graph.aliases.get(path, path)
@@ -33,7 +35,8 @@ def find(graph: Computation, path: str, call: int | None = None) -> Group:
 
 def glob(graph: Computation, pattern: str) -> list[Group]:
     """The groups of submodules whose path matches the pattern; see `Graph.glob`."""
-    return [g for g in graph.groups if g.kind == "scope" and fnmatchcase(g.path, pattern)]
+    fitting = {path for other, path in graph.aliases.items() if fnmatchcase(other, pattern)}
+    return [g for g in graph.groups if g.kind == "scope" and (g.path in fitting or fnmatchcase(g.path, pattern))]
 
 
 def resolve(graph: Computation, place: str | int | Group, call: int | None = None) -> Group:

@@ -20,7 +20,7 @@ from nbmodule.core.boxes.frame import EAGER, framed, here, now, slot_of
 from nbmodule.core.boxes.record import CallInfo, Log
 from nbmodule.core.recording.tracker import Ending, Tracker, keeps_nothing, over_with_its_stack, untracked, wants_none
 from nbmodule.core.shape.looking import unchanged
-from nbmodule.core.shape.naming import find_modules
+from nbmodule.core.shape.naming import entries_of, find_modules
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 from nbmodule.touch.acts import FROM_RUN, Act, by_place, dials_for
@@ -85,13 +85,12 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
     clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
     if is_foreign(model):
         return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
-    entries = path if isinstance(path, (list, tuple)) else [path]
-    modules = [module for entry in entries for module in find_modules(model, entry)]
-    names = {module: plan_of(model).modules[module].name for module in modules if module in plan_of(model).modules}
-    if len(names) != len(set(modules)):
-        raise ArgumentTypeError(
-            "nb.patch replaces returns of submodules of the model; one that is no part of it was given."
+    modules = [module for entry in entries_of("path", path) for module in find_modules(model, entry)]
+    if model in modules:
+        raise ArgumentError(
+            "nb.patch puts returns of submodules in place of others; the model itself was given. Nothing was run."
         )
+    names = {module: plan_of(model).modules[module].name for module in modules}
     with untracked():
         with track(model, only=list(names), inputs=False) as calls:
             first = model(*clean)
@@ -174,7 +173,9 @@ class Patching:
         finally:
             block.close()
         self._forget(block)
-        missing = sorted({act.spot.name for act in acts if not block.seen.has_met(act.place)})
+        missing = sorted(
+            {act.spot.name or type(self.model).__name__ for act in acts if not block.seen.has_met(act.place)}
+        )
         if error is None and missing:
             warnings.warn(
                 f"nb.patch changed nothing at {', '.join(missing)}: it was not called in the block, or only inside of a function that "

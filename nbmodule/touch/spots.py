@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from nbmodule.base.paths import closest, match
+from nbmodule.base.paths import closest
+from nbmodule.core.shape.naming import modules_named
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.touch.settings import Setting
@@ -67,12 +68,13 @@ def spots(model: Any, key: Any) -> list[Spot]:
     if ARROW in key:
         return _edge(model, key)
     modules = names_of(model)
-    found = [Spot(name, module) for name, module in modules.items() if name == key]
-    found = found or [Spot(name, module) for name, module in modules.items() if name and match(key, name)]
+    found = (
+        [Spot("", model)] if key == "" else [Spot(plan_of(model).modules[m].name, m) for m in modules_named(model, key)]
+    )
     if found:
         return found
     above, _, tap = key.rpartition(".")
-    owners = [Spot(key, module, tap) for name, module in modules.items() if name == above]
+    owners = [Spot(key, module, tap) for module in ([model] if above == "" else modules_named(model, above)[:1])]
     if owners and tap and not _is_near(tap, above, modules):
         return owners
     near = closest(key, [name for name in modules if name])

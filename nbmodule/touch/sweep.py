@@ -13,6 +13,7 @@ import numpy as np
 from nbmodule.base.format import format_number, shown
 from nbmodule.base.sockets import Shown
 from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.shape.naming import entries_of
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.touch.acts import Dials
@@ -277,7 +278,7 @@ def swept(run: Run, over: str, setting: Setting, *, only: object = None, block: 
 
 
 def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> None:
-    if over not in OVER:
+    if not isinstance(over, str) or over not in OVER:
         raise ArgumentError(f"a sweep goes over one of {', '.join(OVER)}; found {over!r}.")
     if not isinstance(setting, Setting):
         raise ArgumentTypeError(f"a sweep takes a setting such as nb.zero(); found {type(setting).__name__}.")
@@ -304,10 +305,11 @@ def _swept_over(run: Run, over: str, only: object) -> tuple[list[Spot], list[int
         path: named[path] for path in shapes if path in named
     }  # in the order of the calls; those that ran several times once
     if only is not None:
-        entries = only if isinstance(only, (list, tuple)) else [only]
-        wanted = {spot.name for entry in entries for spot in spots(run.model, entry)}
-        if not wanted & known.keys():
-            raise PathError(f'"{min(wanted)}" did not run, or returned no array: there is nothing to sweep over.')
+        named_by = [{spot.name for spot in spots(run.model, entry)} for entry in entries_of("only", only)]
+        for names in named_by:
+            if not names & known.keys():
+                raise PathError(f'"{min(names)}" did not run, or returned no array: there is nothing to sweep over.')
+        wanted = set().union(*named_by)
         known = {path: module for path, module in known.items() if path in wanted}
     elif over == "layers":
         known = {path: module for path, module in known.items() if path}

@@ -27,9 +27,9 @@ from nbmodule.core.running.expected import check_expected, compare
 from nbmodule.core.running.stages import ModuleCall, Way, go_on, has_captured
 from nbmodule.core.shape.building import settle
 from nbmodule.core.shape.linked import v_of
-from nbmodule.core.shape.naming import depths, find_modules, key_of
+from nbmodule.core.shape.naming import depths, entries_of, find_modules, key_of
 from nbmodule.core.shape.structure import Static
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.tree.container import Container
 
@@ -88,7 +88,7 @@ def capture_submodules(call: ModuleCall, way: Way) -> Any:
     module, asked = call.module, call.options.get
     expected_submod_rets, replace_submod_rets = asked("expected_submod_rets"), asked("replace_submod_rets")
     wanted = wanted_modules(module, asked("submod_depth"), asked("submods_to_track"))
-    expected = check_expected(expected_submod_rets)
+    expected = check_expected(module, expected_submod_rets)
     rets = bool(asked("track_submod_rets")) or expected is not None
     slots = frozenset(map(slot_of, wanted))
     bounded = asked("submod_depth") is not None or asked("submods_to_track") is not None
@@ -140,9 +140,7 @@ def wanted_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
     found = {module for module, level in depths(root).items() if level and (depth is None or level <= depth)}
     if only is None:
         return found
-    if isinstance(only, str) or is_module(only):
-        only = [only]
-    return found & {module for entry in only for module in find_modules(root, entry)}
+    return found & {module for entry in entries_of("submods_to_track", only) for module in find_modules(root, entry)}
 
 
 def make_replacements(root: CoreModule, given: object) -> dict[Any, Callable[[Any], Any]]:

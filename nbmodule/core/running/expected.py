@@ -11,6 +11,8 @@ import numpy as np
 
 from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.base.sockets import Displayed
+from nbmodule.core.shape.naming import GLOB, find_modules, key_of, modules_named
+from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
 from nbmodule.tree.leaves import without_torch
 
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
 
 
-def check_expected(expected: object) -> Any:
+def check_expected(module: CoreModule, expected: object) -> Any:
     if expected is not None and not isinstance(expected, Mapping):
         raise ArgumentTypeError(
             f"expected_submod_rets takes a Container or a dict, by submodule; found {type(expected).__name__}. Nothing was computed."
         )
     for key, wanted in (expected or {}).items():
+        if is_module(key):
+            find_modules(module, key)
         if isinstance(wanted, Mapping) and "val" not in wanted:
             raise ArgumentError(
                 f'expected_submod_rets["{key}"] is {{"val": values, "atol": ..., "rtol": ...}} or the values alone; there is no "val" among '
@@ -39,6 +43,7 @@ def check_expected(expected: object) -> Any:
 
 def compare(module: CoreModule, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise for the first submodule whose return differs from what was expected."""
+    expected = {_key(module, entry): wanted for entry, wanted in expected.items()}
     for key, returned in rets.items():
         wanted = expected.get(key)
         if wanted is None:
@@ -50,6 +55,13 @@ def compare(module: CoreModule, rets: Mapping[str, Any], expected: Mapping[str, 
         for number, (actual, value) in enumerate(zip(returned, wanted)):
             if value is not None:
                 _compare_one(module, key, number, actual, value, _nth(atols, number, 1e-6), _nth(rtols, number, 1e-5))
+
+
+def _key(module: CoreModule, entry: Any) -> Any:
+    """The key under which the returns of a submodule stand, for any of its names; what names none stays as it is."""
+    modules = plan_of(module).modules
+    found = modules_named(module, entry)[:1] if isinstance(entry, str) and not GLOB.intersection(entry) else [entry]
+    return key_of(modules[found[0]]) if found and is_module(found[0]) and found[0] in modules else entry
 
 
 def _nth(given: Any, number: int, default: float) -> float:

@@ -27,6 +27,7 @@ from nbmodule.core.running.scopes import own_name
 from nbmodule.core.running.stages import ModuleCall, Stages, Way, go_on, take_options, way_of
 from nbmodule.core.running.variables import give_variables
 from nbmodule.core.shape.looking import unchanged
+from nbmodule.core.shape.naming import other_names
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
@@ -207,7 +208,8 @@ def _paths(root: CoreModule, prefix: str) -> tuple[dict[str, str], dict[str, str
             if name != own.get(below, name):
                 aliases[name] = own[below]
             titles[own.get(below, name)] = type(below).__name__
-    return titles, aliases
+    others = {".".join(filter(None, (prefix, name))): path for name, path in other_names(root).items()}
+    return titles, {name: ".".join(filter(None, (prefix, path))) for name, path in others.items()} | aliases
 
 
 def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from jax.typing import DTypeLike
@@ -13,7 +14,7 @@ from nbmodule.core.boxes.placement import find_place_and_dtype
 from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.shape.building import ensure_built, move
 from nbmodule.core.shape.holders import inside_of, is_branch
-from nbmodule.core.shape.walk import is_module, listed_items, plan_of
+from nbmodule.core.shape.walk import is_module, items, listed_items, module_aliases, plan_of
 from nbmodule.errors import ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ PARAMETERS, BUFFERS, TENSORS = (Parameter,), (Buffer,), (Variable,)
 
 SMALLEST_GROUP = 3
 """Layers of a list that read alike are written once."""
+GLOB = frozenset("*?[")
+MOST_NAMES = 10_000
+"""Names of shared modules that a pattern is compared with: parts that share parts have more of them than there is time for."""
 
 
 def joined(prefix: str | None, name: str) -> str:
@@ -122,24 +126,87 @@ def depths(root: Hull) -> dict[Any, int]:
     return found
 
 
+def entries_of(option: str, given: Any) -> list[Any]:
+    """What names submodules, as a list: one of them alone will do."""
+    if isinstance(given, str) or is_module(given):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise ArgumentTypeError(
+            f"{option} names submodules by themselves or by their paths, one or several; found {type(given).__name__}."
+        )
+    return list(given)
+
+
 def find_modules(root: Hull, entry: object) -> list[Any]:
-    """Modules below `root` by identity, by dotted path or by a glob such as `blocks.*`."""
+    """Modules below `root`, or itself, by identity, by dotted path, by key or by a glob such as `blocks.*`.
+
+    A shared module goes by each of its names.
+
+    Raises:
+        PathError: there is none.
+        ArgumentTypeError: what is given is no name.
+    """
     if is_module(entry):
+        if entry is not root and entry not in plan_of(root).modules:
+            raise PathError(
+                f"{type(entry).__name__} is no part of {type(root).__name__}: a module is named by itself as it stands in the model, "
+                "and a copy of it, or what has taken its place, is another one."
+            )
         return [entry]
     if not isinstance(entry, str):
         raise ArgumentTypeError(f"a submodule is named by itself or by its path; found {type(entry).__name__}.")
-    modules = plan_of(root).modules
-    names = {place.name: module for module, place in modules.items()}
-    keys = {key_of(place): module for module, place in modules.items()}
-    found = [keys[entry]] if entry in keys else [module for name, module in names.items() if match(entry, name)]
+    found = modules_named(root, entry)
     if not found:
-        near = closest(entry, [*names, *keys])
+        modules = plan_of(root).modules
+        near = closest(
+            entry, [place.name for place in modules.values()] + [key_of(place) for place in modules.values()]
+        )
         raise PathError(
             f'{type(root).__name__} has no submodule "{entry}"' + (f'; the closest path is "{near}".' if near else ".")
         )
     return found
 
 
+def modules_named(root: Hull, entry: str) -> list[Any]:
+    """Modules below `root` by dotted path, by key or by a glob, in their order; each under any of its names."""
+    modules = plan_of(root).modules
+    for spell in (lambda place: place.name, key_of):
+        found = [module for module, place in modules.items() if spell(place) == entry]
+        if found:
+            return found
+    found = [*_at(root, entry, ".", str), *_at(root, entry, "__", _without_underscore)]
+    if found:
+        return [module for module in modules if any(module is other for other in found[:1])]
+    others = other_names(root) if GLOB.intersection(entry) else {}
+    fitting = {own for other, own in others.items() if match(entry, other)}
+    return [module for module, place in modules.items() if place.name in fitting or match(entry, place.name)]
+
+
+def _at(thing: object, rest: str, between: str, spell: Callable[[str], str]) -> Iterator[Any]:
+    """The modules to which a path leads, step by step."""
+    for item in items(thing):
+        name = spell(item.name)
+        if name == rest and is_module(item.value):
+            yield item.value
+        elif rest.startswith(name + between):
+            yield from _at(item.value, rest[len(name + between) :], between, spell)
+
+
+def other_names(root: Hull) -> dict[str, str]:
+    """Of shared modules the other names, each with the one under which the module is listed."""
+    modules = plan_of(root).modules
+    named = (
+        (name, modules[module].name)
+        for name, module, _ in islice(module_aliases(root), MOST_NAMES)
+        if module in modules
+    )
+    return {name: own for name, own in named if name != own}
+
+
+def _without_underscore(name: str) -> str:
+    return name.removeprefix("_")
+
+
 def key_of(place: Any) -> str:
     """The key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
-    return "__".join(part.removeprefix("_") for part in place.name.split("."))
+    return "__".join(map(_without_underscore, place.name.split(".")))
