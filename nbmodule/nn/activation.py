@@ -15,7 +15,7 @@ from nbmodule.core.running.entry import ConstructorSignature
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
 from nbmodule.nn.initializers import Constant, InitializerLike
-from nbmodule.nn.layer import ArrayLike, Layer, initializer, integer, size
+from nbmodule.nn.layer import ArrayLike, Layer, initializer, integer, size, unusual
 
 
 class _Options(ConstructorSignature):
@@ -195,7 +195,7 @@ class PReLU(Layer):
         return F.prelu(x, self.weight.value, axis=self.axis)
 
     def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
+        return f"num_parameters={self.num_parameters}{unusual(self, axis=-1)}"
 
 
 def activations() -> dict[str, type[Layer]]:

@@ -21,7 +21,7 @@ from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.functional.primitives import nan_where
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
+from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size, written
 from nbmodule.nn.linear import Linear
 
 
@@ -272,7 +272,7 @@ class MultiHeadAttention(Layer):
             ("with_bias", True),
         ):
             if getattr(self, name) != usual:
-                parts.append(f"{name}={getattr(self, name)}")
+                parts.append(f"{name}={written(getattr(self, name))}")
         return ", ".join(parts)
 
     def brief(self) -> str:

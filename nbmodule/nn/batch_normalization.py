@@ -16,7 +16,7 @@ from nbmodule.nn.affine import Affine, channel_axis, check_has_axes, number, val
 from nbmodule.nn.functional import normalization
 from nbmodule.nn.initializers import InitializerLike, Ones, Zeros
 from nbmodule.nn.kernel import plain
-from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, buffer, data_format_of, flag, size
+from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, buffer, data_format_of, flag, size, unusual
 
 
 class _BatchNorm(Affine):
@@ -90,6 +90,7 @@ class _BatchNorm(Affine):
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}"
+            + unusual(self, data_format=DATA_FORMATS[self._axes][0], axis_name=None)
         )
 
     def brief(self) -> str:

@@ -27,6 +27,7 @@ from nbmodule.nn.layer import (
     padding_of,
     size,
     sizes,
+    unusual,
 )
 
 
@@ -35,6 +36,8 @@ class _Convolution(Layer):
 
     _axes: ClassVar[int]
     _convolve: ClassVar[Callable[..., Any]]
+    _usual: ClassVar[dict[str, int]] = {"groups": 1}
+    """Arguments of this kind that `repr` shows where they are others."""
 
     def __init__(
         self,
@@ -113,13 +116,17 @@ class _Convolution(Layer):
         """For displays: `1 → 16, 3×3`."""
         return f"{self.in_channels} → {self.out_channels}, {'×'.join(map(str, self.kernel_size))}"
 
+    def _channels(self) -> str:
+        return f"{self.in_channels}, {self.out_channels}"
+
     def extra_repr(self) -> str:
-        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={_short(self.kernel_size)}"]
-        for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1), ("groups", 1)):
+        parts = [f"{self._channels()}, kernel_size={_short(self.kernel_size)}"]
+        for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1), *self._usual.items()):
             value = _short(getattr(self, name))
             if value != usual:
                 parts.append(f"{name}={value!r}")
-        return ", ".join([*parts, f"with_bias={self.bias is not None}"])
+        further = unusual(self, data_format=DATA_FORMATS[self._axes][0])
+        return ", ".join([*parts, f"with_bias={self.bias is not None}"]) + further
 
 
 def _short(value: object) -> Any:
@@ -184,6 +191,8 @@ class DepthwiseConv2d(_Convolution):
 
     _axes, _convolve = 2, staticmethod(conv.conv2d)
 
+    _usual: ClassVar[dict[str, int]] = {"depth_multiplier": 1}
+
     def __init__(self, channels: int, kernel_size: Sizes, *, depth_multiplier: int = 1, **options: Any) -> None:
         channels = size("DepthwiseConv2d", "channels", channels)
         self.depth_multiplier = size("DepthwiseConv2d", "depth_multiplier", depth_multiplier)
@@ -193,9 +202,14 @@ class DepthwiseConv2d(_Convolution):
             )
         super().__init__(channels, channels * depth_multiplier, kernel_size, groups=channels, **options)
 
+    def _channels(self) -> str:
+        return str(self.in_channels)
+
 
 class _Transposed(_Convolution):
     """Transposed convolutions; see `Conv2d` for the arguments."""
+
+    _usual: ClassVar[dict[str, int]] = {"output_padding": 0, "groups": 1}
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Sizes, *, output_padding: Sizes = 0, **options: Any

@@ -12,7 +12,7 @@ from nbmodule.core.numbers import random
 from nbmodule.core.numbers.random import RandomStream
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
-from nbmodule.nn.layer import ArrayLike, Layer, array
+from nbmodule.nn.layer import ArrayLike, Layer, array, unusual, written
 from nbmodule.nn.layer import rate as probability
 
 
@@ -75,7 +75,7 @@ class Dropout(Layer):
         return dropout(x, self.current_rate, key)
 
     def extra_repr(self) -> str:
-        return f"rate={self.brief()}"
+        return f"rate={self.brief() if callable(self.rate) else written(self.rate)}"
 
     def brief(self) -> str:
         """For displays: the rate."""
@@ -90,6 +90,9 @@ class _SpatialDropout(Dropout):
         self.data_format = self._formats[0] if data_format is None else data_format
         check_choice(type(self).__name__, "data_format", self.data_format, self._formats)
         super().__init__(rate, key=key)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}{unusual(self, data_format=self._formats[0])}"
 
     def _drop(self, x: Array, key: KeyLike) -> Any:
         return (dropout1d, dropout2d, dropout3d)[self._axes - 1](

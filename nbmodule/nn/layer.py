@@ -47,6 +47,19 @@ class Layer(Module):
         Module.__init__(self, device=device, dtype=dtype, v=v)
 
 
+def unusual(layer: object, **usual: object) -> str:
+    """The arguments of a layer that are not as usual, as they are written after others: `, ceil_mode=True`."""
+    return "".join(
+        f", {name}={getattr(layer, name)!r}" for name, value in usual.items() if getattr(layer, name) != value
+    )
+
+
+def written(value: object) -> str:
+    """An argument as it is written: a number in the shortest form that gives it again."""
+    short = f"{value:g}" if isinstance(value, float) else ""
+    return short if short and float(short) == value else repr(value)
+
+
 def array(x: Array) -> jax.Array:
     """The array of a box, or of NumPy."""
     x = plain(x)

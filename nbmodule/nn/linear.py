@@ -18,7 +18,7 @@ from nbmodule.nn.functional.checks import check_index, check_number
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, integer, keys, size
+from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, integer, keys, size, unusual
 
 
 class Linear(Layer):
@@ -209,8 +209,8 @@ class Embedding(Layer):
         )
 
     def extra_repr(self) -> str:
-        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+        usual = unusual(self, padding_idx=None, max_norm=None, norm_type=2.0)
+        return f"{self.num_embeddings}, {self.embedding_dim}{usual}"
 
     def brief(self) -> str:
         """For displays: `10 × 4`, rows and their length."""

@@ -17,7 +17,7 @@ from nbmodule.nn.functional import normalization
 from nbmodule.nn.functional.checks import check_number
 from nbmodule.nn.functional.windows import Sizes
 from nbmodule.nn.initializers import InitializerLike
-from nbmodule.nn.layer import ArrayLike, Layer, flag, integer, size
+from nbmodule.nn.layer import ArrayLike, Layer, flag, integer, size, unusual, written
 from nbmodule.nn.layer import size as whole
 
 
@@ -80,7 +80,9 @@ class LayerNorm(Affine):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}"
+        bias = "" if self.bias is not None or not self.affine else ", with_bias=False"
+        usual = unusual(self, new_std=1.0) + bias
+        return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}{usual}"
 
     def brief(self) -> str:
         """For displays: the normalized sizes."""
@@ -198,7 +200,8 @@ class GroupNorm(Affine):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        usual = unusual(self, data_format=None)
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}{usual}"
 
     def brief(self) -> str:
         """For displays: `8 in 2 groups`."""
@@ -257,7 +260,7 @@ class InstanceNorm(Affine):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
+        return f"{self.num_features}, eps={self.eps}, affine={self.affine}{unusual(self, data_format=None)}"
 
     def brief(self) -> str:
         """For displays: the number of features."""
@@ -303,7 +306,8 @@ class LocalResponseNorm(Layer):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.size}, alpha={self.alpha:g}, beta={self.beta:g}, k={self.k:g}"
+        numbers = f"alpha={written(self.alpha)}, beta={written(self.beta)}, k={written(self.k)}"
+        return f"{self.size}, {numbers}{unusual(self, axis=-1)}"
 
 
 def _shape(name: str, given: Any) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Real
 from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.checks import check_number
 from nbmodule.nn.functional.windows import Padding, Sizes
-from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, padding_of, sizes
+from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, padding_of, sizes, unusual
 
 
 class _Pool(Layer):
@@ -35,8 +35,12 @@ class _Pool(Layer):
         super().__init__()
 
     def extra_repr(self) -> str:
-        padding = f", padding={self.padding!r}" if self.padding else ""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}{padding}"
+        usual = unusual(self, padding=0, ceil_mode=False, data_format=DATA_FORMATS[self._axes][0])
+        return f"kernel_size={self.kernel_size}, stride={self.stride}{self._further()}{usual}"
+
+    def _further(self) -> str:
+        """Arguments of one kind of pooling."""
+        return ""
 
     def brief(self) -> str:
         """For displays: `2×2`."""
@@ -56,6 +60,9 @@ class _MaxPool(_Pool):
     ) -> None:
         self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
         super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
+
+    def _further(self) -> str:
+        return unusual(self, dilation=(1,) * self._axes)
 
     def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
         return type(self)._pool(
@@ -87,6 +94,9 @@ class _AvgPool(_Pool):
             check_number(name, "divisor_override", divisor_override, above=0)
         self.divisor_override = None if divisor_override is None else float(divisor_override)
         super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
+
+    def _further(self) -> str:
+        return unusual(self, count_include_pad=True, divisor_override=None)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return type(self)._pool(

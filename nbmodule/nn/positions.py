@@ -17,7 +17,7 @@ from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table,
 from nbmodule.nn.functional.primitives import promoted
 from nbmodule.nn.initializers import InitializerLike, RandomNormal
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, initializer, size
+from nbmodule.nn.layer import ArrayLike, Layer, initializer, size, unusual, written
 
 
 class SinusoidalPositionalEncoding(Layer):
@@ -48,7 +48,7 @@ class SinusoidalPositionalEncoding(Layer):
         return _add_sinusoids(x, features=self.features, base=self.base)
 
     def extra_repr(self) -> str:
-        return str(self.features)
+        return f"{self.features}{unusual(self, base=10000.0)}"
 
 
 @kernel(static=("features", "base"))
@@ -92,7 +92,7 @@ class TimeEmbedding(Layer):
         return time_embedding(t, self.features, base=self.base)
 
     def extra_repr(self) -> str:
-        return str(self.features)
+        return f"{self.features}{unusual(self, base=10000.0)}"
 
 
 class LearnedPositionalEncoding(Layer):
@@ -181,7 +181,7 @@ class RotaryPositionalEncoding(Layer):
         return rotary_embedding(x, positions, base=self.base)
 
     def extra_repr(self) -> str:
-        return f"base={self.base:g}"
+        return f"base={written(self.base)}"
 
 
 __all__ = ["LearnedPositionalEncoding", "RotaryPositionalEncoding", "SinusoidalPositionalEncoding", "TimeEmbedding"]

@@ -25,7 +25,7 @@ from nbmodule.nn.functional.checks import check_arrays, check_choice, check_rank
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.initializers import Initializer, InitializerLike, Uniform
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, keys, rate, size
+from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, keys, rate, size, unusual
 
 _SPREAD = Uniform(1, "fan_in", 0.5, 1)  # within one over the root of the fan, for which the state counts
 _KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -149,11 +149,15 @@ class _Recurrent(Layer):
         return tuple(map(plain, state))
 
     def extra_repr(self) -> str:
-        parts = [f"{self.in_features}, {self.hidden_features}"]
-        for name, usual in (("num_layers", 1), ("bidirectional", False), ("with_bias", True)):
-            if getattr(self, name) != usual:
-                parts.append(f"{name}={getattr(self, name)}")
-        return ", ".join(parts)
+        usual = {
+            "num_layers": 1,
+            "bidirectional": False,
+            "with_bias": True,
+            "return_sequence": True,
+            "return_state": True,
+        }
+        usual["nonlinearity"] = "tanh"
+        return f"{self.in_features}, {self.hidden_features}{unusual(self, **usual)}"
 
     def brief(self) -> str:
         """For displays: `3 → 2 × 8, 2 layers`, twofold if it runs both ways."""
@@ -183,6 +187,7 @@ class _Cell(Layer):
     """What the cells share: one step of a layer, with its variables under the names that PyTorch gives them."""
 
     _gates: ClassVar[int]
+    nonlinearity = "tanh"
 
     def __init__(
         self,
@@ -225,7 +230,7 @@ class _Cell(Layer):
         return jnp.zeros((*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype))
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.hidden_features}" + ("" if self.with_bias else ", with_bias=False")
+        return f"{self.in_features}, {self.hidden_features}{unusual(self, with_bias=True, nonlinearity='tanh')}"
 
     def brief(self) -> str:
         """For displays: `3 → 8`."""

@@ -12,7 +12,7 @@ from nbmodule.nn.functional import adaptive_pooling
 from nbmodule.nn.functional.checks import check_choice, check_number
 from nbmodule.nn.functional.resize import interpolate
 from nbmodule.nn.functional.windows import Sizes
-from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, size, sizes
+from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, size, sizes, unusual
 
 _MODES = {
     "nearest": (1, 2, 3),
@@ -43,7 +43,7 @@ class _AdaptivePool(Layer):
         return type(self)._pool(x, self.output_size, data_format=self.data_format)
 
     def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
+        return f"output_size={self.output_size}{unusual(self, data_format=DATA_FORMATS[self._axes][0])}"
 
     def brief(self) -> str:
         """For displays: `→ 7×7`."""
@@ -146,7 +146,7 @@ class Upsample(Layer):
 
     def extra_repr(self) -> str:
         target = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
-        return f"{target}, mode={self.mode!r}"
+        return f"{target}, mode={self.mode!r}{unusual(self, align_corners=False, data_format='NHWC')}"
 
 
 def _factors(given: Any, axes: int) -> float | tuple[float, ...]:

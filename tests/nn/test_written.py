@@ -1,0 +1,124 @@
+"""`repr` of a layer can be run: it makes the layer again, whatever option is not as usual."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+POSITIONAL = {
+    "AdaptiveAvgPool": (2,),
+    "AvgPool": (2,),
+    "BatchNorm": (4,),
+    "Bilinear": (2, 3, 4),
+    "ConvTranspose": (4, 6, 3),
+    "Conv": (4, 6, 3),
+    "DepthwiseConv": (4, 3),
+    "Embedding": (5, 4),
+    "GRU": (3, 4),
+    "LSTM": (3, 4),
+    "RNN": (3, 4),
+    "GroupNorm": (2, 4),
+    "InstanceNorm": (4,),
+    "LayerNorm": (4,),
+    "RMSNorm": (4,),
+    "LearnedPositionalEncoding": (5, 4),
+    "Linear": (3, 2),
+    "LocalResponseNorm": (3,),
+    "MaxPool": (2,),
+    "MultiHeadAttention": (8, 2),
+    "SinusoidalPositionalEncoding": (4,),
+    "TimeEmbedding": (4,),
+    "Upsample": (4,),
+}
+OTHER = {
+    "align_corners": True, "alpha": 1 / 3, "approximate": True, "axis": 0, "axis_name": "rows", "base": 100.5, "beta": 0.6,
+    "bidirectional": True, "ceil_mode": True, "count_include_pad": False, "depth_multiplier": 2, "dilation": 2,
+    "divisor_override": 3.0, "dropout_rate": 0.25, "end_axis": 1, "eps": 1 / 3, "groups": 2, "head_features": 4,
+    "k": 2.5, "key_features": 6, "max_norm": 2.0, "mode": "bilinear", "momentum": 1 / 3, "n": 8, "negative_slope": 1 / 3,
+    "new_std": 2.0, "nonlinearity": "relu", "norm": "ortho", "norm_type": 1.0, "num_iterations": 2, "num_kv_heads": 1,
+    "num_layers": 3, "num_parameters": 4, "output_padding": 1, "padding": 1, "padding_idx": 1, "rate": 1 / 3,
+    "return_sequence": False, "return_state": False, "rotary": True, "rotary_base": 100.0, "start_axis": 0, "stride": 3,
+    "track_running_stats": False, "type": 3, "value_features": 6, "with_bias": False,
+}  # fmt: skip
+TOGETHER = {
+    "output_padding": {"stride": 2},
+    "dropout_rate": {"num_layers": 2},
+    "align_corners": {"mode": "bilinear"},
+    "rotary_base": {"rotary": True},
+}
+UNSEEN = {"key", "device", "dtype", "v", "weight_initializer", "bias_initializer"}
+WITH_PARTS = (
+    "Transformer",
+    "Sequential",
+    "Residual",
+    "SpectralNorm",
+    "WeightNorm",
+)  # their parts are lines of their own
+
+
+def positional(name):
+    fitting = [start for start in POSITIONAL if name.startswith(start)]
+    return POSITIONAL[max(fitting, key=len)] if fitting else ()
+
+
+def parameters_of(kind):
+    """Keyword arguments of a layer, with those that it hands on to the class it is made of."""
+    found = {}
+    for base in kind.__mro__:
+        if "__init__" in vars(base) and issubclass(base, nb.Module):
+            own = inspect.signature(base.__init__ if base is not kind else kind).parameters
+            found = {**own, **found}
+            if not any(p.kind is p.VAR_KEYWORD for p in own.values()):
+                break
+    return {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY or p.default is not p.empty}
+
+
+def cases():
+    for name in sorted(nb.__all__):
+        kind = getattr(nb, name)
+        if not isinstance(kind, type) or not issubclass(kind, nb.Module) or name in ("Module", "Lambda", "Identity"):
+            continue
+        if name.startswith(WITH_PARTS):
+            continue
+        yield name, {}
+        for option, parameter in parameters_of(kind).items():
+            if (
+                option in UNSEEN
+                or option in ("size", "scale_factor")
+                or (name, option) == ("DepthwiseConv2d", "groups")
+            ):
+                continue
+            together = TOGETHER.get(option, {})
+            if option == "affine":
+                value = not parameter.default
+            elif option == "data_format":
+                value = {"1d": "NCW", "3d": "NCDHW"}.get(name[-2:], "NCHW")
+            else:
+                value = OTHER[option]
+            yield name, {option: value} | {other: v for other, v in together.items() if other in parameters_of(kind)}
+
+
+def facts(layer):
+    own = {name: value for name, value in vars(layer).items() if not isinstance(value, (nb.Module, nb.Variable))}
+    return own, {name: (box.shape, type(box)) for name, box in layer.named_tensors()}
+
+
+@pytest.mark.parametrize(("name", "options"), list(cases()), ids=lambda case: str(case))
+def test_the_text_of_a_layer_makes_it_again(name, options):
+    layer = getattr(nb, name)(*positional(name), **options)
+    text = f"{name}({layer.extra_repr()})"
+    assert repr(layer).startswith(text[:-1])
+    again = eval(text, vars(nb).copy())
+    assert type(again) is type(layer)
+    assert facts(again) == facts(layer)
+    assert again.extra_repr() == layer.extra_repr()
+
+
+def test_the_text_says_what_differs_from_the_usual_alone():
+    assert repr(nb.LayerNorm(4)) == "LayerNorm((4,), eps=1e-05, affine=True)"
+    assert repr(nb.LayerNorm(4, bias=False)) == "LayerNorm((4,), eps=1e-05, affine=True, with_bias=False)"
+    assert repr(nb.DepthwiseConv2d(4, 3)) == "DepthwiseConv2d(4, kernel_size=3, with_bias=True)"
+    assert repr(nb.MaxPool2d(2, ceil_mode=True)).endswith("stride=(2, 2), ceil_mode=True)")
+    assert repr(nb.Dropout(np.float64(1 / 3))) == "Dropout(rate=0.3333333333333333)"
