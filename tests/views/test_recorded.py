@@ -254,3 +254,35 @@ def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_html,
     for detail in (pane, page.locator("nbm-view").nth(1).locator(".nbm-detail")):
         detail.get_by_text("no picture of step 0 is in this page").wait_for()
         assert detail.locator("canvas").count() == 0
+
+
+FOCUSED = "() => { let at = document.activeElement; while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement; return at?.textContent || at?.ariaLabel || at?.type }"
+
+
+def test_arrows_lead_to_every_tool_of_a_recorder_and_move_its_slider(open_html):
+    page = open_html(mimebundle(recorded(3, layers=2)[0])["text/html"], width=1100)
+    page.locator(".nbm-row").first.wait_for()
+    keys, tools = page.page.keyboard, page.locator(".nbm-tools").first
+    page.locator(".nbm-rows").focus()
+    keys.press("ArrowUp")
+    seen = [page.page.evaluate(FOCUSED)]
+    while len(seen) < 2 or seen[-1] != seen[-2]:
+        keys.press("ArrowRight")
+        seen.append(page.page.evaluate(FOCUSED))
+    every = "tools => [...tools.querySelectorAll('button, input, select')].filter(n => n.type !== 'range' && n.style.visibility !== 'hidden').map(n => n.textContent || n.ariaLabel)"
+    assert seen[:-1] == tools.evaluate(every)
+    slider = page.locator("input[type=range]").first
+    slider.focus()
+    keys.press("ArrowLeft")
+    assert page.locator(".nbm-step").first.inner_text() == "step 1 of 2"
+
+
+def test_an_arrow_in_a_filter_leaves_it_at_the_end_of_its_text(open_html):
+    page = open_html(mimebundle(nb.Sequential(nb.Linear(2, 2), nb.ReLU()))["text/html"], width=1100)
+    field = page.locator(".nbm-filter")
+    field.fill("lin")
+    page.page.keyboard.press("ArrowLeft")
+    page.page.keyboard.press("ArrowRight")
+    assert field.evaluate("field => field.getRootNode().activeElement === field")
+    page.page.keyboard.press("ArrowRight")
+    assert page.page.evaluate(FOCUSED).startswith("sort: order")

@@ -1,4 +1,5 @@
 // What every view stands on: making elements, the frame of title, body and foot, the theme of the host, copying.
+import { toolsOf } from "./keys.js";
 import { tsv } from "./format.js";
 import { addressOf, copyPicture } from "./sending.js";
 
@@ -218,7 +219,7 @@ export function bugBar(view, data, beside = () => []) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const buttons = /** @type {HTMLElement[]} */ ([...bar.querySelectorAll("button:not([hidden], [hidden] *)")]);
     if (by) buttons[buttons.indexOf(/** @type {HTMLElement} */ (event.target)) + by]?.focus();
-    else if (event.key === "ArrowUp") /** @type {HTMLElement | null} */ (view.tools.querySelector("button, input, select"))?.focus();
+    else if (event.key === "ArrowUp") toolsOf(view.tools)[0]?.focus();
     else if (event.key === "ArrowDown" || event.key === "Escape") view.rows?.list.focus();
     else return;
     event.preventDefault();

@@ -1,5 +1,6 @@
 // Keys and the mouse on a graph. No key that is used here reaches the notebook.
 import { nearest } from "./graph_scene.js";
+import { stepOf, toolsOf, walk } from "./keys.js";
 
 /**
  * @typedef {import("./graph_view.js").GraphView} GraphView
@@ -127,7 +128,7 @@ function selectBox(graph, box) {
 function step(graph, box, direction) {
   const next = box ? nearest(graph.scene, box, direction) : graph.scene.boxes[0];
   if (next) selectBox(graph, next);
-  else if (direction === "up") /** @type {HTMLElement} */ (graph.view.tools.firstElementChild).focus();
+  else if (direction === "up") toolsOf(graph.view.tools)[0]?.focus();
 }
 
 /**
@@ -136,16 +137,13 @@ function step(graph, box, direction) {
  */
 function toolKey(graph, event) {
   const inField = event.target === graph.field;
-  const empty = inField && !graph.field.value;
-  const step = inField && !empty ? 0 : ({ ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0);
+  const step = stepOf(event);
   if (inField && event.key === "Enter") graph.findNext(event.shiftKey ? -1 : 1);
   else if (event.key === "Escape" || event.key === "ArrowDown") {
     if (event.key === "Escape") graph.clearSearch();
     graph.port.focus();
     if (!graph.scene.byKey.has(graph.selected)) selectBox(graph, graph.scene.boxes[0]);
-  } else if (step) {
-    const all = /** @type {HTMLElement[]} */ ([...graph.view.tools.children]).filter((node) => !node.hidden && node.matches("button, input, select"));
-    all[all.indexOf(/** @type {HTMLElement} */ (event.target)) + step]?.focus();
-  } else return;
+  } else if (step) walk(graph.view.tools, event.target, step);
+  else return;
   event.preventDefault();
 }

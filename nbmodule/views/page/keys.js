@@ -23,8 +23,7 @@ function move(list, key) {
   const page = list.pageOfRows();
   const to = { ArrowDown: k + 1, ArrowUp: k - 1, Home: 0, End: rows.length - 1, PageDown: k + page, PageUp: k - page }[key];
   if (to === undefined) return false;
-  const above = list.view.bugs?.querySelector("button") ?? list.view.tools.firstElementChild;
-  if (key === "ArrowUp" && k <= 0) /** @type {HTMLElement | null} */ (above)?.focus();
+  if (key === "ArrowUp" && k <= 0) (list.view.bugs?.querySelector("button") ?? toolsOf(list.view.tools)[0])?.focus();
   else list.selectAt(Math.min(Math.max(to, 0), rows.length - 1));
   return true;
 }
@@ -61,6 +60,38 @@ function turn(list, by) {
 }
 
 /**
+ * The tools that arrows lead to, a slider only from itself: its own arrows move it, and the buttons beside it do what it does.
+ * @param {HTMLElement} tools
+ * @param {EventTarget | null} [from]
+ */
+export function toolsOf(tools, from = null) {
+  const all = /** @type {HTMLInputElement[]} */ ([...tools.querySelectorAll("button, input, select")]);
+  return all.filter((node) => node === from || (node.type !== "range" && !node.disabled && !node.hidden && node.style.visibility !== "hidden"));
+}
+
+/**
+ * Focus the next tool that can be used, or the one before.
+ * @param {HTMLElement} tools
+ * @param {EventTarget | null} from
+ * @param {number} by
+ */
+export function walk(tools, from, by) {
+  const all = toolsOf(tools, from);
+  all[all.indexOf(/** @type {HTMLInputElement} */ (from)) + by]?.focus();
+}
+
+/**
+ * Where an arrow leads among tools: 1, -1, or 0 where it belongs to the tool itself, as in a text that goes on or to a slider.
+ * @param {KeyboardEvent} event
+ */
+export function stepOf(event) {
+  const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0;
+  const { type, value, selectionStart, selectionEnd } = /** @type {HTMLInputElement} */ (event.target);
+  const inside = type === "search" && (by > 0 ? Number(selectionEnd) < value.length : Number(selectionStart) > 0);
+  return type === "range" || inside ? 0 : by;
+}
+
+/**
  * A key in the title line: arrows go from button to button, down and Escape lead back to the rows.
  * @param {Rows} list
  * @param {KeyboardEvent} event
@@ -68,14 +99,12 @@ function turn(list, by) {
 export function toolKey(list, event) {
   const inField = event.target === list.field;
   const choosing = event.target instanceof HTMLSelectElement && event.key === "ArrowDown";
-  const step = inField ? 0 : ({ ArrowRight: 1, ArrowLeft: -1 }[event.key] ?? 0);
+  const step = stepOf(event);
   if (event.key === "Escape") list.clear();
   if (event.key === "Escape" || (event.key === "ArrowDown" && !choosing) || (inField && event.key === "Enter")) {
     list.list.focus();
     if (list.selected < 0 || !list.visible?.includes(list.selected)) list.selectAt(0);
-  } else if (step) {
-    const all = /** @type {HTMLElement[]} */ ([...list.view.tools.children]);
-    all[all.indexOf(/** @type {HTMLElement} */ (event.target)) + step]?.focus();
-  } else return;
+  } else if (step) walk(list.view.tools, event.target, step);
+  else return;
   event.preventDefault();
 }

@@ -138,7 +138,7 @@ export function fit(list, room = list.main.clientWidth) {
   let found = tried({ brief: false, bare: false });
   if (mayBrief && (found.free < 0 || found.name > MOST_NAMED * room)) found = tried({ brief: true, bare: false });
   const hasBars = columns.some((c, k) => c.bare && !found.gone.has(k));
-  if (hasBars && (found.free < 0 || columns.some((_, k) => soft[k] && !found.gone.has(k) && found.free < found.want[k] - found.least[k]))) found = tried({ brief: found.brief, bare: true });
+  if (hasBars && (found.free < 0 || columns.some((c, k) => soft[k] && !c.short && !found.gone.has(k) && found.free < found.want[k] - found.least[k]))) found = tried({ brief: found.brief, bare: true });
   const { name, want, least, gone } = found;
   let { free } = found;
   list.brief = found.brief;
