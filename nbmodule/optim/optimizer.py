@@ -24,6 +24,7 @@ from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.trainable import warn_if_nothing_trains
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.core.transforms.jit import jit
+from nbmodule.core.transforms.listening import Told, call_heard, ears, is_heard
 from nbmodule.errors import ArgumentTypeError, AttributePathError, NotBuiltError, StructureError, TraceError
 from nbmodule.optim import attributes, saving
 from nbmodule.optim.boxes import next_count, parameters_of, places_to_write, values_of, write_at, write_in_place
@@ -298,6 +299,9 @@ class Optimizer:
                 f"update takes a module and changes it; found {type(model).__name__}. Nothing was changed. For variables use "
                 "`step(v, grads)`, which returns new ones."
             )
+        if ears.listener is not None and is_heard():
+            call_heard(Told(self._update_with, self), (model, grads, ignore_missing, extra), {})
+            return
         ensure_built(model)
 
         def step(model: CoreModule, grads: object, extra: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.transforms.binding import SLOW
+from nbmodule.core.transforms.carried import is_stateful
 
 
 class Listener(Protocol):
@@ -71,6 +72,31 @@ def call_heard(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         outputs = function(*args, **kwargs)
     listener.heard(note, outputs)
     return outputs
+
+
+class Told:
+    """A step that is taken outside of compiled functions, and told as one call.
+
+    Args:
+        function: A method, called with the arguments of the call.
+        owner: What it uses and changes beside them.
+    """
+
+    def __init__(self, function: Callable[..., Any], owner: object) -> None:
+        self.function, self._owner = function, owner
+
+    def __call__(self, *args: object) -> Any:
+        return self.function(*args)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Told) and self.function == other.function
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+    def things(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Modules and optimizers that it uses."""
+        return [self._owner, *filter(is_stateful, args)]
 
 
 class deaf:

@@ -9,8 +9,13 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import count_noun
+from nbmodule.core.boxes.variable import Parameter
+from nbmodule.core.shape.form import ModuleForm
+from nbmodule.core.transforms.listening import Told
+from nbmodule.errors import ArgumentError
 from nbmodule.live.again.repeat import repeated
-from nbmodule.live.again.tape import KeptCall, Output, Tape, Turn, Write
+from nbmodule.live.again.tape import Tape
+from nbmodule.live.again.turns import KeptCall, Mode, Output, Switch, Turn, Write
 from nbmodule.live.run.future import Attempt, Future
 from nbmodule.live.run.series import Curve
 
@@ -32,7 +37,11 @@ def run_futures(
         trials: What is changed before the first step.
         steps: How many.
         step_of: Gives the step of a turn.
+
+    Raises:
+        ArgumentError: if the loop itself does a part of each step, which steps to come would lack.
     """
+    _check_goes_on(tape, newest)
     repeat, _ = repeated(tape, newest.number)
     repeat.turn()
     pattern = _pattern_of(tape, newest)
@@ -60,7 +69,42 @@ def _turns(tape: Tape, newest: Turn, coming: list[Any], pattern: Any, steps: int
         short = "" if len(made) == steps else f"{count_noun(len(made), 'step')} to the end of the epoch"
         return made, short
     kept = [turn for turn in tape.segments[-1].turns if turn.calls and not _hands_on(turn)][-steps:]
-    return kept, f"with the batches of the last {count_noun(len(kept), 'step')} again"
+    return [
+        _without_writes(turn) for turn in kept
+    ], f"with the batches of the last {count_noun(len(kept), 'step')} again"
+
+
+def _check_goes_on(tape: Tape, newest: Turn) -> None:
+    earlier = tape.turn(newest.number - 1)
+    turns = [newest] if earlier is None else [newest, earlier[1]]
+    if all(any(type(act) is Write and isinstance(act.box, Parameter) for act in turn.acts) for turn in turns):
+        what = "after each compiled call it writes parameters, in a way that is not kept"
+    elif any(_is_given(leaf) for call in newest.calls if type(call.function) is Told for leaf in call.leaves):
+        what = "it changes the gradients between the compiled call and `optimizer.update`"
+    else:
+        return
+    raise ArgumentError(
+        f"live.what_if cannot go on from here: the loop itself does a part of each step; {what}. Nothing was changed. Do that in the "
+        "step that nb.jit compiles, with the optimizer's update, or in a function given to live.repeatable."
+    )
+
+
+def _is_given(leaf: object) -> bool:
+    return type(leaf) is not Output and hasattr(leaf, "dtype")
+
+
+def _without_writes(turn: Turn) -> Turn:
+    """A turn with its calls and the modes that they are made in: what else the loop set in it would undo what is tried."""
+    bare = Turn(turn.item, 0, 0)
+    bare.logged = turn.logged
+    for act in turn.acts:
+        if isinstance(act, KeptCall):
+            bare.acts.append(act)
+        elif isinstance(act, Switch):
+            bare.acts.append(
+                Switch([Mode(each.thing, each.training) for each in act.settings if isinstance(each, ModuleForm)])
+            )
+    return bare
 
 
 def _hands_on(turn: Turn) -> bool:
@@ -102,7 +146,7 @@ def _made(pattern: dict[int, int], newest: Turn, item: object, before: Turn) -> 
             leaves.append(leaf)
         new.append(KeptCall(call.function, leaves, call.tree, call.segment))
     made = dict(zip(old, new, strict=True))
-    turn.acts = [made[act] if isinstance(act, KeptCall) else act for act in newest.acts if not isinstance(act, Write)]
+    turn.acts = [made[act] if isinstance(act, KeptCall) else act for act in _without_writes(newest).acts]
     turn.logged = {name: Output(new[old.index(at.call)], at.number) for name, at in newest.logged.items()}
     return turn
 

@@ -23,10 +23,12 @@ from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.listening import deaf, ears, listen
 from nbmodule.errors import ArgumentError
+from nbmodule.live.again.copies import OnHost
 from nbmodule.live.again.futures import run_futures
 from nbmodule.live.again.moment import Moment, Repeated
 from nbmodule.live.again.repeat import Repeat, as_it_was, repeated
-from nbmodule.live.again.tape import OnHost, Segment, Tape, Turn
+from nbmodule.live.again.tape import Tape
+from nbmodule.live.again.turns import Segment, Turn
 from nbmodule.live.run.future import Attempt, Future
 from nbmodule.live.run.outliers import Outliers
 from nbmodule.live.run.state import RunState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,26 +13,17 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.transforms.listening import deaf
-from nbmodule.live.again.tape import (
-    KeptCall,
-    Moved,
-    Output,
-    Segment,
-    Switch,
-    Tape,
-    Turn,
-    as_arrays,
-    leaves_of,
-    overwrites_arguments,
-)
+from nbmodule.live.again.copies import as_arrays
+from nbmodule.live.again.tape import Tape, leaves_of, overwrites_arguments
+from nbmodule.live.again.turns import KeptCall, Moved, Output, Segment, Setting, Switch, Turn
 
 
 class RepeatMark(NamedTuple):
     """A place in a repeat: the turn that comes next, values of all variables, modes, what the last calls returned."""
 
     next: int
-    values: list[Any]
-    settings: list[Any]
+    values: dict[Variable, Any]
+    settings: dict[int, Setting]
     outputs: dict[KeptCall, list[Any]]
     calls: list[list[KeptCall]]
 
@@ -44,15 +35,17 @@ class Repeat:
         self.tape, self.segment = tape, segment
         self.next = segment.first
         """The turn that comes next."""
+        self._settings: dict[int, Setting] = {}
+        """What is set, by the `id` of what it is set on."""
         self._outputs: dict[KeptCall, list[Any]] = {}
         self._calls: list[list[KeptCall]] = []
         """Of the last turns: what a call returns is handed on over one turn at most."""
 
     def begin(self) -> None:
         """Put the values of the segment into the variables, and modules into their modes."""
-        boxes = list(self.segment.values)
-        commit(boxes, as_arrays(list(self.segment.values.values()), copied=self.tape.donates))
-        apply_settings(self.segment.settings)
+        self._put(self.segment.values)
+        self._settings = dict(self.segment.settings)
+        apply_settings(self._settings.values())
 
     def go_to(self, number: int) -> None:
         """Repeat all turns before that one."""
@@ -64,8 +57,13 @@ class Repeat:
         turn = self.segment.turn(self.next)
         assert turn is not None
         self.next += 1
-        self.tape.steer(turn.controls)
+        self._steer(turn.controls)
         return self.made(turn)
+
+    def _steer(self, controls: dict[str, Any]) -> None:
+        """Move controls that no variable holds; what modules hold for it is as it was then."""
+        self.tape.steer(controls)
+        apply_settings(self._settings.values())
 
     def made(self, turn: Turn) -> dict[str, Any]:
         """Make a turn, whatever its number; gives what was logged of it, by name."""
@@ -73,19 +71,29 @@ class Repeat:
             if isinstance(act, KeptCall):
                 self.call(act)
             elif isinstance(act, Switch):
+                self._settings.update({id(setting.thing): setting for setting in act.settings})
                 apply_settings(act.settings)
             elif isinstance(act, Moved):
-                self.tape.steer(act.values)
+                self._steer(act.values)
             else:
-                commit([act.box], as_arrays([act.value], copied=self.tape.donates))
+                self._put({act.box: self._found(act.value)})
         self._calls.append(turn.calls)
-        for call in self._calls.pop(0) if len(self._calls) > 2 else ():
-            self._outputs.pop(call, None)
-        return {name: self._outputs[at.call][at.number] for name, at in turn.logged.items()}
+        gone = self._calls.pop(0) if len(self._calls) > 2 else ()
+        for call in gone:
+            if not any(call in calls for calls in self._calls):  # a turn may be made more than once
+                self._outputs.pop(call, None)
+        return {name: self._found(at) for name, at in turn.logged.items()}
+
+    def _put(self, values: Mapping[Variable, Any]) -> None:
+        commit(list(values), as_arrays(list(values.values()), copied=self.tape.donates))
+
+    def _found(self, value: Any) -> Any:
+        """A kept value, or what the call has returned that it stands for."""
+        return self._outputs[value.call][value.number] if type(value) is Output else value
 
     def call(self, call: KeptCall) -> Any:
         """Make one call again."""
-        leaves = [self._outputs[leaf.call][leaf.number] if type(leaf) is Output else leaf for leaf in call.leaves]
+        leaves = [self._found(leaf) for leaf in call.leaves]
         if overwrites_arguments(call.function):
             leaves = [jax.device_put(x, may_alias=False) if isinstance(x, jax.Array) else x for x in leaves]
         args, kwargs = (leaves, {}) if call.tree is None else jax.tree.unflatten(call.tree, leaves)
@@ -95,15 +103,18 @@ class Repeat:
 
     def mark(self) -> RepeatMark:
         """Where it is, to go back to."""
-        values = [box.value for box in self.tape.boxes]
-        values = as_arrays(values, copied=self.tape.donates)
-        return RepeatMark(self.next, values, self.tape.settings(), dict(self._outputs), list(self._calls))
+        boxes = list(dict.fromkeys((*self.tape.boxes, *self.segment.values)))
+        values = as_arrays([box.value for box in boxes], copied=self.tape.donates)
+        return RepeatMark(
+            self.next, dict(zip(boxes, values)), dict(self._settings), dict(self._outputs), list(self._calls)
+        )
 
     def go_back(self, mark: RepeatMark) -> None:
         """Go back to a mark, as often as is wanted."""
         self.next, self._outputs, self._calls = mark.next, dict(mark.outputs), list(mark.calls)
-        commit(self.tape.boxes, as_arrays(mark.values, copied=self.tape.donates))
-        apply_settings(mark.settings)
+        self._settings = dict(mark.settings)
+        self._put(mark.values)
+        apply_settings(self._settings.values())
 
 
 @contextlib.contextmanager
@@ -124,17 +135,10 @@ def as_it_was(tape: Tape) -> Iterator[None]:
             random.default._go_to(*made)
 
 
-def apply_settings(settings: list[Any]) -> None:
-    """Put modules into their modes, and freeze what was frozen; nothing is touched that is so already."""
-    for reference, wanted in settings:
-        thing = reference()
-        if thing is None:
-            continue
-        if isinstance(thing, Variable):
-            if thing._frozen != wanted:
-                thing.requires_grad_(not wanted)
-        elif thing.training != wanted:
-            thing.train(wanted, recursive=False)
+def apply_settings(settings: Iterable[Setting]) -> None:
+    """Let modules, optimizers and frozen variables be as they were; nothing is touched that is so already."""
+    for setting in settings:
+        setting.put_back()
 
 
 def repeated(tape: Tape, number: int) -> tuple[Repeat, Turn]:

@@ -2,7 +2,8 @@
 
 A *segment* begins with the values of all variables that the steps use. After it come *turns*, one for each turn of the loop,
 with the calls of compiled functions in it and what was written into variables between them. To repeat a step, the values of
-its segment are put back and all calls up to it are made again.
+its segment are put back and all calls up to it are made again. What modules and optimizers are made of (layers, modes, hooks, options,
+the state of an optimizer) is kept beside the values whenever it changes, so a step is repeated with the model of then.
 
 An argument that an earlier call has returned is kept as that: which call, which of its outputs. So a loop that carries its
 state by hand (`params, loss = step(params, x)`) is kept as cheaply as one whose state is in variables.
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,93 +31,33 @@ from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.shape.form import forms_of
+from nbmodule.core.shape.walk import plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful
 from nbmodule.core.transforms.jit import _PLAIN, Jit, split_call
+from nbmodule.core.transforms.listening import Told
+from nbmodule.live.again.copies import Reused, copies_of
+from nbmodule.live.again.turns import (
+    NOT_LOGGED,
+    Freezing,
+    KeptCall,
+    Moved,
+    Output,
+    Segment,
+    Setting,
+    Switch,
+    Turn,
+    Write,
+)
 from nbmodule.live.run.control import Controls
 from nbmodule.live.run.cost import SampledCost
 
 _value = attrgetter("_value")
 _TURN_BYTES = 1024
 """What a turn takes beside its arrays, measured: about a kilobyte."""
-_NO_CONTROLS: dict[str, Any] = {}
-_NOT_LOGGED: dict[str, Output] = {}
-"""Of turns that have none, which is no reason for a dict of their own."""
 _SIMPLE = (int, float, bool, complex, str, type(None))
-
-
-class Output(NamedTuple):
-    """Stands in the arguments for what an earlier call has returned."""
-
-    call: KeptCall
-    number: int
-
-
-class KeptCall:
-    """One call: a function, and the leaves of its arguments."""
-
-    __slots__ = ("function", "leaves", "segment", "tree")
-
-    def __init__(self, function: Any, leaves: list[Any], tree: object, segment: Segment) -> None:
-        self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
-
-
-class Write(NamedTuple):
-    """A variable was given another value between two calls."""
-
-    box: Variable
-    value: Any
-
-
-class Switch(NamedTuple):
-    """Modes of modules and frozen variables are others from here on."""
-
-    settings: list[Any]
-
-
-class Moved(NamedTuple):
-    """Controls that no variable holds are others from here on."""
-
-    values: dict[str, Any]
-
-
-class Turn:
-    """One turn of the loop: the item that it began with, what was done in it, and what was logged of it."""
-
-    __slots__ = ("acts", "controls", "drawn", "epoch", "item", "logged", "made", "nbytes", "number")
-
-    def __init__(self, item: Any, made: Any, drawn: int) -> None:
-        self.item, self.made, self.drawn = item, made, drawn
-        self.number = self.epoch = 0
-        self.controls = _NO_CONTROLS
-        self.acts: list[KeptCall | Write | Switch | Moved] = []
-        self.logged = _NOT_LOGGED
-        """Which output of which call was logged under a name."""
-        self.nbytes = 0
-
-    @property
-    def calls(self) -> list[KeptCall]:
-        """The calls alone."""
-        return [act for act in self.acts if type(act) is KeptCall]
-
-
-class Segment:
-    """The values of all variables before a turn, and the turns from there on."""
-
-    def __init__(self, first: int, values: dict[Variable, Any], nbytes: int, settings: list[Any]) -> None:
-        self.first, self.values, self.nbytes, self.settings = first, values, nbytes, settings
-        self.turns: list[Turn] = []
-        self.counted: set[int] = set()
-        """Arrays whose bytes were counted, by `id`."""
-        self.batches = 0
-        """Bytes of the arguments that are kept."""
-
-    def turn(self, number: int) -> Turn | None:
-        """The turn of that number."""
-        place = number - self.first
-        return self.turns[place] if 0 <= place < len(self.turns) else None
 
 
 class Tape:
@@ -161,8 +102,13 @@ class Tape:
         self._older: dict[int, Any] = {}
         self._newer: dict[int, Any] = {}
         self._met: list[Any] = []
-        """Modules that calls use and that were not given."""
-        self._settings: list[Any] = []
+        """Modules and optimizers that calls use and that were not given."""
+        self._settings: dict[int, Setting] = {}
+        """By the `id` of what is set."""
+        self._plans: list[tuple[Any, Any]] = []
+        self._reused = Reused()
+        self._held: frozenset[Variable] = frozenset()
+        """The variables that modules and optimizers hold now."""
         self._structure = -1
         self._is_broken = False
         self._turn: Turn | None = None
@@ -173,11 +119,12 @@ class Tape:
 
     def begin(self, turn: Turn) -> None:
         """Begin a turn of the loop; now and then with the values of all variables."""
-        if clock.values != self._clock or clock.structure != self._structure:
+        if self.segments and (clock.values != self._clock or clock.structure != self._structure):
             self.catch_up(turn)
         segment = self.segments[-1] if self.segments else None
         if segment is None:
-            self._meet([box for thing in [random.default, *self._things] for box in _boxes_in(thing)], copied=False)
+            self._meet(list(_boxes_in(random.default)), copied=False)
+            self._meet_held()
         # the arguments since the newest set of values may take half of the room; copies cost too much to be made more often then
         is_full = segment is not None and segment.batches > self.batches // 2 and len(segment.turns) > 1
         is_old = segment is None or self._is_broken or turn.number - segment.first >= self.every
@@ -194,19 +141,20 @@ class Tape:
         turn.nbytes = _TURN_BYTES
         segment.batches += _TURN_BYTES
         self._of_arguments += _TURN_BYTES
-        item = turn.item
-        if type(item) in _SIMPLE:
+        if type(turn.item) in _SIMPLE:
             return
+        self._reused.turn = turn.number
+        item = turn.item = self._reused.as_they_are(turn.item)
         is_flat = type(item) is tuple and all(type(part) in _PLAIN for part in item)
         self._count(turn, segment, item if is_flat else jax.tree.leaves(item, is_leaf=is_stateful))
 
     def catch_up(self, turn: Turn | None = None) -> None:
         """Note what was written and switched since the last call: the newest turn did it, else the one that begins."""
         turns = self.segments[-1].turns if self.segments else []
-        newest = turns[-1] if turns and (turn is None or turns[-1].number == turn.number - 1) else turn
+        newest = turns[-1] if turns else turn
         acts = [*self._written(), *self._switched()]
-        if newest is not None:
-            newest.acts += acts
+        if newest is not None and (turn is None or newest.number >= turn.number - 1):  # else turns were let go by
+            self._add(newest, acts)
 
     def end_turn(self) -> None:
         """What is called from now on belongs to no turn."""
@@ -221,7 +169,7 @@ class Tape:
         values = [box.value for box in boxes]
         kept = copies_of(values) if self.donates else values
         self._note_settings()
-        self.segments.append(Segment(number, dict(zip(boxes, kept, strict=True)), size, list(self._settings)))
+        self.segments.append(Segment(number, dict(zip(boxes, kept, strict=True)), size, dict(self._settings)))
         self._of_values += size
         self._note_seen()
         self._cost.add_once(time.thread_time() - begun)
@@ -244,12 +192,16 @@ class Tape:
         self._of_values += values
         self._of_arguments += arguments
 
-    def settings(self) -> list[Any]:
-        """Modes of modules and frozen variables: what decides, beside values, what a call does."""
-        modules = dict.fromkeys(
-            m for thing in (*self._things, *self._met) if is_module(thing) for m in (thing, *plan_of(thing).modules)
-        )
-        return [(weakref.ref(m), m.training) for m in modules] + [(weakref.ref(b), b._frozen) for b in self._boxes]
+    def settings(self) -> list[Setting]:
+        """What modules, optimizers and frozen variables are now."""
+        found: dict[int, Setting] = {}
+        for root in self._roots():
+            if id(root) not in found:
+                found.update({id(form.thing): form for form in forms_of(root)})
+        return [*found.values(), *map(Freezing, self._boxes)]
+
+    def _roots(self) -> list[Any]:
+        return [thing for thing in (*self._things, *self._met) if _has_form(thing)]
 
     def turn(self, number: int) -> tuple[Segment, Turn] | None:
         """The kept turn of that number, and its segment."""
@@ -291,6 +243,7 @@ class Tape:
             if segment.first > number:
                 self._drop(segment)
         self._turn, self._older, self._newer = None, {}, {}
+        self._meet_held()
         self._note_seen()
         self._note_settings()
         return sorted(cut, key=lambda turn: turn.number)
@@ -301,7 +254,7 @@ class Tape:
         self._of_values = self._of_arguments = 0
         self._boxes, self._index, self._seen, self._asked = [], {}, [], []
         self._known, self._older, self._newer, self._turn = {}, {}, {}, None
-        self._met, self._settings = [], []
+        self._met, self._settings, self._held = [], {}, frozenset()
         self.functions = {}
 
     @property
@@ -320,8 +273,12 @@ class Tape:
         """Before a call on the long way: find the variables that it will use, while they are as they were."""
         if self._turn is None and not self._rests:
             return None
+        if type(function) is Told and (self._turn is None or not self._turn.calls):
+            return None  # of a step without compiled calls nothing can be repeated
         things = split_call(args, kwargs)[2] if isinstance(function, Jit) else []
         key = (function, clock.structure, tuple(map(id, things)))
+        if self._turn is not None and not self._is_settled():
+            self._add(self._turn, [*self._written(), *self._switched()])
         if self._known.get(function) != key:
             self._find_boxes(function, args, kwargs)
             self._known[function] = (function, clock.structure, tuple(map(id, things)))
@@ -330,7 +287,10 @@ class Tape:
     def _find_boxes(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.functions[function] = None
         if not isinstance(function, Jit):
-            self._meet([box for thing in function.things(args, kwargs) for box in _boxes_in(thing)], copied=True)
+            things = function.things(args, kwargs)
+            boxes = [box for thing in things for box in _boxes_in(thing)]
+            self._meet(boxes, copied=self.donates or overwrites_arguments(function))
+            self._meet_things(things)
             return
         try:
             with untracked() if now.tracker is not None and now.tracker.ready is not None else nullcontext():
@@ -340,17 +300,29 @@ class Tape:
             return
         self.donates = self.donates or bool(function.donate)
         self._meet(binding.boxes, copied=bool(function.donate))
-        self._meet_modules([*_key_of(function, args, kwargs)[1], *guess(getattr(function, "__wrapped__", function))])
+        self._meet_things([*_key_of(function, args, kwargs)[1], *guess(getattr(function, "__wrapped__", function))])
 
-    def _meet_modules(self, things: list[Any]) -> None:
-        """Keep the modes of modules that were not given, as they are before this call."""
-        known = {id(reference()) for reference, _ in self._settings}
-        new = [thing for thing in things if is_module(thing) and id(thing) not in known]
+    def _meet_things(self, things: list[Any]) -> None:
+        """Keep what modules and optimizers that were not given are made of, as they are before this call."""
+        new = [thing for thing in things if _has_form(thing) and id(thing) not in self._settings]
         if new:
             self._met += new
+            found = {id(each.thing): each for each in self.settings()}
+            self._settings = found | self._settings
             if self.segments:
-                segment, before = self.segments[-1], {id(reference()) for reference, _ in self.segments[-1].settings}
-                segment.settings += [setting for setting in self.settings() if id(setting[0]()) not in before]
+                self.segments[-1].settings = found | self.segments[-1].settings
+
+    def _meet_held(self) -> None:
+        """Keep the variables that models and optimizers hold by now, and no longer those that they have let go of."""
+        held = frozenset(box for thing in (*self._things, *self._met) for box in _boxes_in(thing))
+        if held == self._held:
+            return
+        gone, self._held = self._held - held, held
+        if gone:
+            self._boxes = [box for box in self._boxes if box not in gone]
+            self._index = {box: place for place, box in enumerate(self._boxes)}
+            self._asked = [box for box in self._asked if box not in gone]
+        self._meet([box for box in held if box not in self._index], copied=self.donates)
 
     def _meet(self, boxes: list[Variable], *, copied: bool) -> None:
         """Keep variables that are met for the first time as they are now; all of them as copies where they will be overwritten."""
@@ -369,8 +341,8 @@ class Tape:
         more = sum(v.nbytes for box, v in zip(wanted, values, strict=True) if box not in segment.values)
         self._grow(segment, values=more)
         segment.values.update(zip(wanted, copies_of(values) if copied else values, strict=True))
-        known = {id(reference()) for reference, _ in segment.settings}
-        segment.settings += [(weakref.ref(box), box._frozen) for box in new if id(box) not in known]
+        for box in new:
+            segment.settings.setdefault(id(box), Freezing(box))
         self._note_seen()
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall | None:
@@ -387,7 +359,7 @@ class Tape:
 
     def _noted(self, turn: Turn, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KeptCall:
         if clock.values != self._clock:
-            turn.acts += self._written()
+            self._add(turn, self._written())
         elif self._asked:
             turn.acts += self._answered()
         if clock.structure != self._structure:
@@ -399,14 +371,15 @@ class Tape:
             leaves, tree = list(args), None
         else:
             leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
-        older, newer, counted = self._older, self._newer, segment.counted
+        counted = segment.counted
         for i, leaf in enumerate(leaves):
-            at = id(leaf)
-            if at in counted:
+            if type(leaf) is np.ndarray and leaf.flags.writeable:
+                leaves[i] = leaf = self._reused.as_it_is(leaf)
+            if id(leaf) in counted:
                 continue
-            found = newer.get(at) or older.get(at)
-            if found is not None and found[0]() is leaf and found[1].segment is segment:
-                leaves[i] = Output(found[1], found[2])
+            output = self._output(leaf, segment)
+            if output is not None:
+                leaves[i] = output
                 continue
             if isinstance(leaf, jax.Array) and overwrites_arguments(function):
                 leaves[i] = leaf = jax.device_put(leaf, may_alias=False)
@@ -438,7 +411,7 @@ class Tape:
         turn = self._turn
         found = self._newer.get(id(value))
         if turn is not None and found is not None and found[0]() is value:
-            if turn.logged is _NOT_LOGGED:
+            if turn.logged is NOT_LOGGED:
                 turn.logged = {}
             turn.logged[name] = Output(found[1], found[2])
 
@@ -449,14 +422,33 @@ class Tape:
             self._seen = [box.value for box in self._boxes]
         self._clock = clock.values
 
-    def _written(self) -> list[Write]:
+    def _written(self) -> list[Any]:
         """What was written since the last call by anything else: a control, code of the loop."""
         if clock.values == self._clock:
             return []
         before = self._seen
         self._note_seen()
         changed = [(box, new) for box, old, new in zip(self._boxes, before, self._seen, strict=False) if old is not new]
-        return [Write(box, jax.device_put(new, may_alias=False) if self.donates else new) for box, new in changed]
+        segment = self.segments[-1] if self.segments else None
+        return [Write(box, self._output(new, segment) or self._apart(new)) for box, new in changed]
+
+    def _apart(self, value: Any) -> Any:
+        return jax.device_put(value, may_alias=False) if self.donates else value
+
+    def _output(self, value: object, segment: Segment | None) -> Output | None:
+        """Which output of an earlier call in this segment it is, if it is one."""
+        found = self._newer.get(id(value)) or self._older.get(id(value))
+        if found is not None and found[0]() is value and found[1].segment is segment:
+            return Output(found[1], found[2])
+        return None
+
+    def _add(self, turn: Turn, acts: list[Any]) -> None:
+        """Note what was done in a turn of the newest segment, and what it takes."""
+        turn.acts += acts
+        if self.segments:
+            self._count(
+                turn, self.segments[-1], [a.value for a in acts if type(a) is Write and type(a.value) is not Output]
+            )
 
     def _answered(self) -> list[Write]:
         """What functions answer now, where that is another number than before the last call."""
@@ -480,17 +472,29 @@ class Tape:
         for box in self._asked:
             box.ask_again()  # type: ignore[attr-defined] - those that have it
 
+    def _is_settled(self) -> bool:
+        """Whether all is as it was noted, also what lists hold, whose changes no clock tells."""
+        return clock.structure == self._structure and all(plan_of(root) is plan for root, plan in self._plans)
+
     def _note_settings(self) -> None:
-        self._settings, self._structure = self.settings(), clock.structure
+        self._structure = clock.structure
+        self._plans = [(root, plan_of(root)) for root in self._roots()]
+        self._settings = {id(each.thing): each for each in self.settings()}
 
     def _switched(self) -> list[Switch]:
-        """What was put into another mode, frozen or unfrozen since the last call, such as for an evaluation."""
-        if clock.structure == self._structure:
+        """What was put into another mode, frozen, replaced or given since the last call."""
+        if self._is_settled():
             return []
         before = self._settings
+        self._meet_held()
         self._note_settings()
-        known = {id(reference()): setting for reference, setting in before}
-        changed = [(reference, new) for reference, new in self._settings if known.get(id(reference()), new) != new]
+        changed = []
+        for key, setting in self._settings.items():
+            known = before.get(key)
+            if known is None or known.thing is not setting.thing or not known.is_as(setting):
+                changed.append(setting)
+            else:
+                self._settings[key] = known  # one of both is enough
         return [Switch(changed)] if changed else []
 
     def _count(self, turn: Turn, segment: Segment, leaves: Iterable[Any]) -> None:
@@ -539,6 +543,10 @@ def _key_of(function: Jit, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     return function._key(things, holes, len(args)), things
 
 
+def _has_form(thing: object) -> bool:
+    return hasattr(thing, "_nbm") and not isinstance(thing, random.RandomStream)
+
+
 def _boxes_in(thing: Any) -> tuple[Variable, ...]:
     return boxes_of(thing) if is_stateful(thing) else ()
 
@@ -546,51 +554,3 @@ def _boxes_in(thing: Any) -> tuple[Variable, ...]:
 def leaves_of(outputs: object) -> list[Any]:
     """The leaves of what a call returned."""
     return jax.tree.leaves(outputs, is_leaf=is_stateful)
-
-
-def copies_of(values: list[Any]) -> list[Any]:
-    """Copies that no call overwrites; away from the CPU they go on to the host."""
-    copies = jax.device_put(values, may_alias=False)
-    if jax.default_backend() == "cpu":
-        return copies
-    held = [OnHost(copy) for copy in copies]
-    threading.Thread(target=lambda: [each.fetch() for each in held], name="nbmodule-keep", daemon=True).start()
-    return held
-
-
-class OnHost:
-    """An array on its way to the host's memory, from where it goes back to where it lay."""
-
-    __slots__ = ("_array", "_host", "_lock", "_sharding")
-
-    def __init__(self, array: Any) -> None:
-        self._array, self._host, self._sharding = array, None, array.sharding
-        self._lock = threading.Lock()
-
-    def fetch(self) -> None:
-        """Bring it to the host, and let go of the array on the device."""
-        with self._lock:
-            if self._array is not None:
-                self._host, self._array = np.asarray(self._array), None
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        held = self._array if self._host is None else self._host
-        return 0 if held is None else held.nbytes
-
-    def on_host(self) -> Any:
-        """The array on the host."""
-        self.fetch()
-        return self._host
-
-    def back(self) -> Any:
-        """The array on its device, as a new one."""
-        self.fetch()
-        return jax.device_put(self._host, self._sharding)
-
-
-def as_arrays(values: list[Any], *, copied: bool) -> list[Any]:
-    """Kept values as arrays to be put into variables; copies, where a call will overwrite them."""
-    found = [value.back() if isinstance(value, OnHost) else value for value in values]
-    return jax.device_put(found, may_alias=False) if copied else found

@@ -1,0 +1,124 @@
+"""What is kept of a turn of the loop, as data: calls, what was written and set between them, and with what a run of turns begins."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.shape.form import Form
+
+_NO_CONTROLS: dict[str, Any] = {}
+NOT_LOGGED: dict[str, Output] = {}
+"""Of turns that have none, which is no reason for a dict of their own."""
+
+
+class Freezing:
+    """Whether a variable is frozen."""
+
+    __slots__ = ("_is_frozen", "thing")
+
+    def __init__(self, box: Variable) -> None:
+        self.thing, self._is_frozen = box, box._frozen
+
+    def is_as(self, other: object) -> bool:
+        """Whether it is the same in the other."""
+        return isinstance(other, Freezing) and self._is_frozen == other._is_frozen
+
+    def put_back(self) -> None:
+        """Freeze it, or let it be trained, as it was."""
+        if self.thing._frozen != self._is_frozen:
+            self.thing.requires_grad_(not self._is_frozen)
+
+
+class Mode:
+    """Whether a module is in training mode."""
+
+    __slots__ = ("thing", "training")
+
+    def __init__(self, module: Any, training: bool) -> None:
+        self.thing, self.training = module, training
+
+    def is_as(self, other: object) -> bool:
+        """Whether it is the same in the other."""
+        return isinstance(other, Mode) and self.training == other.training
+
+    def put_back(self) -> None:
+        """Put the module, and none below it, into this mode."""
+        if self.thing.training != self.training:
+            self.thing.train(self.training, recursive=False)
+
+
+Setting: TypeAlias = Form | Freezing | Mode
+"""What decides, beside values, what a call does."""
+
+
+class Output(NamedTuple):
+    """Stands in the arguments for what an earlier call has returned."""
+
+    call: KeptCall
+    number: int
+
+
+class KeptCall:
+    """One call: a function, and the leaves of its arguments."""
+
+    __slots__ = ("function", "leaves", "segment", "tree")
+
+    def __init__(self, function: Any, leaves: list[Any], tree: object, segment: Segment) -> None:
+        self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
+
+
+class Write(NamedTuple):
+    """A variable was given another value between two calls: an array, or what a call has returned."""
+
+    box: Variable
+    value: Any
+
+
+class Switch(NamedTuple):
+    """Modules, optimizers or frozen variables are others from here on."""
+
+    settings: list[Setting]
+
+
+class Moved(NamedTuple):
+    """Controls that no variable holds are others from here on."""
+
+    values: dict[str, Any]
+
+
+class Turn:
+    """One turn of the loop: the item that it began with, what was done in it, and what was logged of it."""
+
+    __slots__ = ("acts", "controls", "drawn", "epoch", "item", "logged", "made", "nbytes", "number")
+
+    def __init__(self, item: Any, made: Any, drawn: int) -> None:
+        self.item, self.made, self.drawn = item, made, drawn
+        self.number = self.epoch = 0
+        self.controls = _NO_CONTROLS
+        self.acts: list[KeptCall | Write | Switch | Moved] = []
+        self.logged = NOT_LOGGED
+        """Which output of which call was logged under a name."""
+        self.nbytes = 0
+
+    @property
+    def calls(self) -> list[KeptCall]:
+        """The calls alone."""
+        return [act for act in self.acts if type(act) is KeptCall]
+
+
+class Segment:
+    """The values of all variables before a turn, and the turns from there on."""
+
+    def __init__(self, first: int, values: dict[Variable, Any], nbytes: int, settings: dict[int, Setting]) -> None:
+        self.first, self.values, self.nbytes, self.settings = first, values, nbytes, settings
+        self.turns: list[Turn] = []
+        self.counted: set[int] = set()
+        """Arrays whose bytes were counted, by `id`."""
+        self.batches = 0
+        """Bytes of the arguments that are kept."""
+
+    def turn(self, number: int) -> Turn | None:
+        """The turn of that number."""
+        place = number - self.first
+        return self.turns[place] if 0 <= place < len(self.turns) else None
