@@ -224,3 +224,11 @@ def test_copies_and_pickles_have_variables_of_their_own():
         np.testing.assert_allclose(other.eval()(x), wrapped.eval()(x), rtol=1e-6)
         other.v = other.v * 0
         assert wrapped.v["conv/kernel"].any()
+
+
+def test_a_linen_model_that_draws_from_a_stream_without_a_name_is_told_how_to_name_it():
+    drop = nn.Dropout(0.5, deterministic=False)
+    with pytest.raises(Exception, match="needs PRNG") as caught:
+        nb.from_flax(drop, {"params": {}})(np.ones(3, np.float32))
+    assert any("rngs=('dropout',)" in note for note in caught.value.__notes__)
+    assert set(np.unique(nb.from_flax(drop, {"params": {}}, rngs=("dropout",))(np.ones(64, np.float32)))) == {0.0, 2.0}

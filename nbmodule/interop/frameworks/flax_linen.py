@@ -42,7 +42,14 @@ class LinenFunction(Function):
         options: dict[str, Any] = {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
         # Scopes are those of our parts.
         with self.linen.override_named_call(False), self.linen.intercept_methods(self.interceptor(around)):
-            made = self.module.apply(variables, *args, mutable=self.collections or False, **options, **kwargs)
+            try:
+                made = self.module.apply(variables, *args, mutable=self.collections or False, **options, **kwargs)
+            except Exception as error:
+                if type(error).__name__ == "InvalidRngError":
+                    error.add_note(
+                        "Name the streams that the model draws from: nb.from_flax(model, variables, rngs=('dropout',))."
+                    )
+                raise
         if not self.collections:
             return made, {}
         outputs, changed = made
