@@ -21,7 +21,7 @@ import numpy as np
 from nbmodule.base.file_name import file_name
 from nbmodule.errors import ArgumentError
 from nbmodule.files.chains import MAX_DEPTH
-from nbmodule.files.leaves import check_array, to_host
+from nbmodule.files.leaves import check_array, refuse_masked, to_host
 
 _state = threading.Lock()
 _pending: list[Saving] = []
@@ -146,7 +146,7 @@ def _held(leaf: Any, name: str) -> Any:
             return to_host(leaf)
         data = np.array(jax.random.key_data(leaf))
         return jax.random.wrap_key_data(jnp.asarray(data), impl=str(jax.random.key_impl(leaf)))
-    return np.array(leaf) if hasattr(leaf, "__array__") else leaf
+    return np.array(refuse_masked(leaf, name)) if hasattr(leaf, "__array__") else leaf
 
 
 def wait_for_saving() -> None:

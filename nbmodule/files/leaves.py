@@ -120,12 +120,22 @@ def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
             notes["prng_impl"] = str(jax.random.key_impl(source))
             source = jax.random.key_data(source)
     elif isinstance(source, (np.ndarray, np.generic)) or hasattr(source, "__array__"):
-        source = np.asarray(source)
+        source = np.asarray(refuse_masked(source, path))
     else:
         raise ArgumentTypeError(
             f'cannot save "/{path}": expected an array, a number, text or None, found {type(leaf).__name__}. Nothing was written.'
         )
     return _describe_array(source, path, dtype, notes, leaf)
+
+
+def refuse_masked(leaf: Any, path: str) -> Any:
+    """The leaf, unless some of its values are masked: a file holds no mask."""
+    if np.ma.is_masked(leaf):
+        raise ArgumentTypeError(
+            f'cannot save "/{path}": some of its values are masked, and a file holds no mask. Nothing was written. '
+            "x.filled(0) gives them a value."
+        )
+    return leaf
 
 
 def check_array(array: jax.Array, path: str) -> jax.Array:

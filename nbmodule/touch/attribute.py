@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from nbmodule.base.foreign import received
 from nbmodule.base.format import format_number, shown
 from nbmodule.base.sockets import Shown
 from nbmodule.base.whole_numbers import is_whole
@@ -154,7 +155,11 @@ def _by_gradient(run: Run, method: str, baseline: object, steps: int, labels: Se
     is_input = first == 0
     source = "" if is_input else _embedding(run, modules)
     point = run.arrays[0] if is_input else run.before.returns[source]
-    start = jnp.zeros_like(point) if baseline is None else jnp.asarray(baseline, point.dtype)
+    start = (
+        jnp.zeros_like(point)
+        if baseline is None
+        else jnp.asarray(received(baseline, "baseline", "Nothing was looked at."), point.dtype)
+    )
     try:
         start = jnp.broadcast_to(start, point.shape)
     except ValueError:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from nbmodule.base.foreign import framework_of, is_foreign
+from nbmodule.base.foreign import framework_of, is_foreign, received
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
@@ -83,10 +83,10 @@ class Run:
             raise ArgumentError("a loss compares the output with a target: give target= too.")
         self.model, self.args, self.kwargs = model, args, kwargs
         self.asked = {"target": target, "loss": loss, "metric": metric}
-        self.target = None if target is None else jnp.asarray(target)
+        self.target = None if target is None else jnp.asarray(received(target, "target", "Nothing was looked at."))
         self.question = question_of(target is not None, loss, metric)
         leaves, self.tree = jax.tree.flatten((args, kwargs))
-        self.arrays = [leaf for leaf in leaves if is_array(leaf)]
+        self.arrays = [received(leaf, "an argument", "Nothing was looked at.") for leaf in leaves if is_array(leaf)]
         self.fixed = tuple(None if is_array(leaf) else Static(leaf) for leaf in leaves)
         self.before: Looked = self._clean()
 

@@ -129,6 +129,21 @@ def test_an_array_of_no_numbers_is_refused_by_its_dtype(door, dtype):
         DOORS[door](given)
 
 
+@pytest.mark.parametrize("save", [nb.save, nb.save_safetensors, lambda *given: nb.in_background(nb.save, *given)])
+def test_a_file_holds_no_mask(save, tmp_path):
+    with pytest.raises(
+        nb.NbModuleError, match=r'"/w": some of its values are masked.*Nothing was written.*filled\(0\)'
+    ):
+        save(tmp_path / "w", {"w": np.ma.array(ROWS, mask=ROWS == 2)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_an_answer_hangs_on_is_found_in_numbers_of_any_order():
+    model, swapped = layer(), ROWS.astype(">f4")
+    found = nb.attribute(model, swapped, 0, baseline=swapped * 0)
+    np.testing.assert_array_equal(found.inputs, nb.attribute(model, ROWS, 0).inputs)
+
+
 def add(x, y):
     return x + y
 
@@ -139,9 +154,6 @@ def test_an_argument_is_named_by_its_place():
     ):
         nb.vmap(lambda batch: batch["x"])({"x": np.ma.array(ROWS, mask=ROWS == 2)})
     with pytest.raises(TypeError, match="cannot call the compiled add: argument y is an array of dtype <U3"):
-
-        def add(x, y): return x + y  # fmt: skip
-
         nb.jit(add)(ROWS, ROWS.astype("U3"))
 
 
