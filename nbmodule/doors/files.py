@@ -243,12 +243,32 @@ def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _ensure_holds(module: Module, act: str, done: str) -> None:
     """Refuse a model that waits for its first call and has no variable yet: its file would be empty, and nobody would know."""
+    if not is_module(module):
+        raise ArgumentTypeError(
+            f"cannot {act} {type(module).__name__}: a module is wanted. Nothing was {done}. Several models go together as parts of one: "
+            "nb.Module(first=model, second=other)."
+        )
     ensure_built(module)
     if not module.built_ and not plan_of(module).boxes:
         raise NotBuiltError(
             f"cannot {act} {type(module).__name__}: it is not built and has no variables yet. Nothing was {done}. "
             "Call it once, or its build(), first."
         )
+    if done == "written" and any(box.sharding is None for box in plan_of(module).boxes):
+        raise NotBuiltError(
+            f"cannot {act} {type(module).__name__}: it holds shapes alone, as nb.eval_shape makes it. Nothing was {done}. Make the model itself."
+        )
+
+
+def _ensure_is_optimizer(optimizer: object, done: str) -> None:
+    if optimizer is None or isinstance(optimizer, Optimizer):
+        return
+    cure = "A transformation of optax goes into nb.Optax(transformation)."
+    if type(optimizer) in (list, tuple, dict):
+        cure = "Each of several is kept in a folder of its own, with the part that it trains: model=model.first, optimizer=first."
+    raise ArgumentTypeError(
+        f"optimizer= takes an optimizer of nb; found {type(optimizer).__name__}. Nothing was {done}. {cure}"
+    )
 
 
 def save_weights(
@@ -396,6 +416,7 @@ def _training_state(
 ) -> tuple[dict[str, Mapping[str, Any]], bool]:
     """What a checkpoint holds, as it is at this moment, and whether each host writes its own part."""
     _ensure_holds(model, "save a checkpoint of", "written")
+    _ensure_is_optimizer(optimizer, "written")
     if sharded is None:
         sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
     is_sharded = sharded
@@ -509,6 +530,7 @@ def restore_checkpoint(
     from nbmodule import files
 
     _ensure_holds(model, "restore a checkpoint into", "changed")
+    _ensure_is_optimizer(optimizer, "changed")
     if is_sharded(directory, step):
         found, trees, extra = restore_sharded(directory, model, step)
     else:

@@ -120,6 +120,8 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
 def laid_out(name: str, box: Any) -> LaidOut:
     """The facts of one variable."""
     sharding = box.sharding
+    if sharding is None:  # it has a shape and no value
+        return LaidOut(name, tuple(box.shape), str(box.dtype), "no value", box.nbytes, 0, ())
     devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
     each = math.prod(sharding.shard_shape(box.shape)) * (box.nbytes // max(box.size, 1))
     return LaidOut(

@@ -231,3 +231,15 @@ def test_batch_norm_works_both_ways():
     sequence, state = nb.export_state(nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3)))
     y, state = sequence(X, state)
     assert y.shape == (2, 3) and float(jnp.abs(state[sequence[1].running_mean]).sum()) > 0
+
+
+def test_jax_says_how_two_models_differ():
+    one, other = nb.Sequential(nb.Linear(3, 2), nb.Linear(2, 2)), nb.Sequential(nb.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"\[0\]\.bias \[0\]\.weight \[1\]\.bias \[1\]\.weight\n"):
+        jax.tree.map(jnp.add, one, other)
+    with pytest.raises(ValueError, match=r"- .*training=True\)\n(.*\n)*.*\+ .*training=False\)"):
+        jax.tree.map(jnp.add, one[0], nb.Linear(3, 2).eval())
+    with pytest.raises(
+        TypeError, match=r"Linear\(in_features=3, out_features=2, .*Linear\(in_features=3, out_features=4, "
+    ):
+        jax.lax.cond(True, lambda: nb.Linear(3, 2, key=0), lambda: nb.Linear(3, 4, key=0))

@@ -1,10 +1,12 @@
 """Checkpoints that were made to harm, or are of something else: each is refused, and nothing at all has changed."""
 
 import copy
+import functools
 import json
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import nbmodule as nb
@@ -249,3 +251,37 @@ def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, 
     with pytest.raises(nb.ArgumentTypeError, match=message):
         nb.save_checkpoint(tmp_path / "run", step=1, model=nb.Linear(2, 2), extra=extra)
     assert nb.checkpoint_steps(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "words"),
+    [
+        (nb.Linear(2, 2), optax.adam(1e-3), r"goes into nb\.Optax\(transformation\)"),
+        (nb.Linear(2, 2), [nb.Adam(), nb.Adam()], "found list.*a folder of its own, with the part that it trains"),
+        ({"first": nb.Linear(2, 2)}, nb.Adam(), r"dict: a module is wanted.*nb\.Module\(first=model"),
+    ],
+)
+def test_what_is_no_model_or_no_optimizer_is_refused_with_a_cure(model, optimizer, words, tmp_path):
+    for ask in (functools.partial(nb.save_checkpoint, step=0), nb.restore_checkpoint):
+        with pytest.raises(TypeError, match=words):
+            ask(tmp_path / "new", model=model, optimizer=optimizer)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_of_shapes_alone_is_shown_is_not_saved_and_is_filled_from_a_file(tmp_path, capsys):
+    model = net()
+    model.save_weights(tmp_path / "w.h5")
+    shapes = nb.eval_shape(net)
+    assert repr(shapes[0].weight) == "Parameter(float32[4, 3], no value)"
+    nb.show(shapes)
+    assert "34 parameters" in capsys.readouterr().out and "no value" in str(nb.layout(shapes))
+    for read in (
+        shapes.state_dict,
+        lambda: shapes.save_weights(tmp_path / "new.h5"),
+        lambda: nb.save_checkpoint(tmp_path / "run", step=0, model=shapes),
+    ):
+        with pytest.raises(nb.NotBuiltError, match="holds shapes alone, as nb.eval_shape makes it"):
+            read()
+    assert [path.name for path in tmp_path.iterdir()] == ["w.h5"]
+    shapes.load_weights(tmp_path / "w.h5")
+    np.testing.assert_array_equal(shapes.eval()(X), model.eval()(X))

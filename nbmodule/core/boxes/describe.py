@@ -33,6 +33,8 @@ def describe_array(x: Any) -> str:
     parts = [describe_shape(x)]
     if isinstance(value, jax.core.Tracer):
         return f"{parts[0]}, traced"
+    if isinstance(value, jax.ShapeDtypeStruct):
+        return f"{parts[0]}, no value"
     if value is not None and getattr(value, "is_deleted", bool)():
         return f"{parts[0]}, deleted"
     if small:
@@ -48,5 +50,7 @@ def describe_array(x: Any) -> str:
 
 def describe_device(x: Array) -> str:
     """`cpu:0`, or `cpu:0,1,2` for an array that lies on several."""
+    if x.sharding is None:
+        return "no value"
     devices = sorted(x.sharding.device_set, key=lambda d: d.id)
     return f"{devices[0].platform}:" + ",".join(str(d.id) for d in devices)

@@ -290,7 +290,7 @@ class Variable(_LikeArray):
     @property
     def device(self) -> Any:
         known = self._known()
-        return next(iter(known.sharding.device_set)) if isinstance(known, Pending) else known.device
+        return next(iter(known.sharding.device_set)) if isinstance(known, Pending) else getattr(known, "device", None)
 
     @property
     def sharding(self) -> Any:

@@ -23,7 +23,7 @@ from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.building import ensure_built
 from nbmodule.core.shape.naming import joined
 from nbmodule.core.shape.walk import aliases, is_module
-from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeError, UnexpectedKeysError
+from nbmodule.errors import ArgumentTypeError, DtypeError, NotBuiltError, ShapeError, UnexpectedKeysError
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -43,6 +43,11 @@ def frozen_copy(value: Any) -> Any:
     """A read-only NumPy copy, which no later donation can reach; keys and traced values stay JAX arrays."""
     if isinstance(value, jax.core.Tracer) or jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         return value
+    if isinstance(value, jax.ShapeDtypeStruct):
+        raise NotBuiltError(
+            f"cannot read the state of a model that holds shapes alone, as nb.eval_shape makes it: {describe_shape(value)} has no value. "
+            "Make the model itself."
+        )
     array = np.array(value)
     array.flags.writeable = False
     return array

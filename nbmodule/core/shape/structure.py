@@ -108,6 +108,32 @@ class Structure:
         self.codes = codes  # the forwards and hooks in it, with the code that they have
         self.readable: list[Any] | None = None  # what `environment.py` reads in it, once it has
 
+    def __repr__(self) -> str:
+        """A line for each object: JAX shows how two structures differ by these lines."""
+        lines = [_line(row) for row in self.objects[:_SHOWN]]
+        more = len(self.objects) - len(lines)
+        return "\n".join([*lines, *([f"... and {more} more"] if more else [])])
+
+
+_SHOWN = 200
+"""Objects of a structure in its text."""
+
+
+def _line(row: tuple[Any, ...]) -> str:
+    """The class of an object, what is static in it and what it holds, its mode and its hooks."""
+    _, kind, header, *parts = row
+    facts = []
+    for name, held in parts:
+        name = f"[{name.value!r}]" if isinstance(name, Static) else name
+        if isinstance(held, Static):
+            told = repr(held.value) if type(held.value) in _SAFE else type(held.value).__name__
+        else:
+            told = held[0]
+        facts.append(f"{name}={told if len(told) <= 60 else type(held.value).__name__}")
+    if header is not None:
+        facts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
+    return f"{kind.__name__}({', '.join(facts)})"
+
 
 STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
 """Packages whose objects do not change."""
@@ -406,6 +432,7 @@ class CompositeKey:
         return jax.tree_util.keystr(self.path)
 
     __repr__ = __str__
+    key = property(__str__)  # JAX asks for it to say how two models differ
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CompositeKey) and self.path == other.path

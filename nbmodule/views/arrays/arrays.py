@@ -97,8 +97,10 @@ def _spelled(dtype: DTypeLike) -> str:
 
 
 @functools.lru_cache(512)
-def place_of(sharding: Sharding) -> tuple[str, str | None]:
+def place_of(sharding: Sharding | None) -> tuple[str, str | None]:
     """Name the devices of a sharding, and how the array is split over them (None on a single device)."""
+    if sharding is None:  # of what has a shape and no value
+        return "no value", None
     devices = sorted(sharding.device_set, key=lambda d: d.id)
     first = f"{devices[0].platform}:{devices[0].id}"
     if len(devices) == 1:
