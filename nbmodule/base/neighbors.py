@@ -277,6 +277,48 @@ NAMES: dict[str, str] = {
 }
 
 
+_PAD = "use jnp.pad(x, ..., mode=...), of jax.numpy"
+NAMES |= {
+    "unfold": "use jax.lax.conv_general_dilated_patches",
+    "fold": "use x.at[...].add(...), or nb.conv_transpose2d",
+    "pixel_shuffle": NAMES["PixelShuffle"],
+    "grid_sample": "use jax.scipy.ndimage.map_coordinates",
+    "gumbel_softmax": "use nb.softmax((logits + jax.random.gumbel(key, logits.shape)) / temperature)",
+    "hardtanh": "use jax.nn.hard_tanh",
+    "pairwise_distance": "use jnp.linalg.norm(a - b, axis=-1)",
+    "PairwiseDistance": "use jnp.linalg.norm(a - b, axis=-1)",
+    "CosineSimilarity": "use the function nb.cosine_similarity(x1, x2)",
+    "triplet_margin_loss": NAMES["TripletMarginLoss"],
+    "margin_ranking_loss": "write it with jnp.maximum",
+    "adaptive_max_pool2d": NAMES["AdaptiveMaxPool2d"],
+    "embedding_bag": "use nb.embedding(indices, weight).sum(axis=-2)",
+    "ReduceLROnPlateau": "set the rate in the loop, as in optimizer.lr = optimizer.lr * 0.5",
+    "swa_utils": "average in the loop, as in average.v = average.v * 0.99 + model.v * 0.01",
+    "EMA": "average in the loop, as in average.v = average.v * 0.99 + model.v * 0.01",
+    "apply_if_finite": "use nb.Optax(optax.apply_if_finite(transformation, 5))",
+    "mean_squared_error": "use nb.mse_loss(prediction, target)",
+    "mean_absolute_error": "use nb.mae_loss(prediction, target)",
+    "sparse_categorical_crossentropy": "use nb.cross_entropy(prediction, target) on logits",
+    "categorical_crossentropy": "use nb.cross_entropy(prediction, target) on logits",
+    "MultiMetric": "compute them in the loop with jax.numpy, and show them by live.log(accuracy=value)",
+    "Metric": "compute them in the loop with jax.numpy, and show them by live.log(accuracy=value)",
+    "field": "fields make no constructor here: set attributes in __init__; what is no array is static by itself",
+    "Resizing": "use jax.image.resize, or nb.interpolate",
+    "Average": "add in forward, as in (x + y) / 2",
+    "Multiply": "multiply in forward, as in x * y",
+}
+_OF_ONE_KIND: dict[str, str] = {
+    r"(Zero|Constant|Reflection|Replication|Circular)Pad\dd|ZeroPadding\dD": _PAD,
+    r"\w+LR|CosineAnnealing\w+": "the learning rate may be a schedule: nb.cosine_schedule, nb.step_schedule, or one of optax.schedules, as lr=",
+    r"\w+Loss": "losses are functions: use one of nb.nn.functional, or write it with jax.numpy",
+    r"filter_\w+": "the transforms of nb, and those of jax, take modules as they are",
+    r"State|StateIndex|make_with_state": "use nb.StateEntry, and nb.export_state(model)",
+    r"Convolution\dD|SeparableConv\w+": "use nb.Conv1d, nb.Conv2d, nb.Conv3d or nb.DepthwiseConv2d",
+    r"Lazy\w+": "give the sizes, or make layers in _build with build_mode='on_call', where x.shape[-1] is known",
+    r"Random\w+|RandAugment|AutoContrast|CutMix|MixUp": "change the images before nb.batches, or in the step with jax.random and jax.numpy",
+}
+"""Names of one kind elsewhere, by pattern, and what stands for them."""
+
 # Where names are that JAX has under the same name, in the order in which they are looked for.
 _ROOMS_OF_JAX = {"jax.numpy": "jnp"} | {
     name: name for name in ("jax.nn", "jax", "jax.lax", "jax.random", "jax.nn.initializers")
@@ -291,11 +333,20 @@ def no_such_name(package: str, name: str, names: Iterable[str]) -> str:
         'nb has no linspace: use jnp.linspace, of jax.numpy.'
     """
     short = package.replace("nbmodule", "nb", 1)
-    if name in NAMES:
-        return f"{short} has no {name}: {NAMES[name]}."
+    known = NAMES.get(name) or NAMES.get(name.removesuffix("_"))
+    if known:
+        return f"{short} has no {name}: {known}."
+    cures = [cure for pattern, cure in _OF_ONE_KIND.items() if re.fullmatch(pattern, name)]
     known = None if name.startswith("_") else _in_jax(name)
-    if known is not None:
-        return f"{short} has no {name}: use {known}."
+    if known is not None or cures:
+        return f"{short} has no {name}: {cures[0] if cures else f'use {known}'}."
+    spelled = {each.lower() for each in names}
+    if (
+        not name.startswith("_")
+        and name.lower() not in spelled
+        and callable(getattr(importlib.import_module("optax"), name, None))
+    ):
+        return f"{short} has no {name}: use optax.{name}; a transformation of optax goes into nb.Optax(transformation)."
     return f"{short} has no name {name!r}{hint(name, names)}"
 
 
@@ -385,6 +436,26 @@ ATTRIBUTES: dict[str, str] = {
     "reset_states": "states are returned by a recurrent layer and given to its next call",
     "gradient_checkpointing_enable": "use nb.checkpoint around the call of a block",
     "metrics": "compute them in the loop with jax.numpy, and show them by live.log(accuracy=value)",
+    "register_full_backward_hook": "nb.track(model, gradients=True) gives the gradient by each return; jax.custom_vjp changes one",
+    "register_full_backward_pre_hook": "nb.track(model, gradients=True) gives the gradient by each return; jax.custom_vjp changes one",
+    "register_backward_hook": "nb.track(model, gradients=True) gives the gradient by each return; jax.custom_vjp changes one",
+    "register_state_dict_post_hook": "change what model.state_dict() gives, which is a plain dict",
+    "register_state_dict_pre_hook": "change what model.state_dict() gives, which is a plain dict",
+    "register_load_state_dict_pre_hook": "change the mapping before model.load_state_dict(mapping), or give a function of (name, tensor)",
+    "register_load_state_dict_post_hook": "write what is to follow after model.load_state_dict(mapping)",
+    "get_extra_state": "extra= of nb.save_checkpoint keeps what is no variable",
+    "set_extra_state": "extra= of nb.save_checkpoint keeps what is no variable",
+    "get_buffer": "use model.name, or dict(model.named_buffers())[name]",
+    "set_submodule": "assign it: model.name = module",
+    "to_empty": "nb.eval_shape(make) makes a model of shapes alone; model.load_weights(path) fills it",
+    "type": "use model.to(dtype='float16')",
+    "iter_modules": "use model.named_modules()",
+    "iter_children": "use model.named_children()",
+    "add_param_group": "give groups= when it is made, as in nb.Adam(1e-3, groups={'head.*': {'lr': 1e-4}})",
+    "register_step_pre_hook": "write it before optimizer.update(model, grads)",
+    "register_step_post_hook": "write it after optimizer.update(model, grads)",
+    "train_step": "write the step: " + TRAINING,
+    "losses": "return them from forward beside the output, and add them up in the loss",
     "optimizer": "the optimizer stands beside the model: optimizer = nb.Adam(1e-3), then optimizer.update(model, grads)",
 }
 # The same for variables, and for arrays of JAX in a forward: methods that tensors of PyTorch have.
@@ -446,6 +517,24 @@ OF_ARRAYS: dict[str, str] = {
     "fill_": "write variable[...] = number",
     "copy_": "write variable.value = array",
     "assign": "write variable.value = array",
+    "assign_add": "write variable.value = variable + array",
+    "assign_sub": "write variable.value = variable - array",
+    "raw_value": "use .value",
+    "copy_from": "write variable.value = other",
+    "clamp_": "arrays are not changed in place: write x = x.clip(low, high)",
+    "detach_": "use .value; jax.lax.stop_gradient stops gradients",
+    "index_add_": "use x.at[indices].add(values)",
+    "index_select": "use jnp.take(x, indices, axis)",
+    "masked_fill_": "arrays are not changed in place: write x = jnp.where(mask, value, x)",
+    "masked_select": "use x[mask], outside of compiled functions",
+    "scatter_": "use x.at[indices].set(values)",
+    "scatter_add_": "use x.at[indices].add(values)",
+    "register_hook": "nb.track(model, gradients=True) gives gradients; jax.custom_vjp changes one",
+    "narrow": "use a slice, as in x[:, 2:5]",
+    "unbind": "use list(x)",
+    "erf": "use jax.scipy.special.erf(x)",
+    "div": "use a / b",
+    "sub": "use a - b",
     "get_value": "use .value",
     "set_value": "write variable.value = array",
 }
@@ -453,7 +542,23 @@ OF_ARRAYS: dict[str, str] = {
 
 def no_such_attribute(name: str, table: Mapping[str, str] = ATTRIBUTES) -> str:
     """How to end a message about an attribute that a model, an optimizer or a variable has not; empty where nothing is to be said."""
-    return f": {table[name]}." if name in table else ""
+    known = _of_arrays(name) if table is OF_ARRAYS else table.get(name)
+    return f": {known}." if known else ""
+
+
+def _of_arrays(name: str) -> str | None:
+    """What stands for a method of tensors: that which the table knows, or the function of jax.numpy of that name.
+
+    Example:
+        >>> _of_arrays("tanh_")
+        'arrays are not changed in place: write x = jnp.tanh(x)'
+    """
+    if name in OF_ARRAYS:
+        return OF_ARRAYS[name]
+    plain = name.removesuffix("_")
+    if name.startswith("_") or not callable(getattr(importlib.import_module("jax.numpy"), plain, None)):
+        return None
+    return f"use jnp.{name}(x)" if plain == name else f"arrays are not changed in place: write x = jnp.{plain}(x)"
 
 
 _NOT_CALLED = {
@@ -500,7 +605,7 @@ def cure_of(error: BaseException, unneeded: Mapping[str, str]) -> str | None:
     """
     text = str(error)
     if isinstance(error, AttributeError) and _OF_JAX.search(text) and (found := _NO_ATTRIBUTE.search(text)):
-        cure = OF_ARRAYS.get(found[1])
+        cure = _of_arrays(found[1])
         return cure and f"Arrays of JAX have no .{found[1]}: {cure}."
     if isinstance(error, (NotImplementedError, TypeError)) and _is_of_view(error):
         return "Arrays of JAX are given another shape by x.reshape(...)."

@@ -91,3 +91,28 @@ def test_the_cure_of_a_name_names_things_that_exist():
 def test_a_name_that_jax_has_is_found_there(name, where):
     with pytest.raises(AttributeError, match=f"use {where}"):
         getattr(nb, name)
+
+
+@pytest.mark.parametrize(
+    ("ask", "cure"),
+    [
+        (lambda: nb.Parameter(jnp.ones(2)).sin(), r"use jnp\.sin\(x\)"),
+        (lambda: nb.Parameter(jnp.ones(2)).tanh_(), r"not changed in place: write x = jnp\.tanh\(x\)"),
+        (lambda: nb.adabelief, r"use optax\.adabelief; .* nb\.Optax\(transformation\)"),
+        (lambda: nb.adamw, r'closest name is "AdamW"'),
+        (lambda: nb.nn.ReflectionPad2d, r"use jnp\.pad"),
+        (lambda: nb.optim.OneCycleLR, r"may be a schedule"),
+        (lambda: nb.nn.initializers.xavier_uniform_, r"use nb\.GlorotUniform\(\)"),
+        (lambda: nb.filter_vjp, r"take modules as they are"),
+        (lambda: nb.Identity().register_full_backward_hook, r"nb\.track\(model, gradients=True\)"),
+        (lambda: nb.Adam().add_param_group, r"give groups= when it is made"),
+    ],
+)
+def test_a_name_of_a_whole_kind_of_names_has_its_cure(ask, cure):
+    with pytest.raises(AttributeError, match=cure):
+        ask()
+
+
+def test_a_method_of_tensors_in_a_forward_is_answered_with_the_function_of_that_name():
+    said = "Arrays of JAX have no .logaddexp: use jnp.logaddexp(x)."
+    assert said in notes_of(lambda: Calling(lambda x: x.logaddexp(x))(jnp.ones(2)))

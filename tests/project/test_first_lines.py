@@ -39,6 +39,7 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, dropout=0.1, batch_first=True)", ""),
         ("nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))", ""),
         ("nn.Parameter(jnp.zeros(3))", ""),
+        ("nn.Parameter(jnp.zeros(3), requires_grad=False)", ""),
         ("F.relu(jnp.ones(3))", ""),
         ("F.cross_entropy(jnp.ones((2, 3)), jnp.array([0, 2]))", ""),
         ("F.max_pool2d(jnp.ones((1, 4, 4, 3)), 2)", ""),
