@@ -310,7 +310,8 @@ def values_for(model: Any, chosen: list[tuple[Spot, Setting]], foreign: Any = No
         if len(met) != 1:
             times = "did not run" if not met else f"runs {len(met)} times in one call"
             raise (ArgumentError if met else PathError)(
-                f'"{spot.name}" {times} on the example, so there is no one value to put in its place. Nothing was changed.'
+                f'"{spot.name}" {times} on the example, so there is no one value to put in its place. Nothing was changed. '
+                "Name another place, or give each call a module of its own."
             )
         arrays = met[0][:1] if parts else met[0]
         found.append([_mean(x, parts) for x in arrays] if setting.kind == "mean" else arrays)

@@ -16,7 +16,7 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.shape.naming import entries_of
 from nbmodule.core.transforms.jit import jit
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.touch.acts import Dials
+from nbmodule.touch.acts import FROM_RUN, Dials
 from nbmodule.touch.patch import values_for
 from nbmodule.touch.run import Chosen, Metric, Run, acts_of, ask, kind_of, noun_of, numbers_of, observed, program
 from nbmodule.touch.settings import Setting, zero
@@ -94,7 +94,8 @@ def trace_causes(
         clean: Its input; a tuple is a list of arguments.
         corrupted: Another input, of the same shapes.
         metric: A function of the output, the index of a class, or a whole index such as `(0, -1, 5)`.
-        only: Modules, paths or globs; by default all that return as many positions as the first one does.
+        only: Modules, paths or globs; by default all that return as many positions as the first one does. A module that is called several
+            times has no one return to put back: by default it is left out, and named in `notes`.
         chunk: How many runs are done at the same time.
         **kwargs: Keyword arguments of the model.
 
@@ -131,6 +132,7 @@ class Sweep(Shown):
         noun: What the metric is.
         block: How many neighbors were changed at a time.
         counts: How many parts each row has.
+        notes: What was left out.
     """
 
     def __init__(
@@ -145,10 +147,11 @@ class Sweep(Shown):
         noun: str,
         block: int = 1,
         counts: Sequence[int] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         self.name, self.over, self.setting, self.rows, self.columns = name, over, setting, tuple(rows), tuple(columns)
         self.values, self.before, self.noun, self.block = values, before, noun, block
-        self.counts = tuple(counts)
+        self.counts, self.notes = tuple(counts), tuple(notes)
         self.clean: float | None = None
 
     @property
@@ -213,7 +216,13 @@ class Sweep(Shown):
         )
         done = self.setting.words if self.clean is None else "as in the clean run"
         what = f"change of {self.noun}" if self.clean is None else "share that comes back"
-        return self.name, f"each {part}{'' if self.block == 1 else f' in blocks of {self.block}'} {done}", ends, what
+        return (
+            self.name,
+            f"each {part}{'' if self.block == 1 else f' in blocks of {self.block}'} {done}",
+            ends,
+            what,
+            *self.notes,
+        )
 
     @shown
     def __repr__(self) -> str:
@@ -254,7 +263,8 @@ def swept(run: Run, over: str, setting: Setting, *, only: object = None, block: 
     _check(run, over, setting, block, chunk)
     block, chunk = int(block), int(chunk)
     part = OVER[over]
-    modules, counts = _swept_over(run, over, only)
+    repeated = _repeated(run, setting) if only is None else set()
+    modules, counts = _swept_over(run, over, only, repeated)
     starts = list(range(0, max(counts), block)) if part else [0]
     cells = [(r, c) for r, count in enumerate(counts) for c, start in enumerate(starts) if not part or start < count]
     metrics = _metrics(run, modules, setting, part, block, [(r, starts[c]) for r, c in cells], counts, chunk)
@@ -274,7 +284,14 @@ def swept(run: Run, over: str, setting: Setting, *, only: object = None, block: 
         noun,
         block,
         counts,
+        [f"called several times, and left out: {', '.join(sorted(repeated))}"] if repeated else (),
     )
+
+
+def _repeated(run: Run, setting: Setting) -> set[str]:
+    """Modules that another run has no one value for, where the setting wants it: those that are called several times."""
+    wants_values = setting.example is not None or setting.kind in FROM_RUN
+    return {name.partition("#")[0] for name in run.calls if "#" in name} if wants_values else set()
 
 
 def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> None:
@@ -297,12 +314,12 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         raise ArgumentError(f"block= is for channels, units and tokens; a sweep over {over} takes them one by one.")
 
 
-def _swept_over(run: Run, over: str, only: object) -> tuple[list[Spot], list[int]]:
+def _swept_over(run: Run, over: str, only: object, left_out: set[str]) -> tuple[list[Spot], list[int]]:
     """The modules of a sweep, each with how many parts it has."""
     shapes = run.before.returns
     named = names_of(run.model)
     known = {
-        path: named[path] for path in shapes if path in named
+        path: named[path] for path in shapes if path in named and path not in left_out
     }  # in the order of the calls; those that ran several times once
     if only is not None:
         named_by = [{spot.name for spot in spots(run.model, entry)} for entry in entries_of("only", only)]
@@ -321,6 +338,11 @@ def _swept_over(run: Run, over: str, only: object) -> tuple[list[Spot], list[int
     if not found:
         raise ArgumentError(
             f"{type(run.model).__name__} has nothing to sweep over {over}"
+            + (
+                f": {', '.join(sorted(left_out))} are called several times, and have no one value to be put back"
+                if left_out
+                else ""
+            )
             + (". Name modules with only=." if only is None else f" at {only!r}.")
         )
     return [spot for spot, _ in found], [count for _, count in found]

@@ -303,3 +303,26 @@ def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked():
     with pytest.raises(nb.ShapeError, match="Nothing was changed"):
         found.edit("remove", "2")
     assert not found.edited
+
+
+def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name():
+    class Net(nb.Module):
+        def __init__(self):
+            self.first, self.second, self.act = nb.Linear(4, 4, key=0), nb.Linear(4, 3, key=1), nb.Tanh()
+
+        def forward(self, x):
+            return self.act(self.second(self.act(self.first(x))))
+
+    model, clean, corrupted = Net(), jnp.linspace(-1, 1, 12).reshape(1, 3, 4), jnp.linspace(2, 0, 12).reshape(1, 3, 4)
+    found = nb.trace_causes(model, clean, corrupted, (0, -1, 1))
+    assert found.rows == ("first", "second")
+    assert found.notes == ("called several times, and left out: act",)
+    assert repr(found).splitlines()[0].endswith(found.notes[0])
+    for row, layer in enumerate((model.first, model.second)):
+        mixed = np.array(layer(corrupted if row == 0 else model.act(model.first(corrupted))))
+        mixed[0, 2] = np.array(layer(clean if row == 0 else model.act(model.first(clean))))[0, 2]
+        rest = model.act(model.second(model.act(mixed))) if row == 0 else model.act(mixed)
+        np.testing.assert_allclose(found.values[row, 2], rest[0, -1, 1], **CLOSE)
+    assert nb.sweep(model, clean, "layers", nb.freeze(corrupted), metric=(0, -1, 1)).rows == ("first", "second")
+    with pytest.raises(nb.ArgumentError, match='"act" runs 2 times .* give each call a module of its own'):
+        nb.trace_causes(model, clean, corrupted, (0, -1, 1), only="act")
