@@ -16,6 +16,7 @@ from nbmodule.base.format import shown
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.evaluate import Operation, evaluate
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import framed
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
@@ -137,6 +138,7 @@ def first_nonfinite(
         >>> found.path, found.operation
         ('1', 'log')
     """
+    backward = as_flag("backward", backward)
     if is_foreign(fn):
         return socket("as_it_stands")("first_nonfinite", fn, args, kwargs, backward=backward)
     if not callable(fn):

@@ -25,8 +25,9 @@ from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.shape.walk import plan_of
-from nbmodule.errors import ArgumentError, FileFormatError, PathError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, PathError
 
 if TYPE_CHECKING:
     from nbmodule.core.running.module import CoreModule
@@ -104,7 +105,9 @@ class Recorder(Shown):
         if on_error not in ("warn", "raise"):
             raise ArgumentError(f"on_error is 'warn' or 'raise'; found {on_error!r}.")
         self.every, self.budget, self.on_error = int(every), bytes_of(budget), on_error
-        self.returns, self.parameters = returns, bool(parameters)
+        self.returns, self.parameters = returns, as_flag("parameters", parameters)
+        if not isinstance(where, (str, os.PathLike)):
+            raise ArgumentTypeError(f"where is 'memory' or a folder; found {type(where).__name__}.")
         self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
         self._tracking = Tracking(model, returns, True, gradients, depth, only, None, (), False, 16, self.budget)
         self.name = type(model).__name__

@@ -24,6 +24,7 @@ from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import EAGER, here, now, slot_of
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
@@ -110,6 +111,12 @@ class Tracking:
     ) -> None:
         if returns is not True and returns is not False and returns not in REDUCED:
             raise ArgumentError(f"returns is True, 'stats', 'exact stats' or False; found {returns!r}.")
+        order, gradients, profile = (
+            as_flag("order", order),
+            as_flag("gradients", gradients),
+            as_flag("profile", profile),
+        )
+        inputs = None if inputs is None else as_flag("inputs", inputs)
         if not (returns or order or gradients):
             raise ArgumentError("nb.track with returns=False, order=False and gradients=False would record nothing.")
         if not is_whole(last) or last < 1:
@@ -125,7 +132,7 @@ class Tracking:
                 )
         self.asked = (returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
         self.watch = Choice(model, depth, only)
-        self.returns, self.order, self.gradients, self.profile = returns, bool(order), bool(gradients), bool(profile)
+        self.returns, self.order, self.gradients, self.profile = returns, order, gradients, profile
         self.inputs = inputs
         self.operations = _patterns(model, operations)
         self.last, self.budget = int(last), bytes_of(budget)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.sockets import socket
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.running.asked import remembered
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.flow import Graph, Options, save
@@ -58,6 +59,7 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
 
 def show_graph(module: Module, options: Options, *, save_to_disk: bool, notebook: bool, fname: object) -> Graph:
     """Draw the graph of a module's call; see `Module.show_graph`."""
+    save_to_disk, notebook = as_flag("save_to_disk", save_to_disk), as_flag("notebook", notebook)
     if fname is not None and not isinstance(fname, (str, os.PathLike)):
         raise ArgumentTypeError(f"fname is the name of a file; found {type(fname).__name__}. Nothing was written.")
     args, kwargs = _arguments(module)

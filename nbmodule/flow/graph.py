@@ -14,7 +14,7 @@ from nbmodule.flow.model import Computation, Group
 from nbmodule.flow.reading.trace import trace
 from nbmodule.flow.writing import export
 from nbmodule.flow.writing.comparing import GraphComparison, compare_graphs
-from nbmodule.flow.writing.options import Options, prepare
+from nbmodule.flow.writing.options import Options, check_names, prepare
 from nbmodule.flow.writing.text import outline
 
 _LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
@@ -82,6 +82,7 @@ class Graph(Displayed, Computation):
             ├─ head  2 ops · 6 FLOP
             └─ output  float32[3]
         """
+        check_names(options)
         checked = Options(**options)
         prepare(self, checked)
         return replace(self, options=checked)

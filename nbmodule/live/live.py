@@ -12,15 +12,16 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from nbmodule.base.format import format_count
 from nbmodule.base.signals import is_of_signal
-from nbmodule.base.whole_numbers import is_whole
-from nbmodule.errors import ArgumentError, NotBuiltError
+from nbmodule.base.whole_numbers import is_real, is_whole
+from nbmodule.core.boxes.describe import as_flag
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.boundary import Boundary, Verbs
 from nbmodule.live.run.control import RECEIPT, Field, Route, Slider, Toggle
@@ -118,8 +119,15 @@ class Live(Revisited):
         if has_other_hosts():  # all must run the same programs at the same steps, and one of them shows
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
-        if not 0 < budget <= 1:
-            raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget}")
+        if not is_real(budget) or not 0 < budget <= 1:
+            raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget!r}")
+        display = as_flag("display", display)
+        if name is not None and not isinstance(name, str):
+            raise ArgumentTypeError(f"name is the title of the run, a text; found {type(name).__name__}")
+        if recorder is not None and not hasattr(recorder, "step"):
+            raise ArgumentTypeError(f"recorder is an nb.Recorder; found {type(recorder).__name__}")
+        if not isinstance(journal, (bool, str, os.PathLike, NoneType)):
+            raise ArgumentTypeError(f"journal is a folder, True or False; found {type(journal).__name__}")
         if returns not in (None, "stats"):
             raise ArgumentError(f"returns is 'stats' or None; found {returns!r}")
         if nonfinite not in NONFINITE:

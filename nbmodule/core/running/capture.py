@@ -18,6 +18,7 @@ from nbmodule.base.foreign import received
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.boxes.clock import clock
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.core.boxes.frame import Slot, current_log, deliveries, let_go, now, slot_of, write_all
 from nbmodule.core.boxes.record import CallInfo
 from nbmodule.core.boxes.variable import Buffer
@@ -89,10 +90,10 @@ def capture_submodules(call: ModuleCall, way: Way) -> Any:
     expected_submod_rets, replace_submod_rets = asked("expected_submod_rets"), asked("replace_submod_rets")
     wanted = wanted_modules(module, asked("submod_depth"), asked("submods_to_track"))
     expected = check_expected(module, expected_submod_rets)
-    rets = bool(asked("track_submod_rets")) or expected is not None
+    told, ordered = (as_flag(name, asked(name) or False) for name in ("track_submod_rets", "track_submod_call_order"))
+    rets = told or expected is not None
     slots = frozenset(map(slot_of, wanted))
     bounded = asked("submod_depth") is not None or asked("submods_to_track") is not None
-    told, ordered = bool(asked("track_submod_rets")), bool(asked("track_submod_call_order"))
     request = Request(slot_of(module), told, ordered, expected, slots, bounded)
     replacements = make_replacements(module, replace_submod_rets)
     key = (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.dialects import ARGUMENTS
 from nbmodule.base.format import printable
 from nbmodule.base.neighbors import cure_of
+from nbmodule.base.paths import closest
 from nbmodule.core.recording.tracker import describe_arguments
+from nbmodule.core.running.stages import OPTIONS
 from nbmodule.core.shape.walk import name_within, plan_of
 
 if TYPE_CHECKING:
@@ -38,8 +41,17 @@ def add_cure(error: BaseException, args: tuple[Any, ...] = ()) -> None:
     cure = cure_of(error, ARGUMENTS)
     if cure is None and type(error) is TypeError and any(map(_is_list_of_numbers, args)):
         cure = "A list of numbers was given: convert it first, by jnp.asarray(x)."
+    if cure is None and type(error) is TypeError:
+        cure = _closest_option(str(error))
     if cure is not None:
         error.add_note(cure)
+
+
+def _closest_option(text: str) -> str | None:
+    """What a call may be asked for by a name like the one that forward does not take."""
+    found = re.search(r"unexpected keyword argument '(\w+)'", text)
+    near = closest(found[1], OPTIONS - {"v"}) if found else None
+    return None if near is None else f'Did you mean "{near}", which every call of a module takes?'
 
 
 def _is_list_of_numbers(value: Any) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from nbmodule.base.paths import closest
 from nbmodule.base.whole_numbers import is_real, is_whole
+from nbmodule.core.boxes.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.flow import lookup
 from nbmodule.flow.model import Computation, Group
@@ -20,6 +22,7 @@ from nbmodule.flow.reading.returns import bad_by_path, return_texts, seconds_by_
 from nbmodule.flow.writing.colors import fills
 from nbmodule.flow.writing.hover import Look
 
+_FLAGS = ("with_edge_labels", "with_arg_labels", "with_output_labels", "with_writes", "output_connected_only")
 COLORINGS = ("flops", "bytes", "time", "non-finite")
 
 
@@ -58,10 +61,14 @@ class Options:
     values: Any = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, (Mapping, Sequence)):
+        for name in _FLAGS:
+            object.__setattr__(self, name, as_flag(name, getattr(self, name)))
+        if isinstance(self.values, str) or not isinstance(self.values, (Mapping, Sequence)):
             raise ArgumentTypeError(
                 f"values are tracked calls, or a mapping from path to facts; found {type(self.values).__name__}."
             )
+        if self.seconds is not None and not isinstance(self.seconds, Mapping):
+            raise ArgumentTypeError(f"seconds are a mapping from path to numbers; found {type(self.seconds).__name__}.")
         if self.seconds is None and self.values:
             object.__setattr__(self, "seconds", seconds_by_path(self.values) or None)
         factor = self.randomness_factor
@@ -110,7 +117,22 @@ class Options:
 
 def chosen(graph: Computation, given: Mapping[str, Any]) -> Options:
     """The options that a graph is drawn with: those given, else its own, else the usual ones."""
+    check_names(given)
     return replace(graph.options, **given) if graph.options is not None else Options(**given)
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Refuse options that no graph has.
+
+    Raises:
+        ArgumentTypeError: there is no such option; the message names the closest.
+    """
+    known = [each.name for each in fields(Options)]
+    for name in given:
+        if name not in known:
+            near = closest(name, known)
+            hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(known)}."
+            raise ArgumentTypeError(f'a graph is drawn with no option "{name}".{hint} Nothing was drawn.')
 
 
 @dataclass(frozen=True)
