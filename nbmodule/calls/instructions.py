@@ -27,6 +27,7 @@ _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _SCOPE = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_JOINED = re.compile(r";(?=(?:jit|pjit)\()")  # of instructions made into one, the places of all
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|condition)=%?([\w.\-]+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
 _CONTRACTED = re.compile(r'lhs_contracting_dim\w*(?:=\{|":\[)([\d,"]*)[}\]]')
@@ -105,6 +106,7 @@ def _read(line: str) -> Instruction | None:
     shapes = [(kind, tuple(int(n) for n in dims.split(",") if n)) for kind, dims in _SHAPE.findall(result)]
     given = _OPERAND.findall(_arguments(rest))
     where = _unescaped(scopes[1]) if scopes and "/" in scopes[1] else ""
+    where = _JOINED.split(where)[-1]
     return Instruction(name, opcode, where, 0.0, 0.0, shapes, given, _CALLED.findall(rest), rest)
 
 

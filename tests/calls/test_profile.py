@@ -282,3 +282,9 @@ def test_a_module_is_named_in_the_profile_as_in_the_model():
 
     rows = nb.profile(Named(), jnp.ones((64, 64)), runs=2)
     assert {row.path for row in rows if row.kind == "module"} >= {"größe", "层", 'parts.a "quoted" <b>'}
+
+
+def test_of_instructions_made_into_one_the_last_place_counts():
+    where = 'metadata={op_name="jit(step)/jvp()/mul;jit(step)/transpose(jvp(head))/broadcast_in_dim"}'
+    text = f"ENTRY %main (a: f32[2]) -> f32[2] {{\n  ROOT %b = f32[2]{{0}} add(%a, %a), {where}\n}}"
+    assert read_instructions(text)["b"].scopes == "jit(step)/transpose(jvp(head))/broadcast_in_dim"

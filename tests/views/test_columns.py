@@ -125,4 +125,4 @@ def test_a_large_array_takes_little_room_and_every_element_is_counted():
     x = np.random.default_rng(0).normal(size=(2048, 1536)).astype("float32")
     record = record_for(x)
     assert sum(record.statistics.bins) == x.size
-    assert len(mimebundle(x)["text/html"]) < 69_500  # with all of its viewer
+    assert len(mimebundle(x)["text/html"]) < 70_300  # with all of its viewer

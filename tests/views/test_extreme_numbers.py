@@ -7,6 +7,7 @@ import pytest
 
 from nbmodule.base.statistics import joined, statistics_of_elements
 from nbmodule.calls.statistics import read_statistics, reduce_tree
+from nbmodule.views import mimebundle
 from nbmodule.views.arrays import statistics
 from nbmodule.views.arrays.host_statistics import SMALL, statistics_on_host
 from nbmodule.views.arrays.statistics import statistics_of
@@ -105,3 +106,42 @@ def test_several_arrays_of_any_size_are_joined(factor):
         mean, std, _ = true_figures(whole)
         assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-3, abs=0)
         assert sum(found[8]) == 5
+
+
+def test_the_numbers_of_complex_values_say_that_they_are_of_sizes(open_html):
+    x = jnp.array([1 + 2j, 3 - 4j, 0j])
+    sizes = np.abs(np.asarray(x))
+    words = f"|x| {sizes.mean():.1f} ± {sizes.std():.1f}".replace("2.0", "2")
+    for shown in (mimebundle({"x": x, "y": x.real}), mimebundle(x)):
+        assert words in shown["text/plain"]
+        page = open_html(shown["text/html"], width=1100)
+        page.locator(".nbm-body > *").first.wait_for()
+        assert words in page.locator(".nbm-view").inner_text()
+    assert mimebundle({"y": x.real})["text/plain"].count("|x|") == 0
+
+
+def test_a_picture_has_a_scale_only_of_what_is_finite_and_infinities_are_no_nan(open_html):
+    page = open_html(mimebundle(jnp.full((4, 4), jnp.nan))["text/html"], width=400)
+    page.locator(".nbm-legend").first.wait_for()
+    assert page.locator(".nbm-legend .nbm-strip").count() == 0
+    assert "NaN 16" in page.locator(".nbm-legend").first.inner_text()
+    page = open_html(mimebundle(jnp.array([1.0, -2.0, jnp.nan, jnp.inf, -jnp.inf]))["text/html"], width=400)
+    page.locator(".nbm-bars").first.wait_for()
+    kinds = page.locator(".nbm-bars rect:not(.nbm-hit)").evaluate_all(
+        "rects => rects.map(r => r.getAttribute('class'))"
+    )
+    assert kinds == ["nbm-plus", "nbm-minus", "nbm-nan", "nbm-inf", "nbm-inf"]
+    legend = page.locator(".nbm-legend").first.inner_text()
+    assert all(word in legend for word in ("NaN 1", "+Inf 1", "−Inf 1"))
+
+
+def test_no_array_is_wider_than_a_narrow_page(open_html):
+    numbers = jnp.linspace(-1, 1, 2400).reshape(40, 60)
+    for x in (numbers * 1e-30, numbers * 1e30, numbers + 1j, np.array([["a", "b" * 80]])):
+        page = open_html(mimebundle(x)["text/html"], width=400)
+        page.locator(".nbm-corner").first.wait_for()
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_value_is_shown_without_its_address():
+    assert "0x" not in mimebundle({"thing": object()})["text/plain"]

@@ -78,7 +78,7 @@ def test_many_steps_are_thinned_and_that_is_said():
 def test_a_hundred_steps_of_twelve_rows_take_little_room():
     shown = mimebundle(recorded(100, layers=11)[0])["text/html"]
     data = re.search(r'<script type="application/json">(.*?)</script>', shown, re.DOTALL)[1]
-    assert len(data) < 27_000 and len(shown) < 66_000, (len(data), len(shown))
+    assert len(data) < 27_000 and len(shown) < 66_600, (len(data), len(shown))
 
 
 def test_what_is_not_finite_at_a_step_is_counted_there():

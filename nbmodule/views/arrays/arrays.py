@@ -7,6 +7,7 @@ type and a reason why its values are not shown.
 from __future__ import annotations
 
 import functools
+import re
 from typing import NamedTuple, cast
 
 import jax
@@ -153,6 +154,6 @@ def short_value(x: object) -> str:
     if callable(x):
         return plain(getattr(x, "__qualname__", type(x).__name__), 80)
     try:
-        return plain(repr(x), 80)
+        return plain(re.sub(r" at 0x[0-9a-f]+", "", repr(x)), 80)  # an address is another one in each run
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         return f"repr raised {type(error).__name__}"

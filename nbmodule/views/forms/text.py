@@ -200,7 +200,7 @@ def _variables(tree: VariableTree, width: int, color: bool) -> list[str]:
 def variable_line(row: VariableRow, name: str) -> Line:
     """The cells of a variable: name, type, bytes, histogram, mean and deviation or value."""
     stats = row.statistics
-    value = plain(row.values) if isinstance(row.values, str) else spread(stats)
+    value = plain(row.values) if isinstance(row.values, str) else spread(stats, row.dtype)
     cells = (
         name,
         plain(format_array(row.shape, row.dtype)),
@@ -213,16 +213,20 @@ def variable_line(row: VariableRow, name: str) -> Line:
     return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")
 
 
-def spread(stats: ShownStatistics | None) -> str:
-    """Write mean and deviation.
+def spread(stats: ShownStatistics | None, dtype: str | None = "") -> str:
+    """Write mean and deviation; of complex numbers those of their sizes, which is said.
 
     Example:
         >>> spread(ShownStatistics(4, -0.0031, 0.19, -1, 1))
         '-0.0031 ± 0.19'
+        >>> spread(ShownStatistics(4, 0.31, 0.19, 0, 1), "complex64")
+        '|x| 0.31 ± 0.19'
     """
     if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
         return ""
-    return f"{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
+    return (
+        f"{'|x| ' * (dtype or '').startswith('complex')}{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
+    )
 
 
 def variable_badges(row: VariableRow) -> list[str]:
@@ -268,7 +272,14 @@ def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]
 
 def _call_line(row: CallRow, label: str, room: int, drawn: str) -> Line:
     stats = row.statistics
-    cells = (str(row.order), label, cut_middle(plain(flow(row)), room), _time(row), spread(stats), drawn)
+    cells = (
+        str(row.order),
+        label,
+        cut_middle(plain(flow(row)), room),
+        _time(row),
+        spread(stats, row.outputs),
+        drawn,
+    )
     wrong = [*number_badges(stats, zeros=False), *([plain(row.error)] if row.error else [])]
     remark = ", ".join([*wrong, *([NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else [])])
     return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")
@@ -360,7 +371,7 @@ def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
     lines = [paint(plain(card.error), "red", color)] if card.error else []
     if stats and stats.size:
         reach = f"{format_number(stats.low)} … {format_number(stats.high)}" if stats.bins else ""
-        words = [spread(stats), reach, *number_badges(stats)]
+        words = [spread(stats, card.dtype), reach, *number_badges(stats)]
         lines.append("  ".join([spark(stats.bins, 32), *filter(None, words)]))
     lines += align([Line(row) for row in card.corner], frozenset(range(8)), width)
     return lines

@@ -26,7 +26,7 @@ function draw(view, data, channel) {
   side.append(words);
   const single = data.whole && data.corner?.length === 1 && data.corner[0].length === 1;
   if (single) main.append(el("div", "bignumber", data.corner[0][0]));
-  else numbers(side, data.stats);
+  else numbers(side, data.stats, data.title[0]);
   if (data.corner?.length && !single && !isRead) {
     const table = el("table", "corner");
     for (const row of data.corner) table.append(el("tr", "", ...row.map((/** @type {string} */ cell) => el("td", "", cell))));

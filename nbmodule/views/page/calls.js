@@ -84,7 +84,7 @@ export function drawCalls(view, data, channel, moment = {}) {
       ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { get title() { return moment.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i)) : "") },
+            { get title() { return moment.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
             { title: "histogram", width: "82px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
@@ -108,7 +108,7 @@ export function drawCalls(view, data, channel, moment = {}) {
         ["source", src(i) && placeOf(view, src(i))],
         ["error", error(i)],
       ]);
-      numbers(pane, stats(i));
+      numbers(pane, stats(i), output(i));
     },
   });
   if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });

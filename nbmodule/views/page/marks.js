@@ -62,12 +62,16 @@ export function histogram(stats, width, height, most = 12) {
 }
 
 /**
- * Mean and deviation.
+ * Mean and deviation; of complex numbers those of their sizes, which is said.
  * @param {Stats | null} stats
+ * @param {string | null} [type]
  */
-export function spread(stats) {
-  return stats?.b.length ? `${number(stats.m, 2)} ± ${number(stats.s, 2)}` : "—";
+export function spread(stats, type) {
+  return stats?.b.length ? `${sized(type)}${number(stats.m, 2)} ± ${number(stats.s, 2)}` : "—";
 }
+
+/** @param {string | null} [type] */
+const sized = (type) => (type?.startsWith("complex") ? "|x| " : "");
 
 /**
  * Several arrays as if they were one: what a folded row says of those within; as `forms/union.py` joins them.
@@ -144,8 +148,9 @@ export function facts(pane, pairs) {
  * The numbers of an array: a histogram, mean, extremes and where they are.
  * @param {HTMLElement} pane
  * @param {Stats | null} stats
+ * @param {string | null} [type]
  */
-export function numbers(pane, stats) {
+export function numbers(pane, stats, type) {
   if (!stats?.n) return;
   if (stats.b.length) {
     const axis = el("div", "axis", el("span", "", number(stats.lo)), el("span", "", stats.of ? `${count(stats.of)} of ${count(stats.n)} elements` : `${count(stats.n)} elements`), el("span", "", number(stats.hi)));
@@ -153,9 +158,9 @@ export function numbers(pane, stats) {
   }
   const at = (/** @type {number[] | undefined} */ place) => (place?.length ? ` at [${place.join(", ")}]` : "");
   facts(pane, [
-    ["mean ± std", spread(stats)],
-    ["lowest", stats.b.length ? number(stats.lo) + at(stats.la) : ""],
-    ["highest", stats.b.length ? number(stats.hi) + at(stats.ha) : ""],
+    ["mean ± std", spread(stats, type)],
+    [`${sized(type)}lowest`, stats.b.length ? number(stats.lo) + at(stats.la) : ""],
+    [`${sized(type)}highest`, stats.b.length ? number(stats.hi) + at(stats.ha) : ""],
     ["zeros", stats.z ? (stats.of ? `${percent(stats.z, stats.n)} of these` : `${count(stats.z)} (${percent(stats.z, stats.n)})`) : ""],
     ["NaN", stats.nan ? count(stats.nan) : ""],
     ["Inf", stats.inf ? count(stats.inf) : ""],

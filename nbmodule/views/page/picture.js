@@ -525,7 +525,7 @@ function legendOf(picture, colors, codes) {
       swatch.style.background = rgb(FIRST + k);
       parts.push(el("span", "", swatch, ` ${text}`));
     });
-  } else {
+  } else if (codes.some((code) => code >= FIRST)) {
     const strip = el("span", "strip");
     const full = (/** @type {number} */ hue) => FIRST + PHASE_LEVELS * hue + PHASE_LEVELS - 1;
     const stops = picture.sc.endsWith("signed") ? [3, 66, 129, 192, 255] : picture.sc === "phase" ? [0, 6, 12, 18, 24, 30, 35].map(full) : [3, 129, 255];
@@ -569,13 +569,20 @@ function bars(box, picture, room) {
     const top = good ? Math.min(y(v), y(0)) : 0;
     const tall = good ? Math.max(Math.abs(y(v) - y(0)), 0.5) : height;
     const label = labels[k] ?? String(k);
-    const kind = !good ? "nbm-nan" : v < 0 ? "nbm-minus" : "nbm-plus";
+    const kind = Number.isNaN(v) ? "nbm-nan" : !good ? "nbm-inf" : v < 0 ? "nbm-minus" : "nbm-plus";
     drawing.append(svg("rect", { x: k * w, y: top, width: Math.max(w - (w > 3 ? 1 : 0), 0.5), height: tall, class: kind }));
+    if (kind === "nbm-inf" && w > 8) drawing.append(svg("text", { x: (k + 0.5) * w, y: v > 0 ? 10 : height - 3, "text-anchor": "middle", class: "nbm-sign" }, v > 0 ? "▲" : "▼"));
     drawing.append(svg("rect", { x: k * w, y: 0, width: w, height, class: "nbm-hit" }, svg("title", {}, `${label}: ${number(v)}`)));
     if (named) drawing.append(svg("text", { x: (k + 0.5) * w, y: height + 11, "text-anchor": "middle" }, label.slice(0, Math.max(2, w / 7))));
   });
   drawing.append(svg("line", { x1: 0, x2: width, y1: y(0), y2: y(0), class: "nbm-zero" }));
   const legend = el("div", "legend", el("span", "", `${number(low, 3)} … ${number(high, 3)}`));
+  for (const [word, color, is] of /** @type {[string, string, (v: number) => boolean][]} */ ([["NaN", "#d614be", Number.isNaN], ["+Inf", "var(--fg)", (v) => v === Infinity], ["−Inf", "var(--fg)", (v) => v === -Infinity]])) {
+    const found = values.reduce((sum, v) => sum + Number(is(v)), 0);
+    const swatch = el("span", "swatch");
+    swatch.style.background = color;
+    if (found) legend.append(el("span", "", swatch, ` ${word} ${count(found)}`));
+  }
   for (const text of picture.notes ?? []) legend.append(el("span", "quiet", text));
   legend.append(legendEnd?.(picture, () => drawing) ?? "");
   box.append(drawing, legend);

@@ -93,7 +93,7 @@ function draw(view, data, channel) {
         cell.append(histogram(known, 52, 16));
         if (!stats(i)) cell.title = `all within: ${spread(known)}`;
       } }] : []),
-      { cls: "drop2 number", most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i)) : "") },
+      { cls: "drop2 number", most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i), type(i)) : "") },
       { cls: "grow", words: (i) => /** @type {any} */ (words(i)) },
     ],
     sorts: {
@@ -115,7 +115,7 @@ function draw(view, data, channel) {
     detail: (i, pane) => {
       if (picture(i)) pane.append(...(channel?.viewer ? [channel.viewer(view, rowOf(i), picture(i), 320)] : [drawPicture(view, picture(i), 320), waiting(view, "zoom")]));
       else if (rowOf(i) >= 0 && type(i)) pane.append(channel?.opener?.(view, rowOf(i), "picture", 320) ?? waiting(view, "picture"));
-      numbers(pane, stats(i));
+      numbers(pane, stats(i), type(i));
       if (type(i) && !stats(i) && !value(i) && !channel) pane.append(el("div", "quiet", "not measured: run the cell again, or show this one"));
       facts(pane, [
         ["type", type(i)],
@@ -130,7 +130,7 @@ function draw(view, data, channel) {
     },
   });
   list.begin(data.first);
-  list.addTool(tableButton(view, () => [["path", "type", "bytes", "mean ± std", "notes"], ...leaves().map((/** @type {number} */ i) => [path(i), type(i) ?? value(i) ?? "", String(size(i) ?? ""), spread(stats(i)), words(i).filter(Boolean).map((word) => (Array.isArray(word) ? word[0] : String(word))).join(", ")])]));
+  list.addTool(tableButton(view, () => [["path", "type", "bytes", "mean ± std", "notes"], ...leaves().map((/** @type {number} */ i) => [path(i), type(i) ?? value(i) ?? "", String(size(i) ?? ""), spread(stats(i), type(i)), words(i).filter(Boolean).map((word) => (Array.isArray(word) ? word[0] : String(word))).join(", ")])]));
   function leaves() {
     return data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i).filter((/** @type {number} */ i) => rowOf(i) >= 0);
   }
