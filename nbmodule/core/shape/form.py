@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import attrgetter, is_
 from typing import Any, TypeAlias
 
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.inner import Inner
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.walk import is_module, plan_of
 
 _NOTES = ("results", "returned", "shown", "special", "told")  # of calls: no walk depends on them
 _HOOKS = ("hooks", "pre_hooks")  # dicts that are changed in place
 _DERIVED = ("current", "leaves", "parents", "plan", "slot", "version")
 _LASTING = tuple(name for name in Inner.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED))
+_HOLDERS = (list, dict, set, deque)
 _read_notes, _read_lasting = attrgetter(*_NOTES), attrgetter(*_LASTING)
 
 
@@ -68,7 +70,7 @@ class ModuleForm:
 
 
 class ListForm:
-    """What a list, dict or set below a module holds."""
+    """What a list, dict, set or deque below a module holds."""
 
     __slots__ = ("_content", "thing")
 
@@ -87,25 +89,26 @@ class ListForm:
                 self.thing.clear()
                 self.thing.update(self._content)
         elif not _hold_the_same(self.thing, self._content):
-            if isinstance(self.thing, dict):
-                self.thing.clear()
-                self.thing.update(self._content)
-            else:
-                self.thing[:] = self._content
+            self.thing.clear()
+            (self.thing.update if isinstance(self.thing, dict) else self.thing.extend)(self._content)
 
 
 Form: TypeAlias = ModuleForm | ListForm
 
 
-def forms_of(thing: Any) -> Iterator[Form]:
-    """The forms of a model or an optimizer and of all that is below it."""
+def form_of(part: object) -> Form:
+    """What one of the parts is made of."""
+    is_plain = isinstance(part, _HOLDERS) and not is_module(part)
+    return ListForm(part) if is_plain else ModuleForm(part)
+
+
+def parts_of(thing: Any) -> Iterator[Any]:
+    """A model or an optimizer, the modules below it, and lists, dicts, sets and deques."""
     plan = plan_of(thing)
-    yield ModuleForm(thing)
-    for module in plan.modules:
-        yield ModuleForm(module)
-    for live, _ in (*plan.lists, *plan.watched):
-        if isinstance(live, (list, dict, set)):
-            yield ListForm(live)
+    for part in (thing, *plan.modules):
+        yield part
+        yield from (value for value in vars(part).values() if isinstance(value, _HOLDERS) and not is_module(value))
+    yield from (live for live, _ in (*plan.lists, *plan.watched) if isinstance(live, _HOLDERS))
 
 
 def _hold_the_same(now: Any, then: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Looking at a model leaves it as it was: attributes, private state, whether it is built, and the keys that were drawn."""
+"""Looking at a model leaves it as it was: attributes, lists, private state, whether it is built, and the keys that were drawn."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import Any
 from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
-from nbmodule.core.shape.form import ModuleForm
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.shape.form import Form, form_of, parts_of
 
 
 @contextmanager
 def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
-    """Put back, at the end, attributes and private state of these things, and the keys that were drawn.
+    """Put back, at the end, attributes, lists and private state of these things, and the keys that were drawn.
 
     Gives a function that adds one more thing; a module that builds or is first called meanwhile is added by itself, wherever it
-    comes from. A list or dict that is changed in place is not put back.
+    comes from.
     """
-    forms: dict[int, ModuleForm] = {}
+    forms: dict[int, Form] = {}
     walked: dict[int, int | None] = {}  # the version of what was walked, so that each call of a known module is cheap
 
     def keep(thing: object) -> None:
         if isinstance(thing, Variable) or walked.get(id(thing), ...) == _version(thing):
             return
-        for module in (thing, *plan_of(thing).modules):
-            if id(module) not in forms:
-                forms[id(module)] = ModuleForm(module)
-            walked[id(module)] = _version(module)
+        for part in parts_of(thing):
+            if id(part) not in forms:
+                forms[id(part)] = form_of(part)
+            walked[id(part)] = _version(part)
 
     made, before = random.default._made, now.keep
     for thing in things:

@@ -31,7 +31,7 @@ from nbmodule.core.boxes.frame import now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.shape.form import forms_of
+from nbmodule.core.shape.form import form_of, parts_of
 from nbmodule.core.shape.walk import plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
@@ -197,7 +197,7 @@ class Tape:
         found: dict[int, Setting] = {}
         for root in self._roots():
             if id(root) not in found:
-                found.update({id(form.thing): form for form in forms_of(root)})
+                found.update({id(part): form_of(part) for part in parts_of(root)})
         return [*found.values(), *map(Freezing, self._boxes)]
 
     def _roots(self) -> list[Any]:

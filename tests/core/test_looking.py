@@ -1,0 +1,58 @@
+"""Looking at a model leaves what its lists and dicts hold as it was, whatever its forward puts into them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+
+X = jnp.ones((2, 3))
+LOOKS = {
+    "graph": lambda model: nb.graph(model, X),
+    "inspect": lambda model: nb.inspect(model, X),
+    "first_nonfinite": lambda model: nb.first_nonfinite(model, X),
+    "summary": lambda model: nb.summary(model, X),
+    "eval_shape": lambda model: nb.eval_shape(model, X),
+    "make_jaxpr": lambda model: nb.make_jaxpr(model)(X),
+    "lower": lambda model: nb.jit(model).lower(X),
+    "profile": lambda model: nb.profile(model, X),
+    "what_if": lambda model: nb.what_if(model, X, {"layer": nb.zero()}),
+}
+KEPT = {
+    "nothing": list,
+    "no key": dict,
+    "an array": lambda: [jnp.zeros(2)],
+    "a layer": lambda: [nb.Linear(3, 3)],
+    "names": set,
+}
+
+
+class Keeping(nb.Module):
+    def __init__(self, kept: object, *, layers: bool) -> None:
+        self.layer, self.kept, self.layers = nb.Linear(3, 3), kept, layers
+
+    def forward(self, x: object) -> object:
+        y = self.layer(x)
+        new = nb.Linear(3, 3) if self.layers else y
+        if isinstance(self.kept, dict):
+            self.kept["last"] = new
+        elif isinstance(self.kept, set):
+            self.kept.add(len(self.kept))
+        else:
+            self.kept.append(new)
+        return y
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_lists_hold_is_as_it_was(look: str, kept: str) -> None:
+    model = Keeping(KEPT[kept](), layers=kept == "a layer")
+    before = list(model.kept.items()) if isinstance(model.kept, dict) else list(model.kept)
+    try:
+        LOOKS[look](model)
+    except nb.TracerLeakError:
+        assert look not in ("graph", "inspect", "first_nonfinite")  # compiled, the forward is refused
+    after = list(model.kept.items()) if isinstance(model.kept, dict) else list(model.kept)
+    assert len(after) == len(before)
+    assert all(new is old for new, old in zip(after, before))
