@@ -176,3 +176,22 @@ def test_an_index_of_switch_is_a_whole_number():
     with pytest.raises(TypeError, match=r"nb.switch: the index must be one whole number, found float32\[\]"):
         nb.switch(jnp.float32(1), [lambda: 1, lambda: 2])
     assert jax.tree.leaves(nb.switch(np.array(1, ">i4"), [lambda: 1, lambda: 2])) == [2]
+
+
+class Waves(nb.Module):
+    def forward(self, x, shift=None):
+        return jnp.sin(x) if shift is None else jnp.sin(x) + jnp.cos(shift)
+
+
+@pytest.mark.parametrize(
+    "make", [Waves, lambda: nb.from_equinox(pytest.importorskip("equinox").nn.Lambda(jnp.sin))], ids=["own", "wrapped"]
+)
+def test_a_forward_sees_numbers_in_the_order_of_this_machine(make):
+    model, swapped = make(), ROWS.astype(">f4")
+    np.testing.assert_array_equal(model(swapped), model(ROWS))
+    np.testing.assert_array_equal(Waves()(ROWS, shift=swapped), Waves()(ROWS, shift=ROWS))
+
+
+def test_a_forward_that_reads_a_mask_is_given_it():
+    model = nb.Lambda(lambda x: x.filled(0))
+    np.testing.assert_array_equal(model(np.ma.array(ROWS, mask=ROWS == 2)), np.where(ROWS == 2, 0, ROWS))

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from nbmodule.base.foreign import as_read_or_left
 from nbmodule.core.boxes.frame import EAGER, here, now
 from nbmodule.core.boxes.placement import default_device
 from nbmodule.core.running.asked import remember, remember_return
@@ -35,6 +38,10 @@ STAGES: Stages = (
 def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module` with all that may belong to it."""
     __tracebackhide__ = True
+    if any(isinstance(x, np.ndarray) for x in args):
+        args = tuple(map(as_read_or_left, args))
+    if kwargs:
+        kwargs = {name: as_read_or_left(x) for name, x in kwargs.items()}
     options = take_options(module, kwargs) if kwargs and not OPTIONS.isdisjoint(kwargs) else {}
     this = ModuleCall(module, run, args, kwargs, options, options.pop("v", None))
     if module._nbm.special:

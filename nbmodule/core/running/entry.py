@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import jax
 import jax.core
+import numpy as np
 
+from nbmodule.base.foreign import is_native
 from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import gate, now
 from nbmodule.core.boxes.traceback import shorten
@@ -24,6 +26,7 @@ FORWARDS = ("__call__", "forward", "_forward")
 DERIVED = ("__call__", "_run", "_own_parameters", "_asked_by_name")
 """What `resolve_forward` gives each class, made of the forwards."""
 _dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+_LOOKED_AT = (jax.core.Tracer, np.ndarray)
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
@@ -167,7 +170,7 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
             if kwargs or self._nbm.special or (gate.open and now.busy):
                 return call(self, run, args, kwargs)
             for x in args:
-                if isinstance(x, jax.core.Tracer):
+                if isinstance(x, _LOOKED_AT) and not is_native(x):
                     return call(self, run, args, kwargs)
         except Exception as error:
             shorten(error)
