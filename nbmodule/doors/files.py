@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jax.core import Tracer
 from jax.typing import DTypeLike
 
 from nbmodule.base.dialects import takes_words
@@ -494,6 +495,11 @@ def _of_checkpoint(
 
 def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
     """What a checkpoint holds, nested."""
+    if isinstance(random.default.state.value, Tracer):
+        raise ArgumentTypeError(
+            "cannot save a checkpoint: the training state is being traced and has no numbers yet. Nothing was written. Save outside of "
+            "jit, grad, vmap and scan."
+        )
     made, drawn = random.default.position()
     trees: dict[str, Mapping[str, Any]] = {
         "model": by_chain(model, Parameter),

@@ -246,7 +246,15 @@ class Optax(Optimizer):
         chains = tuple(chain for chain, _, _ in form.variables)
         v = as_container(chains, weights)
         with mixed_dtypes():
-            updates, after = transformation.update(as_container(chains, grads), form.state(state), v, **extra)
+            try:
+                updates, after = transformation.update(as_container(chains, grads), form.state(state), v, **extra)
+            except TypeError as error:
+                if "required keyword-only argument" not in str(error):
+                    raise
+                raise ArgumentTypeError(
+                    f"Optax cannot take a step: its transformation wants more than gradients: {error}. Nothing was changed. Hand it to the "
+                    "step by name, as in optimizer.update(model, grads, value=loss)."
+                ) from None
             after_v: Any = optax.apply_updates(v, updates)
         index = dict(flat(after_v))
         new = [index[chain] for chain in chains]

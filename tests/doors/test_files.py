@@ -349,3 +349,12 @@ def test_a_function_of_the_user_is_not_given_a_model_to_read_in_the_background(t
             match=r"would read their values at some later time\. Nothing was written\. Give it model.v",
         ):
             nb.in_background(lambda path, *a, **k: None, tmp_path / "w", *trees, **options)
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+@pytest.mark.parametrize("optimizer", [None, nb.Adam(0.1)])
+def test_a_checkpoint_of_traced_values_is_refused(optimizer, tmp_path):
+    model = nb.Linear(2, 2)
+    with pytest.raises(nb.ArgumentTypeError, match=r"is being traced and has no numbers yet\. Nothing was written"):
+        nb.jit(lambda: nb.save_checkpoint(tmp_path, step=1, model=model, optimizer=optimizer))()
+    assert not list(tmp_path.iterdir())

@@ -268,3 +268,11 @@ def test_anything_else_is_refused():
         nb.ArgumentTypeError, match=r"nb.Optax takes a transformation of optax, such as optax.adam\(1e-3\); found float"
     ):
         nb.Optax(0.1)
+
+
+def test_a_transformation_that_wants_more_than_gradients_says_how_it_is_given():
+    optimizer, v = nb.Optax(optax.contrib.reduce_on_plateau(patience=1)), {"w": jnp.ones(2)}
+    with pytest.raises(nb.ArgumentTypeError, match=r"argument: 'value'.*optimizer.update\(model, grads, value=loss\)"):
+        optimizer.step(v, v)
+    np.testing.assert_array_equal(optimizer.step(v, v, value=1.0)["w"], 2.0)
+    assert optimizer.count == 1
