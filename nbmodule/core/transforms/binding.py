@@ -69,6 +69,9 @@ jax.tree_util.register_pytree_node(MadeFacts, lambda facts: ((), facts), operato
 Aim = tuple[Any, Any, Any, bool]
 """The facts of a program, what a commit of its values sets (objects, and the attribute of each), and whether that is all."""
 NO_AIM: Aim = (None, (), (), False)
+_NOTHING_KEPT: tuple[int, list[Any]] = (-1, [])
+_MOST_KEPT = 1 << 24
+"""Bytes that a function which only reads may hold on to until its next call, though its boxes hold other arrays by then."""
 
 
 def boxes_of(thing: Any) -> tuple[Variable, ...]:
@@ -91,6 +94,7 @@ class Binding:
         "compiled",
         "donated",
         "epoch",
+        "kept",
         "lists",
         "module_lists",
         "pick_donated",
@@ -122,6 +126,7 @@ class Binding:
         ]
         self.codes = closure.watch.codes
         self.seen = -1
+        self.kept = _NOTHING_KEPT  # the arrays of the last call, and the tick of the clock at which they were read
         self.aim = NO_AIM
         self.called: tuple[Any, Any, bool] = (
             (),
@@ -141,6 +146,7 @@ class Binding:
     def _forget(self) -> None:
         """One of the things is gone: let go of all boxes."""
         self.epoch = -1
+        self.kept = _NOTHING_KEPT
         self.boxes.clear()
 
     def holds(self, things: tuple[Any, ...]) -> bool:
@@ -254,6 +260,7 @@ class Binding:
         count, holes = len(kinds), [(i, things[hole]) for i, hole in enumerate(kinds) if hole is not None]
         # What most functions have none of is asked for at once. It is fixed when the closure is made, and only ever let go.
         has_more = any((lists, sequences, name_kinds, kinds_inside, defaults, paths))
+        keeps = not donates and self.aim is NO_AIM and self._may_keep()
 
         def is_more_as_it_was() -> bool:
             for live, then in lists:
@@ -335,7 +342,12 @@ class Binding:
                         return self._finished(made)
                     self.seen = clock.values
                     return made[0]
-                values = list(map(_value, boxes))  # kept until the new ones are in place, see `core/commit.py`
+                tick, values = self.kept
+                if tick != clock.values:
+                    tick = clock.values  # before the values: another thread may place new ones
+                    values = list(map(_value, boxes))  # held until the new ones are in place, see `core/commit.py`
+                    if keeps and is_eager():
+                        self.kept = tick, values
                 made = compiled(values, *given)
             except (Missed, Cold):  # arguments of another shape have met another variable, or are yet unknown to JAX
                 return SLOW
@@ -351,6 +363,12 @@ class Binding:
             return made[0]
 
         return call
+
+    def _may_keep(self) -> bool:
+        """Whether arrays that were read may be used again until any value changes: they are few bytes, and none is asked for anew."""
+        if any(hasattr(type(box), "ask") for box in self.boxes):
+            return False
+        return sum(box.nbytes for box in self.boxes) <= _MOST_KEPT
 
     def _taken(self, made: object) -> Any:
         """Commit what a compiled function has returned; gives its outputs."""
