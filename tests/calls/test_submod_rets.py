@@ -337,3 +337,53 @@ def test_returns_asked_for_in_a_scan_are_there_where_nothing_is_compiled(net, x)
     with jax.disable_jit():
         run()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), net.submod_rets.cont_to_dict(), wanted)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+def test_a_return_that_is_expected_and_does_not_come_differs(compiled, net, x):
+    call = nb.jit(net) if compiled else net
+    stem = net.stem(x)
+    call(x, expected_submod_rets={"stem": [stem, None], "spare": None})
+    with pytest.raises(nb.SubmoduleReturnError, match='Net: "stem" returned 1 time, expected were 2 returns'):
+        call(x, expected_submod_rets={"stem": [stem, stem]})
+    call(x, expected_submod_rets={"stem": {"val": stem + 0.1, "atol": jnp.float32(0.2), "rtol": [None]}})
+    with pytest.raises(nb.ArgumentTypeError, match="atol is a number, or one for each call; found 'x'"):
+        call(x, expected_submod_rets={"stem": {"val": stem, "atol": "x"}})
+
+
+@pytest.mark.parametrize("transform", ["eager", "jit", "vmap"])
+def test_a_text_stands_for_no_return(transform, net, x):
+    call = {"eager": lambda net: net, "jit": nb.jit, "vmap": nb.vmap}[transform](net)
+    with pytest.raises(nb.ArgumentTypeError, match="a return for Linear is an array, a number, .*found 'some text'"):
+        call(x, replace_submod_rets={"stem": "some text"})
+
+
+@pytest.mark.not_under("eager", reason="nothing is compiled")
+def test_a_call_that_falls_back_is_told_once_as_it_was_done(net, x):
+    class Falling(nb.Module):
+        def __init__(self):
+            super().__init__(fallback_to_non_compiled=True)
+            self.act, self.other = nb.Tanh(), nb.ReLU()
+
+        def forward(self, x):
+            x = self.act(x)
+            return self.other(x) if float(x.sum()) > 0 else x
+
+    model = Falling().compile()
+    with pytest.warns(UserWarning, match="done eagerly"):
+        model(x + 1, track_submod_rets=True, track_submod_call_order=True)
+    np.testing.assert_allclose(model.submod_rets["act"][0], np.tanh(x + 1), rtol=1e-5)
+    assert list(model.submod_rets) == ["act", "other"]
+    assert list(model.submod_call_order["Falling_0"]) == ["act_0", "other_0"]
+
+
+def test_a_retrace_of_a_compiled_module_is_explained_with_what_it_carries():
+    class Counting(nb.Module):
+        def forward(self, x, held):
+            held["n"] = held["n"] + 1
+            return x
+
+    model, held, x = Counting().compile(), {"n": jnp.array(0)}, jnp.ones(2)
+    model(x, held, arg_stateful_idxs=[[1]])
+    assert not nb.explain_retrace(model, x, held, arg_stateful_idxs=[[1]]).expected
+    assert nb.explain_retrace(model, x, held, arg_stateful_idxs=[[1]], track_submod_rets=True).expected

@@ -57,11 +57,13 @@ def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, 
     return outputs
 
 
-def call_beside(module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_beside(
+    module: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], names: frozenset[str] = OPTIONS
+) -> Any:
     """Call `run`, a compiled form of `module`, which does not see what is asked for by name: that is done around it."""
     __tracebackhide__ = True
     kwargs = dict(kwargs)
-    options = take_options(module, kwargs, type(module)._asked_by_name)
+    options = take_options(module, kwargs, type(module)._asked_by_name & names)
     for name in STATEFUL:
         if options.get(name):
             raise ArgumentError(

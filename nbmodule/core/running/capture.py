@@ -175,7 +175,14 @@ class Instead:
     def of(module: CoreModule, given: object) -> Instead:
         leaves, tree = jax.tree.flatten(given)
         title = f"replace_submod_rets: a return for {type(module).__name__}"
-        arrays = [jax.numpy.asarray(received(leaf, title, "Nothing was computed.")) for leaf in leaves]
+        try:
+            arrays = [jax.numpy.asarray(received(leaf, title, "Nothing was computed.")) for leaf in leaves]
+        except TypeError as error:
+            if isinstance(error, ArgumentTypeError):
+                raise
+            raise ArgumentTypeError(
+                f"{title} is an array, a number, a tree of these, or a function of what it returned; found {describe(given)}. Nothing was computed."
+            ) from None
         is_traced = not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays)
         if is_traced:  # part of a trace: nothing to keep
             return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)

@@ -13,6 +13,7 @@ import jax
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.boxes.describe import as_flag
+from nbmodule.core.boxes.frame import current_log
 from nbmodule.core.running.asked import remember
 from nbmodule.core.running.capture import capture_submodules
 from nbmodule.core.running.observing import observe, run_hooks
@@ -206,13 +207,16 @@ def run_compiled(call: ModuleCall, way: Way) -> Any:
     if inner.config.compile_on_next_step:
         inner.config = replace(inner.config, compile_on_next_step=False)
         settle(module)
-    compiled = inner.compiled
+    compiled, log = inner.compiled, current_log()
+    mark = None if log is None else log.mark()
     try:
         things = stateful_things(call)
         return compiled(module, call.v, things, call.args, call.kwargs)
     except Exception as error:
         if not compiled.gives_way(module, error):
             raise
+        if log is not None and mark is not None:  # what failed is done again, and told once
+            log.rewind(mark)
         return go_on(call, way)
 
 

@@ -10,7 +10,9 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
+from nbmodule.base.format import count_noun
 from nbmodule.base.sockets import Displayed
+from nbmodule.base.whole_numbers import is_real
 from nbmodule.core.shape.naming import GLOB, find_modules, key_of, modules_named
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
@@ -33,6 +35,13 @@ def check_expected(module: CoreModule, expected: object) -> Any:
                 f'expected_submod_rets["{key}"] is {{"val": values, "atol": ..., "rtol": ...}} or the values alone; there is no "val" among '
                 f"{', '.join(map(repr, wanted))}. Nothing was computed."
             )
+        for name in ("atol", "rtol") if isinstance(wanted, Mapping) else ():
+            given = wanted.get(name)
+            each = given if isinstance(given, (list, tuple)) else [given]
+            if not all(x is None or is_real(x) or getattr(x, "ndim", 1) == 0 for x in each):
+                raise ArgumentTypeError(
+                    f'expected_submod_rets["{key}"]: {name} is a number, or one for each call; found {given!r}. Nothing was computed.'
+                )
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(expected)):
         raise ArgumentError(
             "expected_submod_rets holds traced arrays: it was passed through a transform, where nothing can be compared. Let the compiled "
@@ -52,6 +61,10 @@ def compare(module: CoreModule, rets: Mapping[str, Any], expected: Mapping[str, 
         if isinstance(wanted, Mapping):
             atols, rtols, wanted = wanted.get("atol"), wanted.get("rtol"), wanted["val"]
         wanted = wanted if isinstance(wanted, (list, tuple)) else [wanted]
+        if any(value is not None for value in wanted[len(returned) :]):
+            raise SubmoduleReturnError(
+                f'{type(module).__name__}: "{key}" returned {count_noun(len(returned), "time")}, expected were {len(wanted)} returns.'
+            )
         for number, (actual, value) in enumerate(zip(returned, wanted)):
             if value is not None:
                 _compare_one(module, key, number, actual, value, _nth(atols, number, 1e-6), _nth(rtols, number, 1e-5))

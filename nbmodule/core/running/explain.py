@@ -12,7 +12,7 @@ import jax
 from nbmodule.base.format import shown
 from nbmodule.core.running.asked import remembered
 from nbmodule.core.running.compiling import stateful_things, step_arguments
-from nbmodule.core.running.stages import ModuleCall, take_options
+from nbmodule.core.running.stages import OPTIONS, TRACKING, ModuleCall, take_options
 from nbmodule.core.shape.looking import unchanged
 from nbmodule.core.shape.walk import is_module
 from nbmodule.core.transforms.beside import asked_of, module_of
@@ -139,9 +139,13 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         predict was traced twice; this call uses trace 2, which was made because
           training of model and 2 more: True before, False now
     """
-    if (module := asked_of(fn, kwargs)) is not None:
+    module = asked_of(fn, kwargs)
+    names = frozenset(TRACKING) if is_module(fn) else OPTIONS  # what `model.compile()` is told is its own
+    if module is not None and not names.isdisjoint(kwargs):
         with unchanged([module]):
-            return module._call_beside(lambda *args, **kwargs: explain_retrace(fn, *args, **kwargs), args, kwargs)
+            return module._call_beside(
+                lambda *args, **kwargs: explain_retrace(fn, *args, **kwargs), args, kwargs, names
+            )
     step, args, kwargs, names = _compiled(fn, args, kwargs)
     history = step.history
     inner = module_of(fn) or fn

@@ -34,7 +34,7 @@ from nbmodule.core.transforms.listening import call_heard, ears, is_heard, told
 from nbmodule.core.transforms.methods import Method, Methods, is_given_class, is_plain
 from nbmodule.core.transforms.options import Places, check_names, check_passed_on, places_of, refusal
 from nbmodule.core.transforms.program import Hole, Program
-from nbmodule.errors import ShapeStructureError, TraceError
+from nbmodule.errors import NbModuleError, ShapeStructureError, TraceError
 
 _PLAIN: set[type] = {int, float, bool, complex, str, type(None)}  # JAX's own arrays join at the first call
 _MOST_IDLE = (
@@ -152,7 +152,8 @@ class Jit(Generic[P, R]):
                                 raise
             return self._call(args, kwargs)
         except Exception as error:
-            unfit = refusal(self.fn, args, kwargs, self.static) if isinstance(error, TypeError) else None
+            is_jax_s = isinstance(error, TypeError) and not isinstance(error, NbModuleError)
+            unfit = refusal(self.fn, args, kwargs, self.static) if is_jax_s else None
             if unfit is None:
                 shorten(error)
                 raise
@@ -401,6 +402,8 @@ class Jit(Generic[P, R]):
             with unchanged(self.reached(args, kwargs)):
                 return use()
         except TypeError as error:
+            if isinstance(error, NbModuleError):
+                raise
             raise refusal(self.fn, args, kwargs, self.static) or error from None
 
     def reached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
