@@ -63,7 +63,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
     """The other names of shared modules, each with their path."""
 
     @staticmethod
-    def of(model: Any, called: dict[str, list[_Seen]]) -> Summary:
+    def of(model: CoreModule, called: dict[str, list[_Seen]]) -> Summary:
         """The rows of a model and of these calls."""
         made = Summary(_rows(model, called))
         made.others = other_names(model)

@@ -6,7 +6,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.core import Tracer
@@ -31,6 +31,9 @@ from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
 from nbmodule.core.shape.naming import entries_of, find_modules, other_names
 from nbmodule.core.shape.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
+
+if TYPE_CHECKING:
+    from nbmodule.core.running.module import CoreModule
 
 EXACT = "exact stats"
 REDUCED = ("stats", EXACT)
@@ -231,7 +234,7 @@ def let_go() -> None:
     _ = now.tracker
 
 
-def _patterns(model: Any, operations: object) -> tuple[str, ...]:
+def _patterns(model: CoreModule, operations: object) -> tuple[str, ...]:
     """What was asked for as paths and globs, of modules and of second names the paths; what is built later is found by the globs."""
     entries = [] if operations is None else entries_of("operations", operations)
     places = plan_of(model).modules

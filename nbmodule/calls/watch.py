@@ -80,7 +80,7 @@ class Choice:
             self._plan, self._wanted = plan, frozenset(map(slot_of, chosen))
         return self._wanted
 
-    def _named(self, model: Any, entry: Any) -> list[Any]:
+    def _named(self, model: CoreModule, entry: object) -> list[Any]:
         """The modules of an entry; none where it named some, and the model has changed since."""
         if isinstance(entry, str) and entry == "":
             return [model]

@@ -70,7 +70,7 @@ def compare(module: CoreModule, rets: Mapping[str, Any], expected: Mapping[str, 
                 _compare_one(module, key, number, actual, value, _nth(atols, number, 1e-6), _nth(rtols, number, 1e-5))
 
 
-def _key(module: CoreModule, entry: Any) -> Any:
+def _key(module: CoreModule, entry: object) -> Any:
     """The key under which the returns of a submodule stand, for any of its names; what names none stays as it is."""
     modules = plan_of(module).modules
     found = modules_named(module, entry)[:1] if isinstance(entry, str) and not GLOB.intersection(entry) else [entry]

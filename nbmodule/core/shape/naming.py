@@ -126,7 +126,7 @@ def depths(root: Hull) -> dict[Any, int]:
     return found
 
 
-def entries_of(option: str, given: Any) -> list[Any]:
+def entries_of(option: str, given: object) -> list[Any]:
     """What names submodules, as a list: one of them alone will do."""
     if isinstance(given, str) or is_module(given):
         return [given]
