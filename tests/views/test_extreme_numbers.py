@@ -141,6 +141,7 @@ def test_no_array_is_wider_than_a_narrow_page(open_html):
         page = open_html(mimebundle(x)["text/html"], width=400)
         page.locator(".nbm-corner").first.wait_for()
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 400
+        assert page.locator(".nbm-corner").bounding_box()["width"] > 300
 
 
 def test_a_value_is_shown_without_its_address():

@@ -21,6 +21,7 @@ function draw(view, data, channel) {
   if (isRead) main.append(viewer(view, kernel, 0, { ...NOTHING, of: data.of }, room));
   card.append(main);
   const side = el("div", "side");
+  if (wide < WIDE) side.style.flexGrow = "1";
   const words = el("div", "words");
   badges(words, numberWords(data.stats));
   side.append(words);
