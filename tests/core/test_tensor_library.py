@@ -519,3 +519,11 @@ def test_a_key_that_a_variable_holds_is_taken_or_its_value_is_asked_for():
     with pytest.raises(TypeError) as caught:
         nb.Lambda(lambda x: x + jax.random.normal(held))(1.0)
     assert any("jax.random.split(self.key.value)" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("part", [lambda: nb.Linear(2, 2), lambda: nb.Parameter(jnp.ones(2))])
+def test_an_attribute_that_would_be_called_v_is_told_of_another_name(part):
+    model = nb.Module(query=nb.Linear(2, 2))
+    with pytest.raises(ValueError, match="`v` is the name of all variables of a model: call the attribute otherwise"):
+        model.v = part()
+    assert list(model.state_dict()) == ["query.bias", "query.weight"]

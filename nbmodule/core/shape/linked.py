@@ -21,7 +21,7 @@ from nbmodule.core.boxes.clock import clock
 from nbmodule.core.boxes.frame import calling, now, write_all
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.shape.older import in_present_form
-from nbmodule.core.shape.walk import Plan, plan_of
+from nbmodule.core.shape.walk import Plan, is_module, plan_of
 from nbmodule.errors import ShapeStructureError, StructureError
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
@@ -274,8 +274,14 @@ def matched(
         StructureError: chains are missing or unexpected, or (the list shows it) of another shape.
     """
     if not isinstance(given, Mapping):
+        is_part = is_module(given) or isinstance(given, Variable)
+        cure = (
+            " `v` is the name of all variables of a model: call the attribute otherwise, such as `value`."
+            if is_part
+            else ""
+        )
         raise StructureError(
-            f"{what}: a Container or a dict of arrays is wanted, found {type(given).__name__}. Nothing was changed."
+            f"{what}: a Container or a dict of arrays is wanted, found {type(given).__name__}. Nothing was changed.{cure}"
         )
     wanted, found = dict(flat(template)), dict(flat(given))
     found = in_present_form(found, wanted)
