@@ -197,7 +197,7 @@ def test_what_else_a_container_was_made_with_comes_along():
 def test_a_member_of_an_enumeration_is_itself_also_in_copies():
     model = Holder(Mode.FAST)
     assert jax.tree.map(lambda x: x, model).held is Mode.FAST
-    assert jax.jit(lambda m: m.head.weight * (m.held is Mode.FAST))(model).any()
+    assert jax.jit(lambda m: m.head.weight * float(m.held is Mode.FAST))(model).any()
     model.held = Mode.SLOW
     assert jax.tree.structure(model) != jax.tree.structure(Holder(Mode.FAST))
 
