@@ -110,6 +110,7 @@ def test_rows_are_given_their_own_returns_by_an_array_under_vmap(net, x):
     )
 
 
+@pytest.mark.not_under("eager", reason="counts traces")
 def test_a_look_at_a_compiled_module_is_a_look_at_the_call_as_it_is_asked_for(net, x):
     step = nb.jit(net)
     assert nb.eval_shape(step, x, track_submod_rets=True).shape == (5, 2)

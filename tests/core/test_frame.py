@@ -142,6 +142,37 @@ def test_a_variable_given_to_a_compiled_function_of_jax_keeps_nothing_that_was_t
     np.testing.assert_allclose(found, ANSWERS[how], rtol=1e-6)
 
 
+GIVEN = {  # raw transforms to which a model is given
+    "jit": lambda m, x: jax.jit(lambda m, x: m(x).sum())(m, x),
+    "grad": lambda m, x: jax.grad(lambda m, x: m(x).sum())(m, x).weight.value.sum(),
+    "checkpoint": lambda m, x: jax.checkpoint(lambda m, x: m(x).sum())(m, x),
+    "variables": lambda m, x: jax.jit(lambda v, x: m(x, v=v).sum())(m.v, x),
+}
+AROUND = {
+    "eager": lambda f, x: f(x),
+    "jit": lambda f, x: nb.jit(f)(x),
+    "checkpoint": lambda f, x: nb.checkpoint(f)(x),
+    "eval_shape": lambda f, x: nb.eval_shape(f, x),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("around", AROUND)
+def test_a_model_that_is_given_to_a_raw_transform_inside_leaves_nothing_traced(around, given):
+    model, x = nb.Linear(3, 2), jnp.ones((5, 3))
+    weight, bias = np.asarray(model.weight), np.asarray(model.bias)
+    expected = 2 * 5 * 3 if given == "grad" else (np.ones((5, 3)) @ weight.T + bias).sum()
+    with jax.checking_leaks():
+        plain = AROUND[around](lambda x: GIVEN[given](model, x), x)
+        with nb.track(model, returns=True, inputs=True) as calls:
+            tracked = AROUND[around](lambda x: GIVEN[given](model, x), x)
+    assert not any(
+        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves([[c.returns, c.inputs] for c in calls])
+    )
+    if around != "eval_shape":
+        np.testing.assert_allclose([plain, tracked], [expected, expected], rtol=1e-5)
+
+
 @pytest.mark.not_under("leaks", "eager", reason="counts compiles")
 def test_a_gradient_by_a_variable_given_to_a_compiled_function_of_jax_compiles_once():
     box, x = nb.Parameter(2.0), jnp.ones(2)

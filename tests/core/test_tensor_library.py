@@ -83,6 +83,14 @@ def test_items_are_set_from_lists_as_those_of_numpy():
         nb.Buffer([1, 2])[:] = [1.5, 2]
 
 
+def test_items_are_set_from_lists_of_python_numbers_where_no_dtype_is_promoted():
+    p = nb.Parameter(jnp.zeros(3, "bfloat16"))
+    with jax.numpy_dtype_promotion("strict"):
+        p[:], p[1:] = [1, 2, 3], (4, 0.5)
+    assert p.dtype == "bfloat16"
+    np.testing.assert_array_equal(np.asarray(p, float), [1, 4, 0.5])
+
+
 def test_a_write_keeps_dtype_and_shape():
     p = nb.Parameter(jnp.zeros(2))
     p.value = np.arange(2)

@@ -253,7 +253,7 @@ class Frame:
         self.log = Log() if log is None else log
         self.written: dict[Variable, None] = {}
         self.seen: set[Slot] = set()  # no more than names: a box of an inner trace holds what was traced
-        self.touched: dict[Any, None] = {}  # outermost modules that were called, in order
+        self.touched: dict[Any, None] = {}  # outermost modules from outside of all traces that were called, in order
         self.views: dict[Any, Any] = {}  # the container `v` of each module, as seen in this frame
         self._context: Any = None
 

@@ -351,7 +351,8 @@ class Variable(_LikeArray):
 
     def __setitem__(self, index: object, new: Any) -> None:
         new = new.value if isinstance(new, Variable) else without_torch(new)
-        if isinstance(new, (list, tuple)):
+        is_listed = isinstance(new, (list, tuple))
+        if is_listed:
             with asked_for():
                 new = jnp.asarray(new)
         new = received(new, f"what is set in {self.describe()}", "The variable was left unchanged.")
@@ -360,6 +361,8 @@ class Variable(_LikeArray):
             raise DtypeError(
                 f"cannot set items of {self.describe()} to {given} values. The variable was left unchanged."
             )
+        if is_listed:
+            new = new.astype(self.dtype)
         value = self.value
         try:
             with asked_for():

@@ -25,7 +25,7 @@ def observe(call: ModuleCall, way: Way) -> Any:
     arguments = call.args, call.kwargs
     index = tracker.begin(module, arguments) if recording else -1
     scope = scope_of(module)
-    if now.frame is not None and len(now.stack) == now.frame.base:
+    if now.frame is not None and len(now.stack) == now.frame.base and module._nbm.home is None:
         now.frame.touched.setdefault(module)
     try:
         with calling(module), scope:

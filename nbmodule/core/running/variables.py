@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nbmodule.base.jax_names import is_jit_being_traced, is_only_looked_at
-from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, now, write_all
+from nbmodule.core.boxes.frame import EAGER, Frame, framed, here, is_captured, now, take_over, write_all
+from nbmodule.core.boxes.record import Log
 from nbmodule.core.recording import tracker
 from nbmodule.core.running.stages import ModuleCall, Way, go_on
 from nbmodule.core.shape.linked import matched
@@ -36,7 +37,11 @@ def give_variables(call: ModuleCall, way: Way) -> Any:
         refuse_later(module, outputs)
         return outputs, [(box, frame.values[box]) for box in frame.written]
 
-    outputs, written = framed(body, values, log=tracker.current_log())
+    log = tracker.current_log()
+    apart = Log() if log is not None and not is_captured() else None  # in a raw transform: its values must not come out
+    outputs, written = framed(body, values, log=apart or log)
+    if apart is not None:
+        take_over(tuple(apart.infos), apart.values)
     write_all([box for box, _ in written], [value for _, value in written])
     return outputs
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nbmodule.core.boxes.frame import now
+from nbmodule.core.boxes.frame import here, now
 from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
 from nbmodule.core.shape.form import Form, form_of, parts_of
@@ -22,8 +22,13 @@ def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
     forms: dict[int, Form] = {}
     walked: dict[int, int | None] = {}  # the version of what was walked, so that each call of a known module is cheap
 
+    began = here()
+
     def keep(thing: object) -> None:
         if isinstance(thing, Variable) or walked.get(id(thing), ...) == _version(thing):
+            return
+        home = getattr(getattr(thing, "_nbm", None), "home", None)
+        if home is not None and home.trace == here() != began:  # it was made in a trace of this look, and holds what is traced
             return
         for part in parts_of(thing):
             if id(part) not in forms:

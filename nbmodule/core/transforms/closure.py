@@ -176,7 +176,7 @@ class Closure:
         known = {id(module) for thing in modules for module in (thing, *plan_of(thing).modules)}
         known |= {id(reference()) for reference, _ in self.watched}
         for module in frame.touched:
-            if id(module) not in known and module._nbm.home is None:
+            if id(module) not in known:
                 self.watched.append((weakref.ref(module, self._lost), structure_of(module)))
                 functions = [self.fn, *(fn for fn, _ in self.watch.codes), *forwards_of([module])]
                 classes = classes_of([*things, *self.captured_now(), *self.touched()])
