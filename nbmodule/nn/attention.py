@@ -283,7 +283,7 @@ class MultiHeadAttention(Layer):
 @kernel(static=("num_heads", "base"))
 def _turned(x: ArrayLike, start: Any, *, num_heads: int, base: float) -> Any:
     """The features of each head, turned by their positions, which begin at `start`."""
-    positions = start + jnp.arange(x.shape[-2])
+    positions = start + jnp.arange(x.shape[-2], dtype=jnp.int32)
     return merge_heads(rotary_embedding(split_heads(x, num_heads), positions, base=base))
 
 
@@ -295,7 +295,9 @@ def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
         lax.dynamic_update_slice_in_dim(kept, nan_where(length + count > most, new).astype(kept.dtype), length, -2)
         for kept, new in ((key, k), (value, v))
     )
-    return key, value, jnp.arange(most) <= (length + jnp.arange(count))[:, None]
+    # As the length is, also with 64 bits, where no dtype may be promoted.
+    places, new = (jnp.arange(n, dtype=jnp.int32) for n in (most, count))
+    return key, value, places <= (length + new)[:, None]
 
 
 __all__ = ["MultiHeadAttention"]

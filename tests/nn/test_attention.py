@@ -280,9 +280,11 @@ def test_a_full_cache_is_an_error():
     assert int(cache["length"]) == 3
 
 
-def test_a_cache_is_filled_where_jax_has_64_bit_numbers():
-    with jax.enable_x64(True):
-        layer = MultiHeadAttention(E, H, key=0)
+@pytest.mark.parametrize("promotion", ["standard", "strict"])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_cache_is_filled_where_jax_has_64_bit_numbers(promotion, rotary):
+    with jax.enable_x64(True), jax.numpy_dtype_promotion(promotion):
+        layer = MultiHeadAttention(E, H, rotary=rotary, key=0)
         x = np.random.default_rng(0).normal(size=(2, 3, E))
         cache = layer.init_cache(3, batch=2)
         parts = []

@@ -28,7 +28,9 @@ def unchanged(things: list[Any]) -> Iterator[Callable[[Any], None]]:
         if isinstance(thing, Variable) or walked.get(id(thing), ...) == _version(thing):
             return
         home = getattr(getattr(thing, "_nbm", None), "home", None)
-        if home is not None and home.trace == here() != began:  # it was made in a trace of this look, and holds what is traced
+        if (
+            home is not None and home.trace == here() != began
+        ):  # it was made in a trace of this look, and holds what is traced
             return
         for part in parts_of(thing):
             if id(part) not in forms:
