@@ -281,7 +281,7 @@ def _compiled(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if all(is_given) and not is_module(fn):
         return jit(fn), args, kwargs
 
-    def forward(*given: Any) -> Any:
+    def forward(*given: object) -> Any:
         rest = iter(given)
         args, kwargs = jax.tree.unflatten(tree, [next(rest) if own else leaf for leaf, own in zip(leaves, is_given)])
         return fn(*args, **kwargs)

@@ -20,7 +20,7 @@ class Inner:
         "built",  # whether `_build` and `_create_variables` have run
         "compiled",  # the compiled call, once asked for
         "config",  # `Config`: the constructor's choices
-        "current",  # (tick of values, the container `v` that was current then)
+        "current",  # (tick of values, weakly the container `v` that was current then, the walk, the container if it is small)
         "deferred",  # while the constructor runs: names of the sets and iterators that were assigned, else None
         "dials",  # what interventions are set to: kept, so that a compiled function takes another number as an input
         "given",  # variables handed to the constructor, to be used instead of fresh ones

@@ -142,14 +142,16 @@ def known_current(module: Hull) -> Container | None:
     if now.frame is not None:
         return now.frame.views.get(id(module), (None, None))[1]
     current = module._nbm.current
-    return None if current is None else current[1]
+    return None if current is None else current[1]()
 
 
 def remember(module: Hull, container: Container) -> None:
     if now.frame is not None:
         now.frame.views[id(module)] = (module, container)
     else:
-        module._nbm.current = (clock.values, container, module._nbm.plan)
+        plan = module._nbm.plan
+        kept = container if plan is None or plan.is_light else None  # large arrays are held by whoever has read them
+        module._nbm.current = (clock.values, weakref.ref(container), plan, kept)
 
 
 def forget(module: Hull) -> None:
@@ -182,7 +184,9 @@ def v_of(module: Hull) -> Container:
     if now.frame is None:
         current = module._nbm.current
         if current is not None and current[0] == clock.values and current[2] is plan:
-            return current[1]
+            container = current[1]()
+            if container is not None:
+                return container
     with nullcontext() if now.frame is None else calling(module):  # a read that misses names this module
         container = known_current(module)
         if container is None or not holds(container, plan.template):

@@ -465,7 +465,7 @@ def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
     structure = structure_of(module)
     plan = inner.plan
     found = tuple([box.value for box in plan.boxes]), structure
-    if now.frame is None and not plan.watched:
+    if now.frame is None and not plan.watched and plan.is_light:
         inner.leaves = (clock.values, clock.structure, plan, plan.lists, plan.structure[0], found)
     return found
 

@@ -166,11 +166,16 @@ def keeps_nothing(thing: Any) -> bool:
 _living: weakref.WeakSet[Plan] = weakref.WeakSet()
 
 
+MOST_KEPT = 2**24
+"""Bytes of arrays that may be kept beyond their time."""
+
+
 class Plan:
     """What one walk found, from the root's point of view. It holds everything below the root, not the root itself."""
 
     __slots__ = (
         "__weakref__",
+        "_is_light",
         "_template",
         "absent",
         "boxes",
@@ -195,6 +200,7 @@ class Plan:
         self.epoch, self.flags = clock.structure, clock.flags
         self.structure: Any = None  # see structure.py, linked.py
         self._template: Any = None
+        self._is_light: bool | None = None
         self.embedded: Any = None
         self.is_searched = False  # for what functions use, see trainable.py
         self.version = root._nbm.version if hasattr(root, "_nbm") else 0
@@ -225,6 +231,13 @@ class Plan:
                 return False
             self.epoch = clock.structure
         return lists_hold(self.lists) and (not self.watched or all(map(_unchanged, self.watched)))
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the arrays may be kept beyond their time where that saves work: they are few bytes."""
+        if self._is_light is None:
+            self._is_light = sum(box.nbytes for box in self.boxes) <= MOST_KEPT
+        return self._is_light
 
     @property
     def template(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from nbmodule.core.boxes.handing import Cold, handed_over, held_back, new_values
 from nbmodule.core.boxes.layout import join
 from nbmodule.core.boxes.pending import draw_lock
 from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.walk import are_same, lists_hold, plan_of
+from nbmodule.core.shape.walk import MOST_KEPT, are_same, lists_hold, plan_of
 from nbmodule.tree.expression import settle as settle_expressions
 
 if TYPE_CHECKING:
@@ -70,8 +70,6 @@ Aim = tuple[Any, Any, Any, bool]
 """The facts of a program, what a commit of its values sets (objects, and the attribute of each), and whether that is all."""
 NO_AIM: Aim = (None, (), (), False)
 _NOTHING_KEPT: tuple[int, list[Any]] = (-1, [])
-_MOST_KEPT = 1 << 24
-"""Bytes that a function which only reads may hold on to until its next call, though its boxes hold other arrays by then."""
 
 
 def boxes_of(thing: Any) -> tuple[Variable, ...]:
@@ -368,7 +366,7 @@ class Binding:
         """Whether arrays that were read may be used again until any value changes: they are few bytes, and none is asked for anew."""
         if any(hasattr(type(box), "ask") for box in self.boxes):
             return False
-        return sum(box.nbytes for box in self.boxes) <= _MOST_KEPT
+        return sum(box.nbytes for box in self.boxes) <= MOST_KEPT
 
     def _taken(self, made: object) -> Any:
         """Commit what a compiled function has returned; gives its outputs."""

@@ -44,7 +44,7 @@ class Reused:
             self._seen[key] = reference, first, copy
         return copy
 
-    def as_they_are(self, item: Any) -> Any:
+    def as_they_are(self, item: object) -> Any:
         """The same of what a loop is given, however it is nested."""
         parts = item if type(item) is tuple else (item,)
         if all(type(part) in _PLAIN for part in parts) and not any(type(part) is np.ndarray for part in parts):

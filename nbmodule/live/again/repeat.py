@@ -87,7 +87,7 @@ class Repeat:
     def _put(self, values: Mapping[Variable, Any]) -> None:
         commit(list(values), as_arrays(list(values.values()), copied=self.tape.donates))
 
-    def _found(self, value: Any) -> Any:
+    def _found(self, value: object) -> Any:
         """A kept value, or what the call has returned that it stands for."""
         return self._outputs[value.call][value.number] if type(value) is Output else value
 

@@ -386,7 +386,7 @@ class Tape:
             self._count(turn, segment, (leaf,))
         return KeptCall(function, leaves, tree, segment)
 
-    def heard(self, note: KeptCall | None, outputs: Any) -> None:
+    def heard(self, note: KeptCall | None, outputs: object) -> None:
         """After a call that succeeded."""
         turn = self._turn
         if turn is None or note is None:
@@ -432,7 +432,7 @@ class Tape:
         segment = self.segments[-1] if self.segments else None
         return [Write(box, self._output(new, segment) or self._apart(new)) for box, new in changed]
 
-    def _apart(self, value: Any) -> Any:
+    def _apart(self, value: object) -> Any:
         return jax.device_put(value, may_alias=False) if self.donates else value
 
     def _output(self, value: object, segment: Segment | None) -> Output | None:
