@@ -255,7 +255,7 @@ def _tracing(models: tuple[Any, ...]) -> Iterator[None]:
         local.tracing = before
 
 
-def _unfit(settings: Any) -> str:
+def _unfit(settings: object) -> str:
     """What keeps a function from being compiled once more with more outputs."""
     given = [leaf for name in _PLACING for leaf in getattr(settings, name, ())]
     if any(leaf is not None and type(leaf).__name__ != "UnspecifiedValue" for leaf in given):

@@ -244,7 +244,7 @@ def _held(layer: torch.nn.Module, path: str) -> Any:
 
 def _maker(make: Any, tracer: Any, fx: Any) -> Any:
     def made(*args: Any, **kwargs: Any) -> Any:
-        def has_proxy(value: Any) -> bool:
+        def has_proxy(value: object) -> bool:
             return isinstance(value, fx.Proxy) or (isinstance(value, (tuple, list)) and any(map(has_proxy, value)))
 
         if has_proxy((*args, *kwargs.values())):
@@ -311,7 +311,7 @@ def _tracer(torch: Any, fx: Any) -> type:
             node.meta["line"] = _line_of_user()
             return node
 
-        def to_bool(self, obj: Any) -> bool:
+        def to_bool(self, obj: object) -> bool:
             frame = _frame_of_user()
             if frame is not None and linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(
                 "assert"

@@ -40,10 +40,10 @@ class ClosedLine:
     def __init__(self, number: str) -> None:
         self.number = number
 
-    def handle_msg(self, message: Any) -> None:
+    def handle_msg(self, message: object) -> None:
         """Take a message."""
 
-    def handle_close(self, message: Any) -> None:
+    def handle_close(self, message: object) -> None:
         """Take a page's own end of the line, which the kernel then forgets."""
         hush(self.number)
 

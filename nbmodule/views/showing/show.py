@@ -85,7 +85,7 @@ def show_in_place(value: object, form: str | None = None) -> None:
     _outputs[value] = display(bundle, raw=True, display_id=True), keys[0] if keys else None
 
 
-def renew(value: Any) -> bool:
+def renew(value: object) -> bool:
     """Write the last output of a value again, as the value is now; False if it has none."""
     if value not in _outputs:
         return False
@@ -96,7 +96,7 @@ def renew(value: Any) -> bool:
     return True
 
 
-def printed(value: Any) -> str:
+def printed(value: object) -> str:
     """Give the text that `show` prints."""
     return _guarded(value, lambda record: text_of(record, width=terminal_width()))
 
