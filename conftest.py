@@ -81,12 +81,14 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _names_of_examples(doctest_namespace: dict[str, object]) -> None:
-    """Docstring examples may use `nb`, `jax`, `jnp` and `np` without importing them."""
+def _names_of_examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
+    """Docstring examples may use `nb`, `jax`, `jnp` and `np` without importing them, and draw the same numbers in each run."""
     import jax
     import jax.numpy as jnp
     import numpy as np
 
     import nbmodule as nb
 
+    if hasattr(request.node, "dtest"):
+        nb.seed(0)
     doctest_namespace.update(nb=nb, jax=jax, jnp=jnp, np=np)

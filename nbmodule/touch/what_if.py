@@ -97,6 +97,7 @@ def what_if(
         NotBuiltError: the model has never been called, and builds itself then.
 
     Example:
+        >>> nb.seed(0)
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
         >>> found = nb.what_if(model, jnp.ones((1, 3)), {'1': nb.zero()}, metric=0)
         >>> found.result.changes['1'], found.result.changes['0']
