@@ -77,17 +77,29 @@ def _row(kept: dict[str, Any]) -> Row:
 
 
 def write_page() -> None:
-    """Make the page anew from all kept results."""
-    parts = [HEAD]
-    for path in sorted(RESULTS.glob("*.json")):
+    """Write the cases that were measured into the page; the others keep what stands there."""
+    sections = _sections(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+    for path in RESULTS.glob("*.json"):
         record = json.loads(path.read_text())
-        parts.append(
-            f"## {record['case'].replace('_', ' ')}\n\nMeasured {record['date']} {record['machine']} with {record['versions']}.\n"
-        )
+        title = f"## {record['case'].replace('_', ' ')}"
+        parts = [f"{title}\n\nMeasured {record['date']} {record['machine']} with {record['versions']}.\n"]
         for entry in record["tables"]:
             table = Table(**{**entry, "rows": [_row(row) for row in entry["rows"]]})
             parts.append(markdown(table))
-    PAGE.write_text(explained("\n".join(parts)), encoding="utf-8")
+        sections[title] = "\n".join(parts)
+    page = "\n".join([HEAD, *(sections[title].rstrip("\n") + "\n" for title in sorted(sections))])
+    PAGE.write_text(explained(page), encoding="utf-8")
+
+
+def _sections(page: str) -> dict[str, str]:
+    """The cases on a page, by their headings."""
+    found: dict[str, list[str]] = {}
+    title = ""
+    for line in page.splitlines():
+        title = line if line.startswith("## ") else title
+        if title:
+            found.setdefault(title, []).append(line)
+    return {title: "\n".join(lines) for title, lines in found.items()}
 
 
 def explained(page: str) -> str:
