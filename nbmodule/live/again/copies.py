@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -14,6 +15,11 @@ from nbmodule.core.transforms.jit import _PLAIN
 
 _SMALL = 2**16
 """Bytes of an array whose copy takes a few microseconds."""
+
+
+def is_flat(values: Iterable[object]) -> bool:
+    """Whether these are arrays and numbers alone, which need not be looked into."""
+    return all(type(value) in _PLAIN or type(value) is np.ndarray for value in values)
 
 
 class Reused:
@@ -46,12 +52,13 @@ class Reused:
 
     def as_they_are(self, item: object) -> Any:
         """The same of what a loop is given, however it is nested."""
-        parts = item if type(item) is tuple else (item,)
-        if all(type(part) in _PLAIN for part in parts) and not any(type(part) is np.ndarray for part in parts):
-            return item
-        return jax.tree.map(
-            lambda x: self.as_it_is(x) if type(x) is np.ndarray and x.flags.writeable else x, item, is_leaf=is_stateful
-        )
+        if type(item) is tuple and is_flat(item):
+            return tuple([self.as_found(x) for x in item])
+        return jax.tree.map(self.as_found, item, is_leaf=is_stateful)
+
+    def as_found(self, leaf: Any) -> Any:
+        """What may be filled anew as it is now; anything else as it is given."""
+        return self.as_it_is(leaf) if type(leaf) is np.ndarray and leaf.flags.writeable else leaf
 
 
 def copies_of(values: list[Any]) -> list[Any]:

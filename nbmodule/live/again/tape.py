@@ -36,9 +36,9 @@ from nbmodule.core.shape.walk import plan_of
 from nbmodule.core.transforms.binding import boxes_of
 from nbmodule.core.transforms.captured import guess
 from nbmodule.core.transforms.carried import Packed, is_stateful
-from nbmodule.core.transforms.jit import _PLAIN, Jit, split_call
+from nbmodule.core.transforms.jit import Jit, split_call
 from nbmodule.core.transforms.listening import Told
-from nbmodule.live.again.copies import Reused, copies_of
+from nbmodule.live.again.copies import Reused, copies_of, is_flat
 from nbmodule.live.again.turns import (
     NOT_LOGGED,
     Freezing,
@@ -145,8 +145,9 @@ class Tape:
             return
         self._reused.turn = turn.number
         item = turn.item = self._reused.as_they_are(turn.item)
-        is_flat = type(item) is tuple and all(type(part) in _PLAIN for part in item)
-        self._count(turn, segment, item if is_flat else jax.tree.leaves(item, is_leaf=is_stateful))
+        self._count(
+            turn, segment, item if type(item) is tuple and is_flat(item) else jax.tree.leaves(item, is_leaf=is_stateful)
+        )
 
     def catch_up(self, turn: Turn | None = None) -> None:
         """Note what was written and switched since the last call: the newest turn did it, else the one that begins."""
@@ -367,14 +368,14 @@ class Tape:
         if self.controls is not None and self.controls.version != self._controls_of:
             turn.acts += self._moved()
         segment = self.segments[-1]
-        if not kwargs and all(type(arg) in _PLAIN for arg in args):
+        if not kwargs and is_flat(args):
             leaves, tree = list(args), None
         else:
             leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
         counted = segment.counted
         for i, leaf in enumerate(leaves):
-            if type(leaf) is np.ndarray and leaf.flags.writeable:
-                leaves[i] = leaf = self._reused.as_it_is(leaf)
+            if type(leaf) is np.ndarray:
+                leaves[i] = leaf = self._reused.as_found(leaf)
             if id(leaf) in counted:
                 continue
             output = self._output(leaf, segment)
