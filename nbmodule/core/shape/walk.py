@@ -236,7 +236,7 @@ class Plan:
     def is_light(self) -> bool:
         """Whether the arrays may be kept beyond their time where that saves work: they are few bytes."""
         if self._is_light is None:
-            self._is_light = sum(box.nbytes for box in self.boxes) <= MOST_KEPT
+            self._is_light = sum(map(_bytes_of, self.boxes)) <= MOST_KEPT
         return self._is_light
 
     @property
@@ -247,6 +247,13 @@ class Plan:
             known = sorted(known.items(), key=lambda pair: pair[1].order) if self.released else known.items()
             self._template = nest({place.chain: box for box, place in known if isinstance(box, Parameter)})
         return self._template
+
+
+def _bytes_of(box: Variable) -> int:
+    try:
+        return box.nbytes
+    except (AttributeError, TypeError):  # a function over PyTrees has put something else where its array was
+        return 0
 
 
 def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
