@@ -127,7 +127,7 @@ class Program:
             stage = self.compiled.trace if self.donated else self.compiled.eval_shape
             made = stage(binding.pick_donated(values), binding.pick_kept(values), *args, **kwargs)
         made = made.out_info if self.donated else made
-        written = tuple(place for place in made[3][0] if type(place) is int) if type(made) is Made else ()
+        written = tuple([place for place in made[3][0] if type(place) is int]) if type(made) is Made else ()
         self.learned = True
         if set(written) != set(self.donated):
             self.donated = written
@@ -157,7 +157,11 @@ class Program:
         if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then this was a run, not a trace
             self.traces = [*self.traces[1 - MOST_TRACES :], closure.history.add(trace, closure.touched())]
         index = {box: i for i, box in enumerate(boxes)}
-        places = tuple(index.get(box, box.slot) for box in frame.written)
+        # In the order in which they are given: JAX lets a new value take the memory of the first array of its shape, and where that
+        # is another one's, XLA copies both.
+        written = sorted(zip(frame.written, effects.values), key=lambda pair: index.get(pair[0], len(boxes)))
+        places = tuple([index.get(box, box.slot) for box, _ in written])
+        new_values = [value for _, value in written]
         infos = self._placed(effects.names[1], things)
         records, tree, tree_of_records = effects.records, None, None
         if self.donates:
@@ -170,7 +174,7 @@ class Program:
             self._note(facts, is_run=bool(donated) and self.learned)
         if not places and not infos and tree is None and "out_shardings" not in self.options:
             return outputs
-        return Made((outputs, effects.values, records, facts))
+        return Made((outputs, new_values, records, facts))
 
     def _seen(
         self, frame: Frame, closure: Closure, things: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
