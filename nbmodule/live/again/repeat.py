@@ -15,7 +15,7 @@ from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.transforms.listening import deaf
 from nbmodule.live.again.copies import as_arrays
 from nbmodule.live.again.tape import Tape, leaves_of, overwrites_arguments
-from nbmodule.live.again.turns import KeptCall, Moved, Output, Segment, Setting, Switch, Turn
+from nbmodule.live.again.turns import KeptCall, Mode, Moved, Output, Segment, Setting, Switch, Turn
 
 
 class RepeatMark(NamedTuple):
@@ -23,7 +23,7 @@ class RepeatMark(NamedTuple):
 
     next: int
     values: dict[Variable, Any]
-    settings: dict[int, Setting]
+    settings: dict[int, Setting | Mode]
     outputs: dict[KeptCall, list[Any]]
     calls: list[list[KeptCall]]
 
@@ -35,7 +35,7 @@ class Repeat:
         self.tape, self.segment = tape, segment
         self.next = segment.first
         """The turn that comes next."""
-        self._settings: dict[int, Setting] = {}
+        self._settings: dict[int, Setting | Mode] = {}
         """What is set, by the `id` of what it is set on."""
         self._outputs: dict[KeptCall, list[Any]] = {}
         self._calls: list[list[KeptCall]] = []
@@ -131,11 +131,11 @@ def as_it_was(tape: Tape) -> Iterator[None]:
             tape.steer(None)
             commit(boxes, values)
             tape.ask_again()
-            apply_settings(settings)
+            apply_settings(settings.values())
             random.default._go_to(*made)
 
 
-def apply_settings(settings: Iterable[Setting]) -> None:
+def apply_settings(settings: Iterable[Setting | Mode]) -> None:
     """Let modules, optimizers and frozen variables be as they were; nothing is touched that is so already."""
     for setting in settings:
         setting.put_back()

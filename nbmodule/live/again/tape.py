@@ -193,13 +193,13 @@ class Tape:
         self._of_values += values
         self._of_arguments += arguments
 
-    def settings(self) -> list[Setting]:
-        """What modules, optimizers and frozen variables are now."""
+    def settings(self) -> dict[int, Setting]:
+        """What modules, optimizers and frozen variables are now, by the `id` of each."""
         found: dict[int, Setting] = {}
         for root in self._roots():
             if id(root) not in found:
                 found.update({id(part): form_of(part) for part in parts_of(root)})
-        return [*found.values(), *map(Freezing, self._boxes)]
+        return found | {id(box): Freezing(box) for box in self._boxes}
 
     def _roots(self) -> list[Any]:
         return [thing for thing in (*self._things, *self._met) if _has_form(thing)]
@@ -308,7 +308,7 @@ class Tape:
         new = [thing for thing in things if _has_form(thing) and id(thing) not in self._settings]
         if new:
             self._met += new
-            found = {id(each.thing): each for each in self.settings()}
+            found = self.settings()
             self._settings = found | self._settings
             if self.segments:
                 self.segments[-1].settings = found | self.segments[-1].settings
@@ -480,7 +480,7 @@ class Tape:
     def _note_settings(self) -> None:
         self._structure = clock.structure
         self._plans = [(root, plan_of(root)) for root in self._roots()]
-        self._settings = {id(each.thing): each for each in self.settings()}
+        self._settings = self.settings()
 
     def _switched(self) -> list[Switch]:
         """What was put into another mode, frozen, replaced or given since the last call."""

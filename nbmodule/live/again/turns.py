@@ -38,17 +38,13 @@ class Mode:
     def __init__(self, module: Any, training: bool) -> None:
         self.thing, self.training = module, training
 
-    def is_as(self, other: object) -> bool:
-        """Whether it is the same in the other."""
-        return isinstance(other, Mode) and self.training == other.training
-
     def put_back(self) -> None:
         """Put the module, and none below it, into this mode."""
         if self.thing.training != self.training:
             self.thing.train(self.training, recursive=False)
 
 
-Setting: TypeAlias = Form | Freezing | Mode
+Setting: TypeAlias = Form | Freezing
 """What decides, beside values, what a call does."""
 
 
@@ -78,7 +74,7 @@ class Write(NamedTuple):
 class Switch(NamedTuple):
     """Modules, optimizers or frozen variables are others from here on."""
 
-    settings: list[Setting]
+    settings: list[Setting] | list[Mode]
 
 
 class Moved(NamedTuple):
